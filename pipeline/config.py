@@ -1,0 +1,290 @@
+"""One dataset, one configuration: YAML in, a checked `DatasetConfig` out.
+
+Rules of the file:
+
+* every key is known; an unknown one is refused with the nearest valid key and its line,
+* nothing that silently changes the dataset's bytes has a default (seed, tokenizer, what deduplication does),
+* sizes are numbers with a unit: ``256MiB``, ``10GB``, or plain bytes,
+* relative paths start at the root folder: the environment's CORPUSMILL_ROOT, else the current folder.
+
+``corpusmill config example`` prints a complete commented file, ``corpusmill config check FILE`` validates one.
+This module imports only the standard library, pydantic and YAML, because DAG files read configurations when parsed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import types
+import typing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
+
+from pipeline.errors import ConfigError
+
+EXAMPLE = Path(__file__).with_name("example.yaml")
+FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
+
+Bytes = Annotated[ByteSize, Field(gt=0)]
+Count = Annotated[int, Field(gt=0, strict=True)]
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, and values do not change after checking."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceConfig(Section):
+    """Where the text comes from."""
+
+    paths: Annotated[list[str], Field(min_length=1)]
+    text_field: Annotated[str, Field(min_length=1)] = "text"
+    max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
+    shard_bytes: Bytes = ByteSize(256 << 20)
+    endpoint_url: str | None = None
+
+
+class DedupConfig(Section):
+    """Exact-substring deduplication over the whole dataset."""
+
+    mode: Literal["remove", "annotate", "none"]
+    minimum_bytes: Annotated[int, Field(ge=7, le=1 << 20, strict=True)] | None = None
+    annotate_key: Annotated[str, Field(min_length=1)] = "sa_remove_ranges"
+    writeback: bool = True
+    memory: Bytes = ByteSize(1 << 30)
+
+    @model_validator(mode="after")
+    def _minimum_is_said(self) -> DedupConfig:
+        if self.mode != "none" and self.minimum_bytes is None:
+            raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
+        return self
+
+
+class TokenizerConfig(Section):
+    """Which vocabulary turns text into ids."""
+
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^|\s]+$")]
+    file: str | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    engine: Literal["gigatoken", "tiktoken"] = "gigatoken"
+
+
+class ShuffleConfig(Section):
+    """The global shuffle."""
+
+    seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)]
+    memory: Bytes = ByteSize(256 << 20)
+
+
+class WebDatasetConfig(Section):
+    """Tars of fixed-length contexts and a manifest (open_lm, DCLM)."""
+
+    context_tokens: Annotated[int, Field(ge=2, strict=True)] = 2049
+    contexts_per_shard: Count = 8192
+
+
+class NumpyConfig(Section):
+    """.npy shards of exactly `tokens_per_shard` tokens, split into test and train (Jaxformer, nanoGPT)."""
+
+    tokens_per_shard: Count = 100_000_000
+    test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+
+class MegatronConfig(Section):
+    """Indexed datasets: .bin and .idx (Megatron-LM, NeMo, GPT-NeoX)."""
+
+    part_bytes: Bytes = ByteSize(10 * 10**9)
+
+
+class NanosetConfig(Section):
+    """datatrove .ds files (nanotron)."""
+
+    file_bytes: Bytes = ByteSize(10 * 10**9)
+
+
+class ExportsConfig(Section):
+    """Which training formats are written; a format is on when its section is present."""
+
+    webdataset: WebDatasetConfig | None = None
+    numpy: NumpyConfig | None = None
+    megatron: MegatronConfig | None = None
+    nanoset: NanosetConfig | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_key_means_defaults(cls, values: Any) -> Any:
+        # `megatron:` with nothing below it is YAML's null; whoever writes the key wants the format.
+        return (
+            {key: {} if value is None else value for key, value in values.items()}
+            if isinstance(values, dict)
+            else values
+        )
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> ExportsConfig:
+        if not self.formats():
+            raise ValueError(f"at least one export is required: {', '.join(FORMATS)}")
+        return self
+
+    def formats(self) -> list[str]:
+        """The names of the formats that are on, in a fixed order."""
+        return [name for name in FORMATS if getattr(self, name) is not None]
+
+
+class DestinationConfig(Section):
+    """A place that receives the finished dataset: a folder or s3://bucket/prefix."""
+
+    path: Annotated[str, Field(min_length=1)]
+    endpoint_url: str | None = None
+
+
+class DatasetConfig(Section):
+    """Everything about one dataset."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+    source: SourceConfig
+    dedup: DedupConfig
+    tokenizer: TokenizerConfig
+    shuffle: ShuffleConfig
+    exports: ExportsConfig
+    destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
+    work_folder: str = "work"
+
+    @model_validator(mode="after")
+    def _destinations_differ(self) -> DatasetConfig:
+        paths = [destination.path for destination in self.destinations]
+        if len(set(paths)) != len(paths):
+            raise ValueError("two destinations have the same path")
+        return self
+
+
+def root_folder() -> Path:
+    """Where relative paths start: CORPUSMILL_ROOT, else the current folder."""
+    return Path(os.environ.get("CORPUSMILL_ROOT") or Path.cwd()).resolve()
+
+
+def absolute(path: str) -> str:
+    """A path of the configuration made absolute; s3:// locations are returned as they are."""
+    return path if "://" in path else str(root_folder() / Path(path).expanduser())
+
+
+def load_config(path: str | Path) -> DatasetConfig:
+    """Read and check one configuration file; ConfigError names the file, the line, the key and the mend."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            "there is no such configuration file",
+            where=path.absolute(),
+            next_step=f"corpusmill config example > {path}",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("the configuration file cannot be read", where=path, got=error) from error
+    return parse_config(text, where=str(path))
+
+
+def parse_config(text: str, *, where: str) -> DatasetConfig:
+    """Check YAML text; `where` names it in messages."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeated_keys(node, where)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            "the configuration is not valid YAML", where=where, got=error, next_step="mind indentation and quotes"
+        ) from error
+    return check_config(values, where=where, node=node)
+
+
+def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> DatasetConfig:
+    """Check plain values (from YAML, a web form, a test)."""
+    if not isinstance(values, dict):
+        raise ConfigError(
+            "the configuration is not a mapping of keys to values",
+            where=where,
+            got="nothing" if values is None else type(values).__name__,
+            next_step="corpusmill config example prints a complete one",
+        )
+    try:
+        return DatasetConfig.model_validate(values)
+    except ValidationError as error:
+        found = [_explain(dict(problem), node) for problem in error.errors()]
+        raise ConfigError(
+            f"the configuration has {len(found)} error{'s' if len(found) > 1 else ''}",
+            where=where,
+            details=tuple(found),
+            next_step="corpusmill config example prints a complete one with every key explained",
+        ) from None
+
+
+def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, str]:
+    """(key path with its line, sentence) for one pydantic error."""
+    location = tuple(problem["loc"])
+    line = _line_of(node, location)
+    label = ".".join(str(part) for part in location) or "configuration"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        valid = _keys_at(location[:-1])
+        near = difflib.get_close_matches(str(location[-1]), valid, n=1)
+        message = f"unknown key; did you mean {near[0]}?" if near else f"unknown key; valid keys: {', '.join(valid)}"
+    elif problem["type"] == "missing":
+        message = "required, and has no default"
+    elif problem["type"] not in {"value_error"}:
+        message = f"{message}, got {problem['input']!r}"
+    return (f"line {line}: {label}" if line else label), message
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    """The valid keys of the section at a path of keys and list positions."""
+    model: Any = DatasetConfig
+    for part in location:
+        if isinstance(part, str):
+            model = _section_in(model.model_fields[part].annotation)
+    return sorted(model.model_fields)
+
+
+def _section_in(annotation: Any) -> Any:
+    """The Section inside an annotation such as `list[Section]` or `Section | None`."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation if issubclass(annotation, Section) else None
+    return next((found for item in typing.get_args(annotation) if (found := _section_in(item))), None)
+
+
+def _line_of(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
+    """1-based line of a key in the YAML text, or of its nearest existing parent."""
+    line = None
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            pair = next((pair for pair in node.value if pair[0].value == part), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _refuse_repeated_keys(node: yaml.Node | None, where: str) -> None:
+    """YAML keeps the last of two equal keys in silence; here that is an error."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, where)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise ConfigError(
+                f"the key {key.value} stands twice",
+                where=f"{where}, lines {seen[key.value]} and {line}",
+                next_step="delete one of them",
+            )
+        seen[key.value] = line
+        _refuse_repeated_keys(value, where)

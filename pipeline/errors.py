@@ -1,0 +1,95 @@
+"""Errors that help: what went wrong, where, what was expected, what was found, and what to do next.
+
+Two families, because a scheduler must treat them differently:
+
+* `PermanentError`: the same input will fail again (bad configuration, corrupt data, accounts that do not balance).
+  A task fails at once and is not retried.
+* `TransientError`: the same call may succeed later (network, a busy store, a full disk that someone clears).
+  A task is retried with backoff.
+"""
+
+from __future__ import annotations
+
+
+class CorpusmillError(Exception):
+    """Base of every error the mill raises on purpose.
+
+    `what` is one sentence. `details` are (label, value) pairs, printed one a line below it, aligned. The usual labels
+    are ``where``, ``expected``, ``got`` and ``next``; keyword arguments make those.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        expected: object = None,
+        got: object = None,
+        next_step: str | None = None,
+        details: tuple[tuple[str, object], ...] = (),
+    ) -> None:
+        self.what = what
+        named = (("where", where), ("expected", expected), ("got", got), ("next", next_step))
+        self.details = (*details, *((label, value) for label, value in named if value is not None))
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        width = max((len(label) for label, _ in self.details), default=0)
+        lines = [f"  {label:<{width}}  {_indented(value, width + 4)}" for label, value in self.details]
+        return "\n".join([self.what, *lines])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries (worker pools); the default would lose everything but `what`.
+        return (_rebuild, (type(self), self.what, self.details))
+
+
+def _indented(value: object, columns: int) -> str:
+    return str(value).replace("\n", "\n" + " " * columns)
+
+
+def _rebuild(cls: type[CorpusmillError], what: str, details: tuple[tuple[str, object], ...]) -> CorpusmillError:
+    return cls(what, details=details)
+
+
+class PermanentError(CorpusmillError):
+    """Trying again cannot help: the input, the configuration or the code must change."""
+
+
+class TransientError(CorpusmillError):
+    """Trying again later may help."""
+
+
+class ConfigError(PermanentError):
+    """The dataset configuration cannot be used as written."""
+
+
+class SourceError(PermanentError):
+    """A source is missing, empty, or not what the plan saw."""
+
+
+class CorruptDataError(PermanentError):
+    """Bytes that should have been readable are not: truncated, wrong checksum, wrong format."""
+
+
+class RejectedDocumentsError(PermanentError):
+    """More documents were rejected than the configuration allows."""
+
+
+class TokenizerError(PermanentError):
+    """The tokenizer is unknown, is not the pinned one, or cannot do what was asked of it."""
+
+
+class BalanceError(PermanentError):
+    """Two counts that must be equal are not: something was lost or written twice."""
+
+
+class VerificationError(PermanentError):
+    """An output does not say what its receipt or its format says it must."""
+
+
+class StorageFullError(TransientError):
+    """A write failed because the device or the quota is full; a retry works once space is free."""
+
+
+class StoreUnavailableError(TransientError):
+    """A store did not answer, or answered that it is busy."""

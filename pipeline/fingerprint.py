@@ -1,0 +1,77 @@
+"""Identity: canonical JSON and sha256.
+
+A step's fingerprint is the sha256 of the canonical JSON of everything that can change its bytes. Two runs that would
+write the same bytes have the same fingerprint on every machine, so canonical JSON admits only values whose text is the
+same everywhere: objects with string keys, arrays, strings, integers, finite floats, booleans and null. Anything else
+(a set has no order, a callable no content, a NaN no equality, a path another meaning on another machine) is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import PermanentError
+
+FOLDER_DIGITS = 16  # 64 bits: two of a billion folders share a name with probability 3e-2 / 1e9
+READ_BYTES = 1 << 20
+
+
+class NoStableIdentityError(PermanentError):
+    """A value whose identity differs from run to run was about to enter a fingerprint."""
+
+
+def canonical_json(value: object) -> bytes:
+    """UTF-8 JSON with sorted keys and no spaces; the same bytes for equal values on every machine."""
+    _require_stable(value, "value")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def fingerprint(value: object) -> str:
+    """64 hex digits: the sha256 of `canonical_json(value)`."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """64 hex digits: the sha256 of a file's bytes, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _require_stable(value: object, where: str) -> None:
+    reason = _why_unstable(value)
+    if reason:
+        raise NoStableIdentityError(
+            f"a {type(value).__name__} cannot be part of a fingerprint: {reason}",
+            where=where,
+            expected="objects, arrays, strings, integers, finite floats, booleans, null",
+            got=repr(value)[:80],
+            next_step="give the setting as plain text or a number",
+        )
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _require_stable(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            _require_stable(item, f"{where}[{position}]")
+
+
+def _why_unstable(value: Any) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "it does not equal itself or has no JSON text"
+    if isinstance(value, set | frozenset):
+        return "it has no order"
+    if isinstance(value, Path):
+        return "the same file has another path on another machine; name files relative to their source"
+    if isinstance(value, Mapping):
+        return None if all(isinstance(key, str) for key in value) else "its keys are not all strings"
+    if value is None or isinstance(value, str | int | float | list | tuple):
+        return None
+    return "a function's text says nothing of what it does" if callable(value) else "it has no canonical JSON"

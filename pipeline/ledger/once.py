@@ -1,0 +1,200 @@
+"""Run a step, or reuse what an earlier run of the same step left."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
+from pipeline.fingerprint import FOLDER_DIGITS, file_digest, fingerprint
+from pipeline.ledger.receipt import (
+    RECEIPT_NAME,
+    InputReceipt,
+    OutputFile,
+    Receipt,
+    installed_versions,
+    read_receipt,
+    sync_folder,
+    write_receipt,
+)
+
+LOCK_NAME = ".lock"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One unit of one stage, and all that can change its bytes."""
+
+    stage: str
+    version: int
+    unit: str
+    settings: dict[str, Any]
+    inputs: tuple[InputReceipt, ...]
+
+    def fingerprint(self) -> str:
+        """64 hex digits: equal for two steps that must write the same bytes."""
+        return fingerprint(
+            {
+                "stage": self.stage,
+                "version": self.version,
+                "unit": self.unit,
+                "settings": self.settings,
+                "inputs": [one.digest for one in self.inputs],
+            }
+        )
+
+    def folder(self, work: Path) -> Path:
+        """Where the step's outputs live below the dataset's work folder."""
+        return work / self.stage / f"{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step's body has to say: totals for the balance, and details for people."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def run_once(step: Step, work: Path, body: Callable[[Path], Outcome], *, reuse: bool = True) -> Path:
+    """Return the path of the step's receipt, running `body` only if there is no valid one.
+
+    `body` receives an empty folder and writes the step's outputs there. With `reuse` false it always runs.
+    A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
+    """
+    folder = step.folder(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        receipt_path = folder / RECEIPT_NAME
+        if reuse and valid_receipt(step, work):
+            log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
+            return receipt_path
+        _empty(folder)
+        started = time.monotonic()
+        _forget_peak_memory()
+        with _full_device_explained(step, folder):
+            outcome = body(folder)
+            outputs = tuple(_settled_outputs(folder))
+            receipt = Receipt(
+                stage=step.stage,
+                stage_version=step.version,
+                unit=step.unit,
+                fingerprint=step.fingerprint(),
+                settings=step.settings,
+                inputs=step.inputs,
+                counts={name: int(count) for name, count in outcome.counts.items()},
+                details=outcome.details,
+                outputs=outputs,
+                versions=installed_versions(),
+                seconds=round(time.monotonic() - started, 3),
+                peak_rss_bytes=_peak_memory_bytes(),
+            )
+            return write_receipt(receipt, folder)
+
+
+def valid_receipt(step: Step, work: Path) -> Receipt | None:
+    """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size."""
+    folder = step.folder(work)
+    path = folder / RECEIPT_NAME
+    if not path.exists():
+        return None
+    try:
+        receipt = read_receipt(path)
+    except CorpusmillError as error:
+        log.warning("%s %s runs again: %s", step.stage, step.unit, error)
+        return None
+    wrong = [output for output in receipt.outputs if _size(folder / output.name) != output.size_bytes]
+    if receipt.fingerprint != step.fingerprint() or wrong:
+        what = f"{wrong[0].name} is not {wrong[0].size_bytes:,} bytes" if wrong else "its receipt was edited"
+        log.warning("%s %s runs again: %s in %s", step.stage, step.unit, what, folder)
+        return None
+    return receipt
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _settled_outputs(folder: Path) -> Iterator[OutputFile]:
+    """Flush every file below `folder` to the device and take its size and sha256, in order of name."""
+    folders = {folder}
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+        if path.is_dir():
+            folders.add(path)
+        elif path.name != LOCK_NAME:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            name = path.relative_to(folder).as_posix()
+            yield OutputFile(name=name, size_bytes=path.stat().st_size, sha256=file_digest(path))
+    for one in folders:
+        sync_folder(one)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a killed or outdated run left, receipt first: without it nothing else counts."""
+    (folder / RECEIPT_NAME).unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK_NAME:
+            path.unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; the kernel frees it when the holder dies, however it dies."""
+    with (folder / LOCK_NAME).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("another run works in %s; waiting for it", folder)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        raise StorageFullError(
+            f"no space left while {step.stage} {step.unit} wrote its outputs",
+            where=folder,
+            got=f"{shutil.disk_usage(folder).free:,} bytes free ({os.strerror(error.errno)})",
+            next_step="free space or move work_folder to a larger disk, then run again: finished steps are reused",
+        ) from error
+    except PermanentError as error:
+        # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
+        error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {folder}"))
+        raise
+
+
+def _forget_peak_memory() -> None:
+    """Reset the kernel's high-water mark, so that it speaks of this step alone (Linux only)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        log.debug("the peak memory mark cannot be reset here; receipts state the process's peak so far")
+
+
+def _peak_memory_bytes() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,125 @@
+"""What a finished step says of itself: JSON that anyone can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+import pipeline
+from pipeline.errors import CorruptDataError
+from pipeline.fingerprint import fingerprint
+
+RECEIPT_NAME = "receipt.json"
+
+# Libraries whose version can change a step's bytes; receipts record what was installed.
+WITNESSED_LIBRARIES = ("numpy", "numba", "gigatoken", "tiktoken", "orjson", "zstandard", "isal", "humanize")
+
+
+class OutputFile(BaseModel):
+    """One file that a step wrote: its name relative to the step's folder, its size, its sha256."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+class InputReceipt(BaseModel):
+    """A step that this one read from, and the digest its receipt had then."""
+
+    model_config = ConfigDict(frozen=True)
+
+    stage: str
+    unit: str
+    digest: str
+
+
+class Receipt(BaseModel):
+    """The receipt of one step.
+
+    `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of the
+    data (histograms, examples). `seconds`, `peak_rss_bytes`, `versions` and `inputs` say how the step came about and
+    are outside the digest.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stage: str
+    stage_version: int
+    unit: str
+    fingerprint: str
+    settings: dict[str, Any]
+    inputs: tuple[InputReceipt, ...]
+    counts: dict[str, int]
+    details: dict[str, Any]
+    outputs: tuple[OutputFile, ...]
+    versions: dict[str, str]
+    seconds: float
+    peak_rss_bytes: int
+
+    @cached_property
+    def digest(self) -> str:
+        """64 hex digits over what the step made: equal digests mean equal outputs."""
+        return fingerprint(
+            {
+                "stage": self.stage,
+                "counts": self.counts,
+                "details": self.details,
+                "outputs": [output.model_dump() for output in self.outputs],
+            }
+        )
+
+    def output_bytes(self) -> int:
+        """Total size of the outputs."""
+        return sum(output.size_bytes for output in self.outputs)
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Read a receipt; CorruptDataError if the file is not one."""
+    try:
+        return Receipt.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise CorruptDataError(
+            "a receipt cannot be read",
+            where=path,
+            expected="the JSON that the step wrote",
+            got=f"{error.error_count()} problems, first: {error.errors()[0]['loc']} {error.errors()[0]['msg']}",
+            next_step=f"remove the folder {path.parent}; the step will run again",
+        ) from error
+
+
+def write_receipt(receipt: Receipt, folder: Path) -> Path:
+    """Write `receipt` into `folder`: to the device first, then by atomic rename."""
+    path = folder / RECEIPT_NAME
+    temporary = folder / f".{RECEIPT_NAME}"
+    text = json.dumps(receipt.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    with temporary.open("wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(folder)
+    return path
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to the device, so that a rename survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the code and of every library that can change bytes."""
+    libraries = {name: metadata.version(name) for name in WITNESSED_LIBRARIES}
+    return {"corpusmill": pipeline.__version__, "python": platform.python_version(), **libraries}

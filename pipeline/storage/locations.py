@@ -1,0 +1,37 @@
+"""What a stored file is, and which names are safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pipeline.errors import SourceError
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a store as a listing saw it.
+
+    `name` is relative to the listed folder, `location` is complete. `identity` changes when the content may have
+    changed: size and modification time for a local file, the ETag for an S3 object.
+    """
+
+    name: str
+    location: str
+    size_bytes: int
+    identity: str
+
+
+def safe_relative_name(name: str, *, where: str) -> str:
+    """`name` itself if joining it to a folder stays inside that folder; SourceError otherwise."""
+    path = PurePosixPath(name)
+    parts = name.split("/")
+    if not name or path.is_absolute() or ".." in parts or "" in parts or "." in parts or "\x00" in name:
+        raise SourceError(
+            "a source's name would leave its folder",
+            where=where,
+            expected="a relative name without empty parts, . or ..",
+            got=repr(name),
+            next_step="rename it, or list its folder as a source of its own",
+        )
+    return name

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import CorruptDataError, StorageFullError
+from pipeline.ledger import RECEIPT_NAME, InputReceipt, Outcome, Step, read_receipt, run_once, valid_receipt
+
+STEP = Step(
+    "index", 1, "00000", {"text_field": "text"}, (InputReceipt(stage="download", unit="00000", digest="d" * 64),)
+)
+
+
+def write(folder: Path) -> Outcome:
+    (folder / "a.bin").write_bytes(b"abc")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "b.bin").write_bytes(b"defg")
+    return Outcome(counts={"documents": 2}, details={"note": "x"})
+
+
+def never(folder: Path) -> Outcome:
+    raise AssertionError("the body must not run")
+
+
+def test_run_once_first_run_writes_receipt_with_sizes_and_digests(tmp_path) -> None:
+    path = run_once(STEP, tmp_path, write)
+    assert path.parent.name == f"00000-{STEP.fingerprint()[:16]}"
+    receipt = read_receipt(path)
+    assert [(one.name, one.size_bytes) for one in receipt.outputs] == [("a.bin", 3), ("sub/b.bin", 4)]
+    assert receipt.outputs[0].sha256.startswith("ba7816bf")
+    assert receipt.counts == {"documents": 2}
+    assert json.loads(path.read_text())["inputs"][0]["stage"] == "download"
+
+
+def test_run_once_second_run_reuses_the_receipt(tmp_path) -> None:
+    first = run_once(STEP, tmp_path, write)
+    assert run_once(STEP, tmp_path, never) == first
+
+
+@pytest.mark.parametrize("change", ["stage", "version", "unit", "settings", "inputs"])
+def test_step_fingerprint_any_part_changes_it(change: str) -> None:
+    other = {
+        "stage": ("anchor", 1, "00000", STEP.settings, STEP.inputs),
+        "version": ("index", 2, "00000", STEP.settings, STEP.inputs),
+        "unit": ("index", 1, "00001", STEP.settings, STEP.inputs),
+        "settings": ("index", 1, "00000", {"text_field": "body"}, STEP.inputs),
+        "inputs": ("index", 1, "00000", STEP.settings, ()),
+    }[change]
+    assert Step(*other).fingerprint() != STEP.fingerprint()
+
+
+def test_run_once_truncated_output_runs_again(tmp_path) -> None:
+    path = run_once(STEP, tmp_path, write)
+    (path.parent / "sub" / "b.bin").write_bytes(b"de")
+    assert valid_receipt(STEP, tmp_path) is None
+    run_once(STEP, tmp_path, write)
+    assert (path.parent / "sub" / "b.bin").read_bytes() == b"defg"
+
+
+def test_run_once_edited_receipt_runs_again(tmp_path) -> None:
+    path = run_once(STEP, tmp_path, write)
+    receipt = json.loads(path.read_text())
+    path.write_text(json.dumps({**receipt, "fingerprint": "0" * 64}))
+    assert valid_receipt(STEP, tmp_path) is None
+
+
+def test_run_once_unreadable_receipt_runs_again(tmp_path) -> None:
+    path = run_once(STEP, tmp_path, write)
+    path.write_text("{")
+    with pytest.raises(CorruptDataError, match="cannot be read"):
+        read_receipt(path)
+    assert read_receipt(run_once(STEP, tmp_path, write)).counts == {"documents": 2}
+
+
+def test_run_once_failing_body_leaves_no_receipt_and_the_next_run_starts_clean(tmp_path) -> None:
+    def fail(folder: Path) -> Outcome:
+        (folder / "half").write_bytes(b"x")
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        run_once(STEP, tmp_path, fail)
+    assert not (STEP.folder(tmp_path) / RECEIPT_NAME).exists()
+    path = run_once(STEP, tmp_path, write)
+    assert not (path.parent / "half").exists()
+
+
+def _killed_in_the_middle(folder: Path) -> Outcome:
+    (folder / "half").write_bytes(b"x" * 1000)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return Outcome()
+
+
+def test_run_once_killed_in_the_middle_runs_again_from_clean(tmp_path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=run_once, args=(STEP, tmp_path, _killed_in_the_middle))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert valid_receipt(STEP, tmp_path) is None
+    path = run_once(STEP, tmp_path, write)
+    assert sorted(one.name for one in path.parent.iterdir()) == [".lock", "a.bin", RECEIPT_NAME, "sub"]
+
+
+def test_run_once_full_device_is_a_transient_error_that_names_the_folder(tmp_path) -> None:
+    def full(folder: Path) -> Outcome:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageFullError, match="no space left while index 00000") as caught:
+        run_once(STEP, tmp_path, full)
+    assert str(STEP.folder(tmp_path)) in str(caught.value)
+
+
+def test_receipt_digest_ignores_how_it_came_about(tmp_path) -> None:
+    other = Step("index", 1, "00007", {"text_field": "body"}, ())
+    first, second = (read_receipt(run_once(step, tmp_path, write)) for step in (STEP, other))
+    assert first.fingerprint != second.fingerprint
+    assert first.digest == second.digest
+
+
+def test_receipt_holds_no_absolute_path(tmp_path) -> None:
+    assert str(tmp_path) not in run_once(STEP, tmp_path, write).read_text()

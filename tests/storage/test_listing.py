@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import ConfigError, SourceError
+from pipeline.storage import list_sources, natural_order, open_store, safe_relative_name
+
+ENDINGS = (".jsonl", ".jsonl.gz")
+
+
+def fill(folder, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}\n")
+
+
+def names(*paths: object) -> list[str]:
+    return [file.name for file in list_sources([str(path) for path in paths], ENDINGS)]
+
+
+def test_listing_folder_is_recursive_and_in_natural_order(tmp_path) -> None:
+    fill(tmp_path, "b/part10.jsonl", "b/part2.jsonl", "a.jsonl.gz", "readme.md", ".hidden/x.jsonl")
+    assert names(tmp_path) == ["a.jsonl.gz", "b/part2.jsonl", "b/part10.jsonl"]
+
+
+def test_listing_glob_names_are_relative_to_its_fixed_part(tmp_path) -> None:
+    fill(tmp_path, "en/a.jsonl", "en/deep/b.jsonl", "fr/c.jsonl")
+    assert names(tmp_path / "e*/*.jsonl") == ["en/a.jsonl"]
+    assert names(tmp_path / "en/**/*.jsonl") == ["a.jsonl", "deep/b.jsonl"]
+
+
+def test_listing_single_file_keeps_its_name(tmp_path) -> None:
+    fill(tmp_path, "x/a.jsonl")
+    assert names(tmp_path / "x/a.jsonl") == ["a.jsonl"]
+
+
+def test_listing_order_does_not_depend_on_the_order_of_paths(tmp_path) -> None:
+    fill(tmp_path, "one/b.jsonl", "two/a.jsonl")
+    assert (
+        names(tmp_path / "one", tmp_path / "two") == names(tmp_path / "two", tmp_path / "one") == ["a.jsonl", "b.jsonl"]
+    )
+
+
+def test_listing_same_name_in_two_sources_is_refused(tmp_path) -> None:
+    fill(tmp_path, "one/a.jsonl", "two/a.jsonl")
+    with pytest.raises(SourceError, match="same name") as caught:
+        names(tmp_path / "one", tmp_path / "two")
+    assert "one/a.jsonl" in str(caught.value)
+    assert "two/a.jsonl" in str(caught.value)
+
+
+def test_listing_missing_source_says_where_it_looked(tmp_path) -> None:
+    with pytest.raises(SourceError, match="does not exist") as caught:
+        names(tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere") in str(caught.value)
+
+
+def test_listing_empty_folder_is_refused(tmp_path) -> None:
+    with pytest.raises(SourceError, match="no file of a known kind") as caught:
+        names(tmp_path)
+    assert "no files at all" in str(caught.value)
+
+
+def test_listing_folder_of_other_kinds_names_what_it_found(tmp_path) -> None:
+    fill(tmp_path, "a.json", "b.txt")
+    with pytest.raises(SourceError, match="no file of a known kind") as caught:
+        names(tmp_path)
+    assert "a.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
+def test_name_that_would_leave_its_folder_is_refused(name: str) -> None:
+    with pytest.raises(SourceError, match="leave its folder"):
+        safe_relative_name(name, where="s3://bucket")
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True))
+def test_natural_order_numbers_sort_as_numbers(numbers: list[int]) -> None:
+    assert sorted((f"part-{number}.jsonl" for number in numbers), key=natural_order) == [
+        f"part-{number}.jsonl" for number in sorted(numbers)
+    ]
+
+
+@given(st.lists(st.text(max_size=8), unique=True))
+def test_natural_order_is_total_and_independent_of_input_order(texts: list[str]) -> None:
+    backwards = texts[::-1]
+    assert sorted(texts, key=natural_order) == sorted(backwards, key=natural_order)
+
+
+def test_store_of_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no store"):
+        open_store("ftp://host/data")

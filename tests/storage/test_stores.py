@@ -1,0 +1,132 @@
+"""The same behaviour from every store: a folder, and a real S3 server (moto) on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from pipeline.errors import PermanentError, SourceError, StoreUnavailableError, VerificationError
+from pipeline.storage import Store, list_sources, open_store
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint, monkeypatch):
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", endpoint_url=s3_endpoint)
+    client.create_bucket(Bucket="corpus")
+    yield client
+    for one in client.list_objects_v2(Bucket="corpus").get("Contents", []):
+        client.delete_object(Bucket="corpus", Key=one["Key"])
+    client.delete_bucket(Bucket="corpus")
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request, tmp_path) -> Store:
+    if request.param == "folder":
+        (tmp_path / "data").mkdir()
+        return open_store(str(tmp_path / "data"))
+    request.getfixturevalue("bucket")
+    return open_store("s3://corpus/data", endpoint_url=request.getfixturevalue("s3_endpoint"))
+
+
+def source(tmp_path: Path, content: bytes) -> tuple[Path, str]:
+    path = tmp_path / "source.bin"
+    path.write_bytes(content)
+    return path, hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 20 << 20])
+def test_store_received_file_reads_back_equal(store: Store, tmp_path, size: int) -> None:
+    content = hashlib.shake_128(b"x").digest(size)
+    path, digest = source(tmp_path, content)
+    store.receive(path, "a/b.bin", digest)
+    with store.open("a/b.bin") as stream:
+        assert io.BytesIO(stream.read()).getvalue() == content
+    assert store.digest("a/b.bin") == digest
+    assert [(file.name, file.size_bytes) for file in store.list_files()] == [("a/b.bin", size)]
+
+
+def test_store_absent_file_has_no_stat_and_no_digest(store: Store) -> None:
+    assert store.stat("nothing") is None
+    assert store.digest("nothing") is None
+    assert store.list_files() == []
+
+
+def test_store_received_bytes_replace_the_old_file(store: Store) -> None:
+    store.receive_bytes(b"old", "latest.json")
+    before = store.stat("latest.json")
+    store.receive_bytes(b"newer", "latest.json")
+    after = store.stat("latest.json")
+    assert store.open("latest.json").read() == b"newer"
+    assert before is not None
+    assert after is not None
+    assert before.identity != after.identity
+
+
+def test_store_name_outside_its_folder_is_refused(store: Store) -> None:
+    with pytest.raises(SourceError, match="leave its folder"):
+        store.receive_bytes(b"x", "../x")
+
+
+def test_store_listing_is_in_natural_order(store: Store) -> None:
+    for name in ("p10", "p9", "a/1"):
+        store.receive_bytes(b"x", name)
+    assert [file.name for file in store.list_files()] == ["a/1", "p9", "p10"]
+
+
+def test_local_store_file_that_changed_since_its_receipt_is_refused(tmp_path) -> None:
+    path, _ = source(tmp_path, b"changed")
+    (tmp_path / "data").mkdir()
+    store = open_store(str(tmp_path / "data"))
+    with pytest.raises(VerificationError, match="not what its receipt says"):
+        store.receive(path, "a", "0" * 64)
+    assert store.list_files() == []
+
+
+def test_s3_prefix_does_not_match_its_longer_neighbours(bucket, s3_endpoint) -> None:
+    for key in ("data/a.jsonl", "data2/b.jsonl", "data/"):
+        bucket.put_object(Bucket="corpus", Key=key, Body=b"")
+    found = list_sources(["s3://corpus/data"], (".jsonl",), s3_endpoint)
+    assert [file.location for file in found] == ["s3://corpus/data/a.jsonl"]
+
+
+def test_s3_single_object_is_a_source(bucket, s3_endpoint) -> None:
+    bucket.put_object(Bucket="corpus", Key="data/a.jsonl", Body=b"{}")
+    found = list_sources(["s3://corpus/data/a.jsonl"], (".jsonl",), s3_endpoint)
+    assert [(file.name, file.size_bytes) for file in found] == [("a.jsonl", 2)]
+
+
+def test_s3_key_with_dot_dot_is_refused(bucket, s3_endpoint) -> None:
+    bucket.put_object(Bucket="corpus", Key="data/../../etc/x.jsonl", Body=b"{}")
+    with pytest.raises(SourceError, match="leave its folder"):
+        list_sources(["s3://corpus/data"], (".jsonl",), s3_endpoint)
+
+
+def test_s3_missing_bucket_is_a_permanent_error(bucket, s3_endpoint) -> None:
+    with pytest.raises(PermanentError, match="cannot list") as caught:
+        open_store("s3://nowhere/data", endpoint_url=s3_endpoint).list_files()
+    assert "NoSuchBucket" in str(caught.value)
+
+
+def test_s3_unreachable_endpoint_is_a_transient_error(bucket) -> None:
+    with pytest.raises(StoreUnavailableError, match="cannot list"):
+        open_store("s3://corpus/data", endpoint_url="http://127.0.0.1:9").list_files()

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from pipeline.config import EXAMPLE, DatasetConfig, absolute, load_config, parse_config
+from pipeline.errors import ConfigError
+
+MINIMAL = """
+name: tiny
+source: {paths: [data]}
+dedup: {mode: none}
+tokenizer: {name: cl100k_base}
+shuffle: {seed: 1}
+exports: {megatron: }
+destinations: [{path: out}]
+"""
+
+
+def test_config_example_file_is_valid() -> None:
+    assert load_config(EXAMPLE).name == "web-en"
+
+
+def test_config_example_file_names_every_key() -> None:
+    values = yaml.safe_load(EXAMPLE.read_text())
+
+    def keys(model: type, found: object, path: str) -> None:
+        for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+            assert name in found, f"{path}{name} is not in the example"  # type: ignore[operator]
+            inner = [
+                one
+                for one in getattr(field.annotation, "__args__", (field.annotation,))
+                if hasattr(one, "model_fields")
+            ]
+            for section in inner:
+                value = found[name]  # type: ignore[index]
+                value = {key: one for item in value for key, one in item.items()} if isinstance(value, list) else value
+                keys(section, value, f"{path}{name}.")
+
+    keys(DatasetConfig, values, "")
+
+
+def test_config_bare_export_key_turns_the_format_on() -> None:
+    assert parse_config(MINIMAL, where="x").exports.formats() == ["megatron"]
+
+
+def test_config_sizes_with_units_are_bytes() -> None:
+    text = MINIMAL.replace("{paths: [data]}", "{paths: [data], shard_bytes: 16MiB}")
+    assert parse_config(text, where="x").source.shard_bytes == 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("shuffle: {seed: 1}", "shufle: {seed: 1}", ["line 6: shufle", "did you mean shuffle?"]),
+        ("{mode: none}", "{mode: none, minimum_byte: 7}", ["dedup.minimum_byte", "did you mean minimum_bytes?"]),
+        ("{seed: 1}", "{}", ["shuffle.seed", "required, and has no default"]),
+        ("tokenizer: {name: cl100k_base}", "", ["tokenizer", "required, and has no default"]),
+        ("{mode: none}", "{mode: remove}", ["minimum_bytes is required"]),
+        ("{mode: none}", "{mode: remove, minimum_bytes: 6}", ["greater than or equal to 7", "got 6"]),
+        ("name: tiny", "name: ../evil", ["name", "pattern", "../evil"]),
+        ("{paths: [data]}", "{paths: [data], shard_bytes: 5 bananas}", ["source.shard_bytes", "bananas"]),
+        ("{paths: [data]}", "{paths: []}", ["source.paths", "at least 1 item"]),
+        ("exports: {megatron: }", "exports: {}", ["at least one export is required"]),
+        ("[{path: out}]", "[{path: out}, {path: out}]", ["two destinations have the same path"]),
+        ("name: tiny", "name: tiny\nname: tiny2", ["stands twice", "lines 2 and 3"]),
+        ("{seed: 1}", "{seed: [1}", ["not valid YAML"]),
+        ("{seed: 1}", "{seed: true}", ["shuffle.seed", "valid integer", "got True"]),
+    ],
+)
+def test_config_bad_value_names_key_and_mend(old: str, new: str, said: list[str]) -> None:
+    assert old in MINIMAL
+    with pytest.raises(ConfigError) as caught:
+        parse_config(MINIMAL.replace(old, new), where="x.yaml")
+    for words in ["x.yaml", *said]:
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
+def test_config_that_is_no_mapping_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a mapping"):
+        parse_config(text, where="x.yaml")
+
+
+def test_config_missing_file_says_how_to_make_one(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no such configuration file") as caught:
+        load_config(tmp_path / "none.yaml")
+    assert "corpusmill config example" in str(caught.value)
+
+
+def test_config_relative_paths_start_at_the_root_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    assert absolute("data/web") == str(tmp_path / "data/web")
+    assert absolute("/data/web") == "/data/web"
+    assert absolute("s3://bucket/data") == "s3://bucket/data"

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pickle
+
+from pipeline.errors import BalanceError, PermanentError, StorageFullError, TransientError
+
+
+def test_error_message_aligns_its_details() -> None:
+    error = BalanceError("it does not balance", where="here", expected=3, got="2\n3", next_step="look")
+    assert str(error).splitlines() == [
+        "it does not balance",
+        "  where     here",
+        "  expected  3",
+        "  got       2",
+        "            3",
+        "  next      look",
+    ]
+
+
+def test_error_that_crosses_processes_keeps_class_and_details() -> None:
+    error = BalanceError("it does not balance", where="here", details=(("receipt", "a/b"),))
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(copy) is BalanceError
+    assert str(copy) == str(error)
+
+
+def test_error_families_are_disjoint() -> None:
+    assert issubclass(BalanceError, PermanentError)
+    assert issubclass(StorageFullError, TransientError)
+    assert not issubclass(TransientError, PermanentError)
