@@ -1,0 +1,31 @@
+"""Text records in, text shards out.
+
+In: source files of JSON lines (``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``, ``.jsonl.zstd``), opened by a store.
+Out: for every shard a folder, the text shard, which every later stage reads instead of the JSON; and a quarantine file
+with each rejected line, why it was rejected and its exact bytes.
+
+The text shard is the layout of infini-gram (one shard of a v6 index of bytes) without its suffix array:
+
+    tokenized     FF h é l l o FF FF 中 文        a separator FF before every document, then its UTF-8 bytes verbatim;
+                  |            |  |              FF never occurs in UTF-8; nothing after the last document
+                  0            7  8
+    offset        0            7  8              uint64 LE a document: where its separator stands in `tokenized`
+    linenum       0            1  4              uint64 LE a document: the 0-based line of its source file
+    sources.json  [{"path", "first_document", "documents", "lines", "line_bytes", "rejected": {reason: lines}}, ...]
+
+The second document is empty: just its separator. A document's text is ``tokenized[offset[i] + 1 : offset[i + 1]]``; for
+the last one, to the end of the file.
+
+Invariants:
+* lines = documents + rejected lines, for every source file; nothing is left out in silence.
+* tokenized's size = text bytes + documents; offset and linenum have 8 bytes a document.
+* ``tokenized[offset[i]] == 0xFF``, and no other byte of `tokenized` is 0xFF.
+* The sum of `line_bytes` is the decompressed size of the source files.
+
+Price: one pass over the source files, one core; memory is some 75 MB whatever the input, plus about four times the
+longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the text's size plus 16 bytes a document.
+
+Other rooms use `read_documents` (jsonl), `TextShardWriter` and `open_text_shard` (text_shard), `open_decompressed` and
+`open_compressed` (compression), `append_rejections` (quarantine), and `find_members` (json_members: where a value
+stands in a line, so that the writeback can replace it and leave every other byte alone).
+"""

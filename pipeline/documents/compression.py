@@ -1,0 +1,84 @@
+"""What the ending of a source file's name means, and the streams that follow from it.
+
+    name.jsonl        as it is
+    name.jsonl.gz     gzip, any number of members (RFC 1952), zero padding after the last one allowed
+    name.jsonl.zst    Zstandard, any number of frames, skippable ones included (RFC 8878); also `.zstd`
+
+A file of 0 bytes is an empty file, whatever its ending.
+"""
+
+from __future__ import annotations
+
+import io
+from enum import Enum
+from typing import BinaryIO, cast
+
+import zstandard
+
+from pipeline.documents.compressing import CompressingStream, GzipMember, Verbatim
+from pipeline.documents.decompressing import PieceStream, gzip_pieces, plain_pieces, zstd_pieces
+from pipeline.errors import SourceError
+
+ZSTD_LEVEL = 3
+BUFFER_BYTES = 1 << 20
+
+
+class Compression(Enum):
+    NONE = "none"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+ENDINGS = {
+    ".jsonl": Compression.NONE,
+    ".jsonl.gz": Compression.GZIP,
+    ".jsonl.zst": Compression.ZSTD,
+    ".jsonl.zstd": Compression.ZSTD,
+}
+
+_PIECES = {
+    Compression.NONE: plain_pieces,
+    Compression.GZIP: gzip_pieces,
+    Compression.ZSTD: zstd_pieces,
+}
+
+
+def compression_of(name: str) -> Compression:
+    """The compression that `name` states by its ending. Raises SourceError, with the endings there are, for others."""
+    for ending, compression in ENDINGS.items():
+        if name.endswith(ending):
+            return compression
+    raise SourceError(
+        "a source file's name does not say how to read it",
+        where=name,
+        expected="a name that ends in one of " + ", ".join(ENDINGS),
+        next_step="rename the file, convert it to JSON lines, or narrow the pattern of the dataset's sources",
+    )
+
+
+def open_decompressed(raw: BinaryIO, name: str) -> BinaryIO:
+    """A readable stream of the decompressed bytes of `raw`, read forwards only. Closing it leaves `raw` open.
+
+    `name` is the file's name or path: its ending chooses the format, and messages show it. Raises SourceError at once
+    for an ending that is not accepted; while reading, CorruptDataError for a stream that is damaged or cut off, after
+    handing on what came before. What no reader can see: a flipped byte in a Zstandard file written without checksums.
+    """
+    return io.BufferedReader(PieceStream(_PIECES[compression_of(name)](raw, name)), BUFFER_BYTES)
+
+
+def open_compressed(raw: BinaryIO, name: str) -> BinaryIO:
+    """A writable stream that compresses into `raw` as the ending of `name` says. Closing it writes the end of the
+    frame or member and leaves `raw` open; leaving a `with` block by an exception does not write that end, so that
+    what was written cannot pass for a whole file.
+
+    The same bytes written give the same compressed bytes, as long as the two libraries stay the same: one thread, a
+    fixed level, no time and no file name in the header, and no effect of how the writes were cut. (ISA-L, for gzip,
+    chooses its code by the processor; whether all its variants agree has not been checked.)
+    """
+    compression = compression_of(name)
+    if compression is Compression.GZIP:
+        return cast("BinaryIO", CompressingStream(raw, GzipMember()))
+    if compression is Compression.ZSTD:
+        frame = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).compressobj()
+        return cast("BinaryIO", CompressingStream(raw, frame))
+    return cast("BinaryIO", CompressingStream(raw, Verbatim()))

@@ -1,0 +1,76 @@
+"""Splits a byte stream into whole lines without ever holding more than one block and one line.
+
+A line ends at ``\\n`` and nowhere else: Unicode's other line ends may stand inside a JSON string, and a ``\\r`` before
+the ``\\n`` is JSON whitespace. The last line of a file need not end. Memory: one block, plus the longest line allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+BLOCK_BYTES = 8 << 20
+LONGEST_LINE_BYTES = 1 << 30
+CUT_LINE_BYTES = 1 << 20
+"""What is kept of a line that is too long: enough to recognise it."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """One or more whole lines, newlines included, or the beginning of a single line that is too long (`cut`).
+
+    `stream_bytes` is what the lines took in the stream: `len(data)`, except for a cut line.
+    """
+
+    data: bytes
+    stream_bytes: int
+    cut: bool = False
+
+
+def read_line_blocks(
+    stream: BinaryIO, *, block_bytes: int = BLOCK_BYTES, longest_line_bytes: int = LONGEST_LINE_BYTES
+) -> Iterator[LineBlock]:
+    """Yields all lines of `stream` in order. A line of more than `longest_line_bytes` (its newline not counted) comes
+    as a cut block of its own, whatever `block_bytes` is; its rest is read and forgotten."""
+    # A line that lies within one read is shorter than the read, so only lines carried from read to read can be too
+    # long if no read is longer than the limit.
+    read_bytes = min(block_bytes, longest_line_bytes)
+    carried: list[bytes] = []
+    carried_bytes = 0
+    while block := stream.read(read_bytes):
+        first_end = block.find(b"\n")
+        if first_end < 0:
+            carried.append(block)
+            carried_bytes += len(block)
+            if carried_bytes > longest_line_bytes:
+                carried = [_beginning(carried)]
+            continue
+        lines_end = block.rfind(b"\n") + 1
+        lines = memoryview(block)[:lines_end]
+        if carried_bytes + first_end > longest_line_bytes:
+            line_beginning = _beginning([*carried, block[:first_end]])
+            yield LineBlock(line_beginning, stream_bytes=carried_bytes + first_end + 1, cut=True)
+            carried, lines = [], lines[first_end + 1 :]
+        if lines:
+            data = b"".join([*carried, lines])
+            yield LineBlock(data, stream_bytes=len(data))
+        carried, carried_bytes = [block[lines_end:]], len(block) - lines_end
+    if carried_bytes > longest_line_bytes:
+        yield LineBlock(_beginning(carried), stream_bytes=carried_bytes, cut=True)
+    elif carried_bytes:
+        yield LineBlock(b"".join(carried), stream_bytes=carried_bytes)
+
+
+def _beginning(pieces: list[bytes]) -> bytes:
+    """The first `CUT_LINE_BYTES` of the pieces, without joining all of them."""
+    taken: list[bytes] = []
+    missing = CUT_LINE_BYTES
+    for piece in pieces:
+        taken.append(piece[:missing])
+        missing -= len(taken[-1])
+        if not missing:
+            break
+    return b"".join(taken)

@@ -1,0 +1,227 @@
+"""The text shard on disk: written in one pass, read through memory maps. The room's docstring has its byte diagram."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, TypeVar
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from pipeline.documents.batch import DocumentBatch, RejectionReason
+from pipeline.errors import CorruptDataError
+
+SEPARATOR = b"\xff"
+TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, SOURCES_FILE = "tokenized", "offset", "linenum", "sources.json"
+TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, SOURCES_FILE)
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """What one source file gave to the shard. `rejected` counts its rejected lines by reason, reasons sorted."""
+
+    path: str
+    first_document: int
+    documents: int
+    lines: int
+    line_bytes: int
+    rejected: dict[str, int] = field(default_factory=dict)
+
+
+class TextShardWriter:
+    """Writes a text shard into `folder` (made if missing), source file by source file.
+
+    with TextShardWriter(folder) as shard:
+        shard.start_source("web/a.jsonl.gz")
+        for batch in read_documents(...):
+            shard.append(batch)
+
+    `sources.json` comes last and only if the block ends without an exception: a folder without it is not a text shard.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.documents = 0
+        self.text_bytes = 0
+        self.sources: list[SourceEntry] = []
+        self._folder = folder
+        self._source: str | None = None
+        self._rejected: Counter[RejectionReason] = Counter()
+        self._line_bytes = 0
+        self._lines = 0
+        self._first_document = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SOURCES_FILE).unlink(missing_ok=True)
+        self._text = _create(folder / TEXT_FILE)
+        self._offsets = _create(folder / OFFSET_FILE)
+        self._line_numbers = _create(folder / LINE_NUMBER_FILE)
+
+    def start_source(self, path: str) -> None:
+        """The batches that follow come from this source file."""
+        self._finish_source()
+        self._source = path
+        self._first_document = self.documents
+
+    def append(self, batch: DocumentBatch) -> None:
+        """Writes a batch of the source file that was started last.
+
+        Raises ValueError for a batch of another source file, and for a text that holds a 0xFF byte and so is not UTF-8.
+        """
+        if batch.source != self._source:
+            raise ValueError(f"a batch of {batch.source!r} was appended to source {self._source!r}")
+        if batch.texts:
+            documents = len(batch.texts)
+            text = SEPARATOR.join([b"", *batch.texts])
+            if np.count_nonzero(np.frombuffer(text, np.uint8) == SEPARATOR[0]) != documents:
+                raise ValueError(f"a document of {batch.source!r} holds the byte 0xFF, so it is not UTF-8")
+            # A document takes its separator and its bytes; the first of the batch starts where the shard ends now.
+            sizes = np.fromiter(map(len, batch.texts), np.uint64, documents) + np.uint64(1)
+            ends = np.cumsum(sizes, dtype=np.uint64) + np.uint64(self.text_bytes + self.documents)
+            self._text.write(text)
+            self._offsets.write((ends - sizes).astype("<u8").tobytes())
+            self._line_numbers.write(batch.line_numbers.astype("<u8").tobytes())
+            self.documents += documents
+            self.text_bytes += len(text) - documents
+        self._lines += batch.lines
+        self._line_bytes += batch.line_bytes
+        self._rejected.update(rejection.reason for rejection in batch.rejections)
+
+    def _finish_source(self) -> None:
+        if self._source is None:
+            return
+        rejected = {reason.value: self._rejected[reason] for reason in sorted(self._rejected)}
+        documents = self.documents - self._first_document
+        self.sources.append(
+            SourceEntry(self._source, self._first_document, documents, self._lines, self._line_bytes, rejected)
+        )
+        self._source, self._lines, self._line_bytes = None, 0, 0
+        self._rejected.clear()
+
+    def __enter__(self) -> TextShardWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for file in (self._text, self._offsets, self._line_numbers):
+            file.close()
+        if kind is None:
+            self._finish_source()
+            data = orjson.dumps(self.sources, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            (self._folder / SOURCES_FILE).write_bytes(data)
+
+
+def _create(path: Path) -> BinaryIO:
+    return path.open("wb")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextShard:
+    """An open text shard. The arrays are memory-mapped and read-only.
+
+    `text`          uint8 (documents + text_bytes,): the file `tokenized`, separators included
+    `offsets`       uint64 (documents,): where each document's separator stands in `text`
+    `line_numbers`  uint64 (documents,): each document's 0-based line in its source file
+    """
+
+    folder: Path
+    text: NDArray[np.uint8]
+    offsets: NDArray[np.uint64]
+    line_numbers: NDArray[np.uint64]
+    sources: tuple[SourceEntry, ...]
+
+    @property
+    def documents(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of all documents, separators not counted."""
+        return len(self.text) - len(self.offsets)
+
+    def document_bytes(self, ordinal: int) -> bytes:
+        """The UTF-8 bytes of one document. Raises IndexError for an ordinal that is not there."""
+        self._check(ordinal)
+        start, end = self.bounds(ordinal, 1)
+        return self.text[int(start) + 1 : int(end)].tobytes()
+
+    def bounds(self, first_document: int, documents: int) -> NDArray[np.uint64]:
+        """uint64 (documents + 1,): the separators of consecutive documents, and where the last one ends.
+
+        Document i of them is `text[bounds[i] + 1 : bounds[i + 1]]`.
+        """
+        bounds = np.full(documents + 1, len(self.text), np.uint64)
+        found = self.offsets[first_document : first_document + documents + 1]
+        bounds[: len(found)] = found
+        return bounds
+
+    def source_of(self, ordinal: int) -> tuple[str, int]:
+        """(path of the source file, 0-based line in it) of one document. Raises IndexError."""
+        self._check(ordinal)
+        # Source files without documents share `first_document` with the next one: the last of equals has the document.
+        place = bisect_right(self.sources, ordinal, key=lambda source: source.first_document) - 1
+        return self.sources[place].path, int(self.line_numbers[ordinal])
+
+    def _check(self, ordinal: int) -> None:
+        if not 0 <= ordinal < self.documents:
+            raise IndexError(f"document {ordinal} of a text shard of {self.documents} documents ({self.folder})")
+
+
+def open_text_shard(folder: Path) -> TextShard:
+    """Opens a text shard and checks all that can be checked without reading it through.
+
+    Raises CorruptDataError if a file is missing or the sizes and counts contradict each other.
+    """
+    try:
+        entries = orjson.loads((folder / SOURCES_FILE).read_bytes())
+        shard = TextShard(
+            folder,
+            text=_map(folder / TEXT_FILE, np.uint8),
+            offsets=_map(folder / OFFSET_FILE, np.uint64),
+            line_numbers=_map(folder / LINE_NUMBER_FILE, np.uint64),
+            sources=tuple(SourceEntry(**entry) for entry in entries),
+        )
+    except (FileNotFoundError, ValueError, TypeError) as error:
+        raise _corrupt(folder, f"the four files {', '.join(TEXT_SHARD_FILES)} of whole entries", error) from error
+    _check_counts(shard)
+    return shard
+
+
+def _map(path: Path, scalar: type[Scalar]) -> NDArray[Scalar]:
+    dtype = np.dtype(scalar).newbyteorder("<")
+    if path.stat().st_size == 0:  # An empty file cannot be mapped.
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, mode="r").view(np.ndarray)
+
+
+def _check_counts(shard: TextShard) -> None:
+    documents = 0
+    for source in shard.sources:
+        if source.first_document != documents or source.lines != source.documents + sum(source.rejected.values()):
+            raise _corrupt(shard.folder, f"{source.path} to start at document {documents} and to balance", source)
+        documents += source.documents
+    counts = (len(shard.offsets), len(shard.line_numbers), documents)
+    if len(set(counts)) > 1:
+        raise _corrupt(shard.folder, "as many offsets as line numbers as documents of all sources", counts)
+    if not documents:
+        if len(shard.text):
+            raise _corrupt(shard.folder, "no text where there are no documents", f"{len(shard.text):,} bytes")
+        return
+    first, last = int(shard.offsets[0]), int(shard.offsets[-1])
+    if first or last >= len(shard.text) or shard.text[first] != SEPARATOR[0] or shard.text[last] != SEPARATOR[0]:
+        got = f"first offset {first:,}, last offset {last:,}, {len(shard.text):,} bytes"
+        raise _corrupt(shard.folder, "a separator at byte 0 and at the last offset", got)
+
+
+def _corrupt(folder: Path, expected: str, got: object) -> CorruptDataError:
+    return CorruptDataError(
+        "a text shard is not whole",
+        where=folder,
+        expected=expected,
+        got=got,
+        next_step="drop the receipt of the step that wrote it and run the step again",
+    )

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.documents.batch import DocumentBatch, RejectionReason
+from pipeline.documents.jsonl import read_documents
+from tests.documents.json_lines import BROKEN_LINES, files, objects
+from tests.oracles.documents import documents_of, lines_of
+
+
+def read(data: bytes, **options: int) -> list[DocumentBatch]:
+    return list(read_documents(io.BytesIO(data), source="web/a.jsonl", text_field="text", **options))
+
+
+def outcome(batches: list[DocumentBatch]) -> tuple[list[tuple[int, bytes]], list[tuple[int, str]]]:
+    documents = [pair for batch in batches for pair in zip(batch.line_numbers.tolist(), batch.texts, strict=True)]
+    rejections = [(rejection.line_number, str(rejection.reason)) for batch in batches for rejection in batch.rejections]
+    return documents, rejections
+
+
+@given(data=files(), block_bytes=st.sampled_from([1, 2, 7, 50, 8 << 20]))
+def test_read_documents_any_file_equals_the_oracle_at_any_block_size(data: bytes, block_bytes: int) -> None:
+    batches = read(data, block_bytes=block_bytes)
+    assert outcome(batches) == documents_of(data, "text")
+    assert sum(batch.line_bytes for batch in batches) == len(data)
+    assert sum(batch.lines for batch in batches) == len(lines_of(data))
+
+
+@given(pairs=st.lists(objects()), newline=st.sampled_from([b"\n", b"\r\n"]))
+def test_read_documents_json_of_any_style_gives_the_texts(pairs: list[tuple[bytes, str]], newline: bytes) -> None:
+    documents, rejections = outcome(read(newline.join(line for line, _ in pairs)))
+    assert documents == list(enumerate(text.encode() for _, text in pairs))
+    assert not rejections
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "blank_line"),
+        (b" \t\r", "blank_line"),
+        (b'{"text": "a"', "broken_json"),
+        (b'{"text": NaN}', "broken_json"),
+        (b'{"text": "a", "score": Infinity}', "broken_json"),
+        (b'{"text": "a", "score": 1e999}', "broken_json"),
+        (b'{"text": "a", "deep": ' + b"[" * 2000 + b"]" * 2000 + b"}", "broken_json"),
+        (b'{"text": "a", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "broken_json"),
+        (b'{"text": "a", "digits": ' + b"9" * 5000 + b"}", "broken_json"),
+        (b'{"text": "a"}{"text": "b"}', "broken_json"),
+        (b'{"text": "a\x0bb"}', "broken_json"),
+        (b"\xef\xbb\xbf" + b'{"text": "a"}', "broken_json"),
+        (b'["text"]', "not_an_object"),
+        (b'"text"', "not_an_object"),
+        (b"17", "not_an_object"),
+        (b"null", "not_an_object"),
+        (b'{"Text": "a", "content": {"text": "a"}}', "missing_text"),
+        (b'{"text": null}', "text_not_a_string"),
+        (b'{"text": ["a"]}', "text_not_a_string"),
+        (b'{"text": {"encode": "a"}}', "text_not_a_string"),
+        (b'{"text": "a", "text": false}', "text_not_a_string"),
+        (b'{"text": "\xff"}', "invalid_utf8"),
+        (b'{"text": "\xc3"}', "invalid_utf8"),
+        (b'{"text": "\xed\xa0\x80"}', "invalid_utf8"),
+        (b'{"text": "a", "id": "\xf5\x80\x80\x80"}', "invalid_utf8"),
+        ('{"text": "a"}'.encode("utf-16"), "invalid_utf8"),
+        (rb'{"text": "\ud800"}', "lone_surrogate"),
+        (rb'{"text": "\udc00\ud800"}', "lone_surrogate"),
+        (rb'{"text": "a", "id": "\uDFFF"}', "lone_surrogate"),
+        (rb'{"text": "a", "\ud800": 1}', "lone_surrogate"),
+    ],
+)
+def test_rejection_each_reason_keeps_the_raw_line_and_its_neighbours(line: bytes, reason: str) -> None:
+    (batch,) = read(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
+    assert batch.texts == [b"before", b"after"]
+    assert batch.line_numbers.tolist() == [0, 2]
+    (rejection,) = batch.rejections
+    assert (str(rejection.reason), rejection.line_number, rejection.raw) == (reason, 1, line)
+
+
+def test_rejection_reasons_are_the_strings_on_disk() -> None:
+    assert {reason.value for reason in RejectionReason} == {
+        *("blank_line", "broken_json", "not_an_object", "missing_text", "text_not_a_string"),
+        *("invalid_utf8", "lone_surrogate", "line_too_long"),
+    }
+
+
+@pytest.mark.parametrize("block_bytes", [10, 64, 8 << 20])
+def test_line_too_long_keeps_its_beginning_and_its_neighbours(block_bytes: int) -> None:
+    longest = b'{"text": "exactly fifty bytes long, so it is kept"}'[:48] + b'"}'
+    data = longest + b"\n" + b'{"text": "' + b"x" * 100 + b'"}\n' + longest
+    batches = read(data, block_bytes=block_bytes, longest_line_bytes=50)
+    documents, rejections = outcome(batches)
+    assert [number for number, _ in documents] == [0, 2]
+    assert rejections == [(1, "line_too_long")]
+    assert sum(batch.line_bytes for batch in batches) == len(data)
+
+
+def test_byte_order_mark_only_at_the_start_of_the_file_is_skipped() -> None:
+    line = b'\xef\xbb\xbf{"text": "a"}\n'
+    for block_bytes in (1, 8 << 20):
+        documents, rejections = outcome(read(line + line, block_bytes=block_bytes))
+        assert documents == [(0, b"a")]
+        assert rejections == [(1, "broken_json")]
+
+
+def test_unicode_line_ends_inside_a_text_do_not_end_the_line() -> None:
+    text = "a\u2028b\u2029c\u0085d"
+    documents, _ = outcome(read(json.dumps({"text": text}, ensure_ascii=False).encode()))
+    assert documents == [(0, text.encode())]
+
+
+def test_empty_stream_gives_no_batch() -> None:
+    assert read(b"") == []
+
+
+def test_text_field_is_a_literal_key() -> None:
+    line = b'{"content.text": "a", "content": {"text": "b"}}'
+    (batch,) = read_documents(io.BytesIO(line), source="a", text_field="content.text")
+    assert batch.texts == [b"a"]
+
+
+def test_line_numbers_are_uint64_with_and_without_documents() -> None:
+    for line in (b'{"text": "a"}', *BROKEN_LINES):
+        assert all(batch.line_numbers.dtype == np.uint64 for batch in read(line))
