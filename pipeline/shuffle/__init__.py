@@ -1,0 +1,34 @@
+"""A true global shuffle in two stages, uniform over all permutations, with memory for one cell.
+
+In:  the records of every token shard (whole documents, or contexts).
+Out: cells; the dataset's order is cell 0, cell 1, ... each in its own permuted order.
+
+Stage 1, scatter (one task per shard): every record draws a cell and a 64-bit key. One file per shard holds the rows
+grouped by cell, not a file per (shard, cell)::
+
+    tokens     records of cell 0 | records of cell 1 | ...
+    rows       uint64 rows (ordinal, key, tokens), in the same order
+    cells      uint64 rows (first row, first token) of each cell, and one past the last
+
+Stage 2, gather (one task per cell): read the cell's slice of every scatter file, sort by key, write a record shard.
+
+Why uniform: cells are independent uniform draws, and independent 64-bit keys order each cell uniformly; together every
+permutation is equally likely (up to the cell draw's bias of cells / 2^32, and ties of keys, which are broken by
+(shard, ordinal)
+with probability below n^2 / 2^65).
+
+Draws come from Philox, a counter-based generator, keyed by (seed, kind of record, shard) and counted by ordinal: they
+do not depend on threads, batches, the order of completion, hosts or paths.
+
+Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
+and after: the shuffle is a permutation.
+
+Price: every record is written twice. Scatter holds 40 bytes per record of its shard and one batch; gather holds a
+cell twice (read and permuted), so cells >= 2 x token bytes / memory.
+"""
+
+from pipeline.shuffle.gather import gather_cell
+from pipeline.shuffle.placement import cells_needed, draw_placements
+from pipeline.shuffle.scatter import scatter_records
+
+__all__ = ["cells_needed", "draw_placements", "gather_cell", "scatter_records"]

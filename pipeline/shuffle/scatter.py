@@ -1,0 +1,62 @@
+"""Stage 1: one shard's records, grouped by cell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.shuffle.placement import draw_placements
+from pipeline.tokens.records import Records, record_digest
+from pipeline.tokens.runs import runs
+from pipeline.tokens.token_shard import mapped
+
+BATCH_TOKENS = 4 << 20
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """What scattering one shard came to; digest as two hex words, see record_digest."""
+
+    records: int
+    tokens: int
+    digest: tuple[int, int]
+    records_per_cell: list[int]
+    tokens_per_cell: list[int]
+
+
+def scatter_records(records: Records, *, seed: int, kind: str, shard: int, cells: int, folder: Path) -> Scattered:
+    """Write one shard's records grouped by cell (format: the room's docstring)."""
+    placed, keys = draw_placements(seed, kind, shard, len(records.ordinals), cells)
+    order = np.argsort(placed, kind="stable")
+    lengths = records.lengths[order]
+    rows = np.stack([records.ordinals[order], keys[order], lengths], axis=1)
+    (folder / "rows").write_bytes(rows.astype("<u8").data)
+
+    bounds = np.searchsorted(placed[order], np.arange(cells + 1, dtype=np.uint32))
+    token_ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
+    (folder / "cells").write_bytes(np.stack([bounds.astype(np.uint64), token_ends[bounds]], axis=1).astype("<u8").data)
+
+    low, high = 0, 0
+    with (folder / "tokens").open("wb") as file:
+        for first, last in runs(token_ends[1:], BATCH_TOKENS):
+            tokens = records.copy(order[first:last])
+            file.write(tokens.data)
+            more_low, more_high = record_digest(tokens, lengths[first:last])
+            low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
+    (folder / "scatter.json").write_text(json.dumps({"dtype": records.shard.tokens.dtype.name}) + "\n")
+    per_cell = np.diff(bounds).tolist(), np.diff(token_ends[bounds]).tolist()
+    return Scattered(len(order), int(token_ends[-1]), (low, high), *per_cell)
+
+
+def read_scattered(folder: Path, cell: int) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+    """One cell's slice of a scatter file: (tokens, rows uint64 (n, 3) of ordinal, key, tokens)."""
+    dtype = np.dtype(json.loads((folder / "scatter.json").read_text())["dtype"]).newbyteorder("<")
+    bounds = np.fromfile(folder / "cells", "<u8").reshape(-1, 2)
+    (first_row, first_token), (last_row, last_token) = bounds[cell].tolist(), bounds[cell + 1].tolist()
+    rows = mapped(folder / "rows", "<u8").reshape(-1, 3)[first_row:last_row]
+    return mapped(folder / "tokens", dtype)[first_token:last_token], rows

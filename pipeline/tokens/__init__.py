@@ -1,0 +1,29 @@
+"""Text to token ids, and token ids to records.
+
+In:  documents' UTF-8 bytes, and a tokenizer pinned by the sha256 of its vocabulary.
+Out: a **token shard**, the one canonical store of a shard's tokens: bare document tokens, no special tokens::
+
+    tokens             id id id id | id id | id id id ...        uint16 (at most 65,536 ids) or uint32, little endian
+    ends               4, 6, 6, 9 ...                            uint64: token position after each document, exclusive
+    token_shard.json   {"dtype": "uint32", "tokenizer": ..., "sha256": ..., "vocabulary_size": ..., "eot_id": ...}
+
+  Read one with nothing but numpy::
+
+    ends = np.fromfile("ends", "<u8")
+    tokens = np.memmap("tokens", "<u4")                          # or "<u2", see token_shard.json
+    document = lambda i: tokens[ends[i - 1] if i else 0 : ends[i]]
+
+  and **records**, what the shuffle permutes: whole documents, or contexts of a fixed number of tokens. A context is a
+  slice of the stream "document, EOT, document, EOT ..." of one shard, so packing is arithmetic on `ends`.
+
+  A **record shard** holds records next to each other with where each came from::
+
+    tokens             the records' tokens, back to back
+    records            uint64 rows (shard, ordinal, tokens), one per record: provenance and length
+
+Invariants: `ends` has one entry per document of the text shard, so ordinals agree everywhere; a document without tokens
+makes no record; tokens + special tokens + padding = slots of all contexts.
+
+Price: encoding runs at about 100 MB of text per second and core; memory is one batch of text (8 MiB) and its tokens,
+plus the engine's cache of known words.
+"""

@@ -1,0 +1,69 @@
+"""Record shards: records next to each other, each with its provenance. Format: see the room's docstring."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import CorruptDataError
+from pipeline.tokens.token_shard import mapped
+
+
+@dataclass(frozen=True)
+class RecordShard:
+    """An opened record shard.
+
+    tokens: memory-mapped; ends: uint64[n], cumulative, exclusive; shards and ordinals: uint64[n], where each came from.
+    """
+
+    tokens: NDArray[Any]
+    ends: NDArray[np.uint64]
+    shards: NDArray[np.uint64]
+    ordinals: NDArray[np.uint64]
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.ends)
+
+    def slice(self, first: int, last: int) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+        """Records [first, last): their tokens and their ends, counted from the slice's first token."""
+        start = self.ends[first - 1] if first else np.uint64(0)
+        stop = self.ends[last - 1] if last > first else start
+        return self.tokens[int(start) : int(stop)], self.ends[first:last] - start
+
+
+def write_record_shard(
+    tokens: NDArray[Any],
+    shards: NDArray[np.uint64],
+    ordinals: NDArray[np.uint64],
+    lengths: NDArray[np.uint64],
+    folder: Path,
+) -> None:
+    """Write the tokens of some records, back to back, and their provenance rows."""
+    (folder / "tokens").write_bytes(tokens.data)
+    (folder / "records").write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
+    (folder / "record_shard.json").write_text(json.dumps({"dtype": tokens.dtype.name}) + "\n")
+
+
+def open_record_shard(folder: Path) -> RecordShard:
+    """Open a record shard; CorruptDataError if its files disagree."""
+    dtype = np.dtype(json.loads((folder / "record_shard.json").read_text())["dtype"])
+    rows = mapped(folder / "records", "<u8").reshape(-1, 3)
+    tokens = mapped(folder / "tokens", dtype.newbyteorder("<"))
+    ends = np.cumsum(rows[:, 2], dtype=np.uint64)
+    stated = int(ends[-1]) if len(ends) else 0
+    if stated != len(tokens):
+        raise CorruptDataError(
+            "a record shard's files disagree",
+            where=folder,
+            expected=f"{stated:,} tokens, as its rows say",
+            got=f"{len(tokens):,} tokens",
+            next_step="remove the folder and run again",
+        )
+    return RecordShard(tokens, ends, np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1]))

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import CorruptDataError
+from pipeline.tokens.record_shard import open_record_shard, write_record_shard
+from pipeline.tokens.records import context_records, document_records, record_digest
+from pipeline.tokens.runs import runs
+from pipeline.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
+from pipeline.tokens.tokenizer import Tokenizer
+from tests.oracles.tokens import contexts_of, runs_of, stream_of
+
+EOT = 9
+DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=20)
+
+
+def tokenizer(vocabulary_size: int = 10) -> Tokenizer:
+    return Tokenizer("test", "0" * 64, vocabulary_size, EOT, "none", None, None)  # type: ignore[arg-type]
+
+
+def shard_of(documents: list[list[int]], dtype: str = "<u2") -> TokenShard:
+    tokens = np.array([token for document in documents for token in document], dtype)
+    ends = np.cumsum([len(document) for document in documents], dtype=np.uint64)
+    return TokenShard(tokens, ends, "test", "0" * 64, 10, EOT)
+
+
+@given(DOCUMENTS, st.integers(1, 15))
+def test_context_records_any_documents_equal_the_oracle(documents: list[list[int]], context_tokens: int) -> None:
+    records = context_records(shard_of(documents), context_tokens)
+    expected = contexts_of(documents, context_tokens, EOT, EOT)
+    assert records.copy(np.arange(len(records.ordinals))).reshape(-1, context_tokens).tolist() == expected
+    stream = stream_of(documents, EOT)
+    assert records.special_tokens == sum(1 for document in documents if document)
+    assert records.pad_tokens == len(expected) * context_tokens - len(stream)
+
+
+@pytest.mark.parametrize("tokens", [0, 6, 7, 8, 14, 15, 16])
+def test_context_records_exact_multiple_makes_no_context_of_padding_alone(tokens: int) -> None:
+    records = context_records(shard_of([[1] * tokens]), 8)
+    assert len(records.ordinals) == -(-(tokens + 1) // 8) if tokens else len(records.ordinals) == 0
+    assert records.pad_tokens < 8
+
+
+@given(DOCUMENTS, st.randoms(use_true_random=False))
+def test_document_records_in_any_order_are_the_documents(documents: list[list[int]], random) -> None:
+    records = document_records(shard_of(documents))
+    kept = [document for document in documents if document]
+    order = list(range(len(kept)))
+    random.shuffle(order)
+    expected = [token for position in order for token in kept[position]]
+    assert records.copy(np.array(order, np.int64)).tolist() == expected
+    assert [documents[ordinal] for ordinal in records.ordinals.tolist()] == kept
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60000), min_size=1, max_size=9), max_size=12), st.randoms(use_true_random=False)
+)
+def test_record_digest_permuted_records_have_the_same_digest(records: list[list[int]], random) -> None:
+    def digest(rows: list[list[int]]) -> tuple[int, int]:
+        flat = np.array([token for row in rows for token in row], np.uint16)
+        low, high = record_digest(flat, np.array([len(row) for row in rows], np.uint64))
+        return int(low), int(high)
+
+    shuffled = random.sample(records, len(records))
+    assert digest(shuffled) == digest(records)
+    if records:
+        assert digest(records[1:]) != digest(records)
+        assert digest([*records, records[0]]) != digest(records)
+        assert digest([[records[0][0] ^ 1, *records[0][1:]], *records[1:]]) != digest(records)
+
+
+def test_record_digest_moved_boundary_changes_it() -> None:
+    flat = np.array([1, 2, 3], np.uint16)
+    assert record_digest(flat, np.array([1, 2], np.uint64)) != record_digest(flat, np.array([2, 1], np.uint64))
+
+
+@given(st.lists(st.integers(0, 20), max_size=30), st.integers(1, 40))
+def test_runs_any_sizes_equal_the_oracle(sizes: list[int], budget: int) -> None:
+    ends = np.cumsum(sizes, dtype=np.uint64)
+    assert [list(range(first, last)) for first, last in runs(ends, budget)] == runs_of(sizes, budget)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.integers(1, 40), st.data())
+def test_runs_inner_interval_is_covered_once_without_gaps(sizes: list[int], budget: int, data) -> None:
+    first = data.draw(st.integers(0, len(sizes)))
+    last = data.draw(st.integers(first, len(sizes)))
+    found = list(runs(np.cumsum(sizes, dtype=np.uint64), budget, first, last))
+    edges = [first, *[stop for _, stop in found]]
+    assert found == list(pairwise(edges))
+    assert edges[-1] == last
+
+
+@pytest.mark.parametrize(("vocabulary_size", "dtype"), [(1 << 16, "uint16"), ((1 << 16) + 1, "uint32")])
+@settings(max_examples=20)
+@given(batches=st.lists(DOCUMENTS, max_size=4))
+def test_token_shard_written_batches_read_back_equal(batches, vocabulary_size: int, dtype: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        arrays = [(shard_of(batch).tokens, shard_of(batch).ends) for batch in batches]
+        written = write_token_shard(iter(arrays), tokenizer(vocabulary_size), Path(folder))
+        shard = open_token_shard(Path(folder))
+        documents = [document for batch in batches for document in batch]
+        assert written == sum(map(len, documents))
+        assert shard.tokens.dtype == dtype
+        assert [shard.document(ordinal).tolist() for ordinal in range(shard.documents)] == documents
+
+
+def test_token_shard_truncated_tokens_are_noticed(tmp_path) -> None:
+    shard = shard_of([[1, 2, 3]])
+    write_token_shard([(shard.tokens, shard.ends)], tokenizer(), tmp_path)
+    (tmp_path / "tokens").write_bytes((tmp_path / "tokens").read_bytes()[:-2])
+    with pytest.raises(CorruptDataError, match="files disagree"):
+        open_token_shard(tmp_path)
+
+
+def test_record_shard_slices_are_counted_from_their_own_start(tmp_path) -> None:
+    lengths = np.array([2, 1, 3], np.uint64)
+    tokens = np.arange(6, dtype=np.uint16)
+    write_record_shard(tokens, np.array([0, 1, 1], np.uint64), np.array([5, 6, 7], np.uint64), lengths, tmp_path)
+    shard = open_record_shard(tmp_path)
+    part, ends = shard.slice(1, 3)
+    assert part.tolist() == [2, 3, 4, 5]
+    assert ends.tolist() == [1, 4]
+    assert (shard.shards.tolist(), shard.ordinals.tolist()) == ([0, 1, 1], [5, 6, 7])
+
+
+def test_record_shard_missing_tokens_are_noticed(tmp_path) -> None:
+    ones = np.array([1], np.uint64)
+    write_record_shard(np.empty(0, np.uint16), ones, ones, ones, tmp_path)
+    with pytest.raises(CorruptDataError, match="files disagree"):
+        open_record_shard(tmp_path)
