@@ -1,0 +1,35 @@
+r"""Exports: four training formats, each with a writer, a reader, and a verifier that trusts neither.
+
+In: documents as batches `(tokens, ends)` (bare uint16 or uint32 ids, cumulative uint64 ends; see batches.py), or
+contexts as 2-D arrays (records x tokens). Out: files under their final names, and counts. This room knows no stage,
+configuration, receipt or store: arrays in, files out.
+
+    megatron.py        <prefix>.bin          a a a # b b #               # = EOD after every document
+                       <prefix>.idx          MMIDIDX 0 0 | version u64 | code u8 | S u64 | S+1 u64
+                                             | lengths i32 x S | byte offsets i64 x S | boundaries i64 x S+1
+
+    nanoset.py         <stem>.ds             a a a # b b #               the same bytes as .bin
+                       <stem>.ds.index       4 7                         ends in tokens, u64
+                       <stem>.ds.metadata    gpt2|2 \n 7 \n 7.00 T
+
+    numpy_shards.py    test/test_0000.npy    \x93NUMPY header, 128 B | # a a a # b b #  cut every N tokens,
+                       train/train_0000.npy  \x93NUMPY header, 128 B | b b ...          # = EOT before every document
+
+    webdataset.py      shard_00000000.tar    header 512 B | gzip([1,2,...]) | zeros to 512 | ... | zeros to 10,240
+    manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
+
+Beside them: batches.py adds the special tokens, files.py writes whole files or none, scan.py reads tokens for the
+verifiers, megatron_verify.py, tar.py and context_json.py keep their neighbours short.
+
+Invariants, checked by the verifiers and tests:
+
+* the same input gives the same bytes in any folder, in any batches, at any time;
+* a file has its final name only when it is whole, Megatron's index last; what holds no record is not written at all;
+* no document is empty: one without tokens is left out and counted;
+* no id is narrowed in silence: an id outside the vocabulary stops the writer, with the id and what it would become;
+* counts balance: tokens + special tokens = tokens in the file, of every format;
+* verifiers re-read every byte and name file and byte of the first fault.
+
+Price: every writer makes one pass and holds one batch (plus 2 to 5 B a token of it to place the special tokens);
+indexes go to disk as they grow, 20 B a document for Megatron, 8 B for Nanoset. See each module for measured speeds.
+"""

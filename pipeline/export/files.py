@@ -1,0 +1,77 @@
+"""Files that are whole or absent, arrays mapped from them, and the one way this room names a place in a file.
+
+A writer that is killed must leave nothing a reader would accept (acceptance rows M17, N23, T30), so every file is
+written beside its final name and renamed once its last byte is there. Nothing is synced to the device here: a process
+that dies loses nothing the kernel already has, and the receipt written after the files is what makes them count.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from pipeline.errors import StorageFullError, VerificationError
+
+TokenArray: TypeAlias = NDArray[np.integer[Any]]
+"""A 1-D array of token ids: uint16, uint32, or Megatron's int32."""
+
+BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open `path` for writing and reading back; it appears under its name only when the block ends without an error.
+
+    An older file of that name goes first, so that no reader ever pairs it with newer neighbours. A file nobody wrote
+    to is not kept: no reader of these formats can map zero bytes (megatron.md 1.2, acceptance row N10).
+    Raises StorageFullError when the device or the quota is full; other operating system errors pass unchanged.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.unlink(missing_ok=True)
+        with partial.open("w+b", buffering=BUFFER_BYTES) as file:
+            yield file
+        if partial.stat().st_size:
+            partial.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFullError(
+                "no space left while writing an export",
+                where=path,
+                got=error.strerror,
+                next_step="free space on that device, then run the task again",
+            ) from error
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def mapped(path: Path, dtype: DTypeLike, count: int, offset_bytes: int = 0) -> NDArray[Any]:
+    """`count` items of `dtype` from `offset_bytes` on, memory-mapped read-only; an empty array for no items."""
+    if count == 0:
+        return np.empty(0, dtype)  # mmap refuses zero bytes
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset_bytes, shape=(count,))
+
+
+def file_bytes(path: Path) -> int:
+    """Size of `path`; VerificationError when it is not there."""
+    if not path.is_file():
+        raise VerificationError("a file of the export is missing", where=path, expected="a file", got="nothing")
+    return path.stat().st_size
+
+
+def fault(what: str, path: Path, offset_bytes: int, *, expected: object, got: object) -> VerificationError:
+    """The error every verifier of this room raises: what is wrong, in which file, at which byte."""
+    return VerificationError(
+        what,
+        where=f"{path}, byte {offset_bytes}",
+        expected=expected,
+        got=got,
+        next_step="drop this export and run its step again; if the error stays, the writer is wrong",
+    )

@@ -1,0 +1,50 @@
+"""What Megatron's and Nanoset's verifiers both ask of a file of tokens: ids in the vocabulary, a special token last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.export.files import TokenArray, fault
+
+BLOCK_TOKENS = 1 << 22
+BLOCK_DOCUMENTS = 1 << 16
+"""Verifiers look at this much at a time: 16 MB of tokens, under 2 MB of index."""
+
+
+def scan_ids(path: Path, tokens: TokenArray, vocabulary_size: int, *, data_offset: int = 0) -> None:
+    """VerificationError at the first of `tokens` that is not below `vocabulary_size`.
+
+    `data_offset` is the byte of `path` at which token 0 stands. Negative int32 ids are caught as huge unsigned ones.
+    """
+    unsigned = np.dtype(f"<u{tokens.dtype.itemsize}")
+    for first in range(0, tokens.size, BLOCK_TOKENS):
+        block = tokens[first : first + BLOCK_TOKENS].view(unsigned)
+        if int(block.max()) >= vocabulary_size:
+            place = int(np.argmax(block >= vocabulary_size))
+            raise fault(
+                f"token {first + place} is not in the vocabulary",
+                path,
+                data_offset + (first + place) * unsigned.itemsize,
+                expected=f"ids below {vocabulary_size}",
+                got=int(tokens[first + place]),
+            )
+
+
+def scan_last_tokens(
+    path: Path, tokens: TokenArray, ends: NDArray[np.int64], special_id: int, first_document: int
+) -> None:
+    """VerificationError at the first document, of those that end at `ends`, whose last token is not `special_id`."""
+    wrong = tokens[ends - 1] != special_id
+    if bool(wrong.any()):
+        document = int(np.argmax(wrong))
+        last = int(ends[document]) - 1
+        raise fault(
+            f"document {first_document + document} does not end with its special token",
+            path,
+            last * tokens.dtype.itemsize,
+            expected=special_id,
+            got=int(tokens[last]),
+        )

@@ -1,0 +1,195 @@
+"""WebDataset shards of token contexts, as DCLM's tokshuf writes them and open_lm trains on them.
+
+    shard_00000000.tar
+      00000000_00000000_<id>.json.gz     shard, place in the shard, record id
+      00000000_00000001_<id>.json.gz     body = gzip of a compact JSON list of ints: [50,256,0,...]
+      ...                                tar.py has the bytes around it
+
+Source: tokshuf-rs in mlfoundations/dclm (writer); open_lm's data.py and the webdataset package (readers).
+
+Invariants: one field, json.gz, a sample (an id with a dot would change the field's name); names are unique and in
+order; every context of a shard has the same length; order in the tar is training order.
+
+Bytes: gzip headers hold no time and no name. The deflate stream is ISA-L's, which picks its code by CPU: every run on
+one kind of machine gives the same bytes, but another architecture (ARM) or another release may pack the same contexts
+otherwise. `requirements.lock` pins the release.
+
+Price: one pass, memory is a batch of contexts. Measured on contexts of 2,049 GPT-NeoX tokens of English and code, one
+core: 39 million tokens a second written, 20 to 30 verified, 1.64 B a token in the tar. Deflate alone (M = 10^6 tokens a
+second; B = bytes a token; the JSON text is 4.44 B):
+
+    zlib 6 (tokshuf's)   9.0 M  1.140 B     ISA-L 0   88 M  1.687 B     ISA-L 2   69 M  1.277 B
+    zlib 1              23.4 M  1.374 B     ISA-L 1   70 M  1.279 B     ISA-L 3   34 M  1.240 B
+
+ISA-L 1 it is: eight times as fast as what it replaces for 12 % more bytes; 3 halves the speed to win back 3 %.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from pipeline.errors import BalanceError, CorruptDataError, PermanentError
+from pipeline.export.batches import refuse_ids_beyond
+from pipeline.export.context_json import read_list, write_list
+from pipeline.export.files import TokenArray, fault, whole_file
+from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
+
+GZIP_LEVEL = 1
+GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+GzipError = cast("type[Exception]", isal_zlib.error)  # its stub says instance where it is the class
+GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")  # deflate, no flags, time 0, no hint, unknown system
+SUFFIX = ".json.gz"
+RECORD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SHARD_NAME = re.compile(r"shard_(\d{8,})")
+
+
+def shard_name(shard_index: int) -> str:
+    """Name of a shard without `.tar`, as the manifest has it: shard_00000000 (acceptance row T20)."""
+    return f"shard_{shard_index:08d}"
+
+
+def write_shard(
+    path: Path, contexts: Iterable[TokenArray], names: Iterable[str], shard_index: int, *, vocabulary_size: int
+) -> dict[str, int]:
+    """Write batches of contexts (2-D, records x tokens, uint16 or uint32) as one tar; without a record, no file.
+
+    `names` gives each record its id, in order: letters, digits, `_` and `-`. Ids of tokens, pads included, must be
+    below `vocabulary_size`. Returns records, tokens (records x context length, pads included) and bytes.
+    Raises BalanceError when there are more or fewer names than contexts, CorruptDataError for contexts that are not
+    2-D, differ in length, or hold other ids, PermanentError for a name, StorageFullError when the device is full.
+    """
+    records, context_tokens, written_bytes = 0, 0, 0
+    ids = iter(names)
+    with whole_file(path) as file:
+        for batch in contexts:
+            context_tokens = _checked_width(batch, records, context_tokens, vocabulary_size)
+            for context in np.ascontiguousarray(batch):
+                body = encode_context(context)
+                name = member_name(shard_index, records, next(ids, None))
+                member = b"".join((member_header(name, len(body)), body, padding(len(body))))
+                file.write(member)
+                written_bytes += len(member)
+                records += 1
+        if (left := next(ids, None)) is not None:
+            raise BalanceError(
+                "there are more record ids than contexts", where=path, expected=records, got=f"{left} and perhaps more"
+            )
+        if records:
+            written_bytes += file.write(end_of_archive(written_bytes))
+    return {"records": records, "tokens": records * context_tokens, "bytes": written_bytes}
+
+
+def encode_context(context: TokenArray) -> bytes:
+    """A 1-D contiguous array of ids as gzip of a compact JSON list."""
+    text = write_list(context)
+    return bytes(isal_zlib.compress(text, GZIP_LEVEL, wbits=GZIP_WINDOW))
+
+
+def member_name(shard_index: int, place: int, record_id: str | None) -> bytes:
+    """`<shard>_<place>_<record id>.json.gz`; BalanceError without an id, PermanentError for one with other letters."""
+    if record_id is None:
+        raise BalanceError(
+            "there are fewer record ids than contexts", expected=f"an id for context {place}", got="none"
+        )
+    if not RECORD_ID.fullmatch(record_id):
+        raise PermanentError(
+            "a record id cannot be part of a WebDataset key",
+            where=f"context {place} of shard {shard_index}",
+            expected="1 to 64 letters, digits, '_' and '-'; a dot would change the field's name",
+            got=repr(record_id),
+        )
+    return f"{shard_index:08d}_{place:08d}_{record_id}{SUFFIX}".encode()
+
+
+def _checked_width(batch: TokenArray, first: int, context_tokens: int, vocabulary_size: int) -> int:
+    """Tokens a context of `batch`, after checking shape, dtype, ids, and the length of the contexts before it."""
+    shape = batch.shape
+    is_batch = batch.ndim == 2 and shape[1] > 0 and batch.dtype in (np.uint16, np.uint32)
+    if not is_batch or context_tokens not in (0, shape[1]):
+        raise CorruptDataError(
+            "a batch of contexts has the wrong array",
+            where=f"the batch that begins at context {first}",
+            expected=f"(records, {context_tokens or 'tokens'}) of uint16 or uint32",
+            got=f"{shape} of {batch.dtype}",
+        )
+    refuse_ids_beyond(vocabulary_size, batch, batch.dtype, f"the batch that begins at context {first}")
+    return int(shape[1])
+
+
+def read_shard(path: Path) -> Iterator[tuple[str, NDArray[np.uint32]]]:
+    """Member name and context (1-D uint32) of every record, in order; memory is one record.
+
+    Raises VerificationError, naming file and byte, for all `tar.read_members` refuses, a body that is not whole gzip
+    with a bare header, and text that is not the compact JSON list of ints from 0 to 2^32 - 1.
+    """
+    for name, at, body in read_members(path):
+        yield name, _decode_context(path, at, body)
+
+
+def _decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
+    if not body.startswith(GZIP_HEADER):
+        raise fault("a body has another gzip header", path, at, expected=GZIP_HEADER, got=body[:10])
+    stream = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+    try:
+        text = stream.decompress(body)
+    except GzipError as error:
+        raise fault("a body cannot be decompressed", path, at, expected="gzip", got=error) from error
+    if not stream.eof or stream.unused_data:
+        got = f"{len(stream.unused_data)} bytes behind it" if stream.eof else "no end"
+        raise fault("a body is not exactly one gzip member", path, at, expected="one member", got=got)
+    context, wrong_at = read_list(text)
+    if wrong_at is not None:
+        raise fault(
+            "a body is not a compact JSON list of token ids",
+            path,
+            at,
+            expected="[int,int,...], each from 0 to 4294967295",
+            got=f"{text[wrong_at : wrong_at + 16]!r} at byte {wrong_at} of the text",
+        )
+    return context
+
+
+def verify_shard(path: Path, *, context_tokens: int, vocabulary_size: int, records: int) -> dict[str, int]:
+    """Read a shard as a stranger would and check names, order, lengths, ids and count (rows T21 to T23, T33).
+
+    The shard's index comes from its file name. Raises VerificationError, naming file and byte. Returns records, tokens
+    and bytes as re-read.
+    """
+    named = SHARD_NAME.fullmatch(path.name.removesuffix(".tar"))
+    if named is None:
+        raise fault("this is not a shard's name", path, 0, expected="shard_<8 digits>.tar", got=path.name)
+    shard_index = int(named[1])
+    seen = 0
+    for name, at, body in read_members(path):
+        prefix = f"{shard_index:08d}_{seen:08d}_"
+        record_id = name.removeprefix(prefix).removesuffix(SUFFIX)
+        if name != f"{prefix}{record_id}{SUFFIX}" or not RECORD_ID.fullmatch(record_id):
+            raise fault(
+                f"member {seen} has another name",
+                path,
+                at - BLOCK_BYTES,
+                expected=f"{prefix}<record id>{SUFFIX}",
+                got=name,
+            )
+        context = _decode_context(path, at, body)
+        if context.size != context_tokens:
+            raise fault(f"{name} has another length", path, at, expected=context_tokens, got=context.size)
+        if int(context.max()) >= vocabulary_size:
+            raise fault(
+                f"{name} holds an id outside the vocabulary",
+                path,
+                at,
+                expected=f"ids below {vocabulary_size}",
+                got=int(context.max()),
+            )
+        seen += 1
+    if seen != records:
+        raise fault("the shard has another number of records", path, path.stat().st_size, expected=records, got=seen)
+    return {"records": seen, "tokens": seen * context_tokens, "bytes": path.stat().st_size}

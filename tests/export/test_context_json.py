@@ -1,0 +1,73 @@
+"""Contexts as JSON against the standard library: one text a context, one context a text."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.export.context_json import read_list, write_list
+from tests.oracles import export as oracle
+
+EDGES = [0, 1, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 65_535, 65_536, 99_999, 100_000, 10**9 - 1, 10**9, 2**32 - 1]
+ids = st.one_of(st.sampled_from(EDGES), st.integers(0, 2**32 - 1))
+
+
+@settings(deadline=None)
+@given(st.lists(ids, min_size=1, max_size=40))
+def test_context_json_write_equals_the_oracle_and_reads_back(numbers):
+    text = write_list(np.array(numbers, np.uint32))
+    assert text == oracle.compact_json(numbers)
+    found, wrong_at = read_list(text)
+    assert (found.tolist(), wrong_at) == (numbers, None)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 65_535), min_size=1, max_size=40))
+def test_context_json_write_is_the_same_for_uint16(numbers):
+    assert write_list(np.array(numbers, np.uint16)) == oracle.compact_json(numbers)
+
+
+@settings(deadline=None)
+@given(st.text("[],019 -.e", max_size=12))
+def test_context_json_read_accepts_exactly_what_write_makes(text):
+    try:
+        numbers = json.loads(text)
+        ours = oracle.compact_json(numbers).decode() == text and isinstance(numbers, list) and len(numbers) > 0
+        ours = ours and all(type(number) is int and 0 <= number < 2**32 for number in numbers)
+    except ValueError:
+        ours = False
+    found, wrong_at = read_list(text.encode())
+    assert (wrong_at is None) == ours
+    if ours:
+        assert found.tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "at"),
+    [
+        (b"", [], 0),
+        (b"4", [], 0),
+        (b"[", [], 1),
+        (b"[]", [], 1),
+        (b"[4", [], 2),
+        (b"[4,", [4], 3),
+        (b"[4,]", [4], 3),
+        (b"[4,05]", [4], 3),
+        (b"[4,-1]", [4], 3),
+        (b"[4, 1]", [4], 3),
+        (b"[4,1.0]", [4], 4),
+        (b"[4,true]", [4], 3),
+        (b"[4,4294967296]", [4], 3),
+        (b"[4,99999999999999999999999999]", [4], 3),
+        (b"[4,[5]]", [4], 3),
+        (b"[4,5]\n", [4, 5], 5),
+        (b"[4,5][6]", [4, 5], 5),
+    ],
+)
+def test_context_json_read_names_the_first_wrong_byte(text, numbers, at):
+    found, wrong_at = read_list(text)
+    assert (found.tolist(), wrong_at) == (numbers, at)

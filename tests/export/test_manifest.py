@@ -1,0 +1,162 @@
+"""The manifest open_lm reads, and DCLM's dataset reference."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import ConfigError, PermanentError, VerificationError
+from pipeline.export.manifest import exp_data, read_manifest, verify_manifest, write_manifest
+from tests.oracles import export as oracle
+from tests.oracles.export import append, keep
+
+SHARDS = [("shard_00000000", 8192), ("shard_00000001", 8192), ("shard_00000002", 1234)]
+TEXT = (
+    b'{"num_sequences":8192,"shard":"shard_00000000"}\n'
+    b'{"num_sequences":8192,"shard":"shard_00000001"}\n'
+    b'{"num_sequences":1234,"shard":"shard_00000002"}\n'
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_manifest(tmp_path / "manifest.jsonl", SHARDS)
+    for name, _ in SHARDS:
+        (tmp_path / f"{name}.tar").touch()
+    return tmp_path
+
+
+def test_webdataset_t24_t25_manifest_is_sorted_and_ends_with_a_newline(tmp_path):
+    counts = write_manifest(tmp_path / "manifest.jsonl", reversed(SHARDS))
+    assert (tmp_path / "manifest.jsonl").read_bytes() == TEXT
+    assert counts == {"shards": 3, "records": 17_618, "bytes": len(TEXT)}
+
+
+def test_webdataset_t33_open_lm_sees_every_shard(folder):
+    seen = oracle.open_lm_manifest((folder / "manifest.jsonl").read_text())
+    assert [(entry["shard"], entry["num_sequences"]) for entry in seen] == SHARDS
+    # tokshuf's file, without the last newline, loses one
+    assert len(oracle.open_lm_manifest(TEXT.decode().rstrip("\n"))) == 2
+
+
+def test_webdataset_t25_order_holds_beyond_eight_digits(tmp_path):
+    shards = [("shard_100000000", 1), ("shard_99999999", 2)]
+    write_manifest(tmp_path / "manifest.jsonl", shards)
+    assert read_manifest(tmp_path / "manifest.jsonl") == shards[::-1]
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [
+        [],
+        [("shard_00000000", 0)],
+        [("shard_00000000.tar", 1)],
+        [("shard_0", 1)],
+        [("a,b", 1)],
+        [("shard_00000000", 1), ("shard_00000000", 2)],
+    ],
+)
+def test_webdataset_t24_shards_open_lm_could_not_find_are_refused(tmp_path, shards):
+    with pytest.raises(PermanentError, match="manifest"):
+        write_manifest(tmp_path / "manifest.jsonl", shards)
+
+
+def test_webdataset_t33_verify_manifest_returns_the_shards(folder):
+    assert verify_manifest(folder) == SHARDS
+
+
+@pytest.mark.parametrize(
+    ("damage", "at"),
+    [
+        (keep(-1), 96),
+        (append(b"\n"), 144),
+        (append(b"{}\n"), 144),
+        (append(b"[1]\n"), 144),
+        (append(b"7\n"), 144),
+        (lambda data: data.replace(b"\n{", b"\n\n{", 1), 48),
+        (lambda data: data.replace(b":8192", b": 8192", 1), 0),
+        (lambda data: data.replace(b"1234", b"1234.0"), 96),
+        (lambda data: data.replace(b"}\n", b',"x":1}\n', 1), 0),
+    ],
+)
+def test_webdataset_t25_verify_manifest_names_the_byte_of_a_bad_line(folder, damage, at):
+    path = folder / "manifest.jsonl"
+    path.write_bytes(damage(TEXT))
+    with pytest.raises(VerificationError) as caught:
+        verify_manifest(folder)
+    assert f"{path}, byte {at}\n" in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 48, 96])
+def test_webdataset_t34_shards_that_are_not_listed_are_found(folder, kept):
+    (folder / "manifest.jsonl").write_bytes(TEXT[:kept])
+    with pytest.raises(VerificationError, match="differ"):
+        verify_manifest(folder)
+
+
+def test_webdataset_t34_listed_shard_that_is_absent_is_found(folder):
+    (folder / "shard_00000001.tar").unlink()
+    with pytest.raises(VerificationError, match="differ") as caught:
+        verify_manifest(folder)
+    assert "shard_00000001" in str(caught.value)
+
+
+def test_webdataset_t25_lines_out_of_order_are_found(folder):
+    (folder / "manifest.jsonl").write_bytes(TEXT[48:96] + TEXT[:48] + TEXT[96:])
+    with pytest.raises(VerificationError, match="differ"):
+        verify_manifest(folder)
+
+
+@pytest.mark.parametrize("records", [(8192, 100, 8192), (8192, 8192, 8193), (8192, 8192, 0)])
+def test_webdataset_t18_shard_other_than_the_last_that_is_not_full_is_found(folder, records):
+    lines = [b'{"num_sequences":%d,"shard":"shard_%08d"}\n' % (count, number) for number, count in enumerate(records)]
+    (folder / "manifest.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(VerificationError, match="not full"):
+        verify_manifest(folder)
+
+
+def test_webdataset_t33_missing_manifest_is_named(tmp_path):
+    with pytest.raises(VerificationError, match="missing") as caught:
+        verify_manifest(tmp_path)
+    assert "manifest.jsonl" in str(caught.value)
+
+
+ARGUMENTS = {
+    "name": "oscar",
+    "sources": ["oscar-en"],
+    "num_tokens": 8192 * 2049,
+    "size_bytes": 79_965_184,
+    "dataset_url": "s3://bucket/oscar/",
+    "manifest_url": "s3://bucket/oscar/manifest.jsonl",
+    "tokenizer": "EleutherAI/gpt-neox-20b",
+}
+REQUIRED = {
+    "name", "sources", "tokenized", "num_tokens", "size", "dataset_url", "manifest_url", "dcnlp_commit_hash",
+    "dcnlp_diff", "sampling_yaml",
+}  # fmt: skip
+OPTIONAL = {"uuid", "creation_date", "tokenizer", "data_key", "note", "mirrors"}
+
+
+def test_webdataset_t27_exp_data_has_the_required_keys_and_no_unknown_one():
+    reference = exp_data(**ARGUMENTS)
+    assert set(reference) >= REQUIRED
+    assert set(reference) <= REQUIRED | OPTIONAL
+    assert (reference["tokenized"], reference["data_key"], reference["size"]) == (True, "json.gz", 79_965_184)
+
+
+def test_webdataset_t27_exp_data_has_no_time_and_no_uuid_of_its_own():
+    assert not {"uuid", "creation_date"} & set(exp_data(**ARGUMENTS))
+    given = exp_data(**ARGUMENTS, uuid="u", creation_date="2026_01_02-03_04_05")
+    assert (given["uuid"], given["creation_date"]) == ("u", "2026_01_02-03_04_05")
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        {"dataset_url": "s3://bucket/oscar"},
+        {"manifest_url": "manifest.jsonl"},
+        {"manifest_url": "s3://bucket/manifest.jsonl"},
+    ],
+)
+def test_webdataset_t27_urls_open_lm_could_not_use_are_refused(urls):
+    with pytest.raises(ConfigError, match="open_lm"):
+        exp_data(**{**ARGUMENTS, **urls})

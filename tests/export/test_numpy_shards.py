@@ -1,0 +1,228 @@
+"""Jaxformer's shards: bytes of numpy.save, straddling documents, names and the split."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import BalanceError, ConfigError, CorruptDataError, VerificationError
+from pipeline.export.numpy_shards import (
+    open_shard,
+    shard_header,
+    shard_names,
+    shard_sizes,
+    verify_shard,
+    with_eot_before,
+    write_shard,
+)
+from tests.oracles import export as oracle
+from tests.oracles.export import append, keep, put, put_number
+
+EOT = 100_257
+U4 = np.dtype("<u4")
+documents = st.lists(st.lists(st.integers(0, 100_255), max_size=25), max_size=12)
+
+
+def saved(tokens: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, tokens)
+    return out.getvalue()
+
+
+def export(folder, docs, shard_tokens, at=()):
+    """What a stage does: the stream of all batches, cut every `shard_tokens`, pieces as they come."""
+    pieces = [with_eot_before(batch, EOT, vocabulary_size=100_277) for batch in oracle.batches_of(docs, "u4", list(at))]
+    stream = np.concatenate(pieces)
+    names = []
+    for number, tokens in enumerate(shard_sizes(stream.size, shard_tokens)):
+        begin, end = number * shard_tokens, number * shard_tokens + tokens
+        name = f"{number}.npy"
+        write_shard(folder / name, [stream[begin : begin + 1], stream[begin + 1 : end]], tokens, U4)
+        verify_shard(folder / name, tokens=tokens, dtype=U4, vocabulary_size=100_277)
+        names.append(name)
+    return names
+
+
+@settings(deadline=None)
+@given(docs=documents, at=st.lists(st.integers(0, 12), max_size=3), shard_tokens=st.integers(1, 12))
+def test_numpy_j05_j06_documents_straddle_shards_as_in_the_oracle(tmp_path_factory, docs, at, shard_tokens):
+    folder = tmp_path_factory.mktemp("shards")
+    found = [np.load(folder / name, allow_pickle=False).tolist() for name in export(folder, docs, shard_tokens, at)]
+    assert found == oracle.jaxformer_shards(docs, EOT, shard_tokens)
+
+
+def test_numpy_j06_document_longer_than_three_shards(tmp_path):
+    names = export(tmp_path, [[1], list(range(2, 12)), [12]], 3)
+    found = [open_shard(tmp_path / name).tolist() for name in names]
+    assert found == [[EOT, 1, EOT], [2, 3, 4], [5, 6, 7], [8, 9, 10], [11, EOT, 12]]
+
+
+@pytest.mark.parametrize(
+    ("stream_tokens", "sizes"),
+    [(0, []), (9, [9]), (10, [10]), (11, [10, 1]), (20, [10, 10]), (30, [10, 10, 10]), (39, [10, 10, 10, 9])],
+)
+def test_numpy_j04_j07_j08_shards_hold_exactly_n_tokens(stream_tokens, sizes):
+    assert shard_sizes(stream_tokens, 10) == sizes
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<u4"])
+@pytest.mark.parametrize("tokens", [1, 9, 10, 1000, 65_537])
+def test_numpy_j10_bytes_equal_numpy_save(tmp_path, dtype, tokens):
+    stream = (np.arange(tokens) % 65_536).astype(dtype)
+    counts = write_shard(tmp_path / "x.npy", [stream[:3], stream[3:3], stream[3:]], tokens, np.dtype(dtype))
+    data = (tmp_path / "x.npy").read_bytes()
+    assert data == saved(stream)
+    assert counts == {"tokens": tokens, "bytes": len(data)}
+    assert open_shard(tmp_path / "x.npy").tolist() == stream.tolist()
+
+
+@pytest.mark.parametrize("tokens", [1, 100_000_000, 10**12])
+def test_numpy_j10_header_has_128_bytes(tokens):
+    header = shard_header(tokens, U4)
+    assert len(header) == 128
+    assert header == saved(np.broadcast_to(np.uint32(0), 1))[:128].replace(
+        b"(1,), }" + b" " * (len(str(tokens)) - 1), b"(%d,), }" % tokens
+    )
+
+
+@pytest.mark.parametrize("tokens", [4, 6])
+def test_numpy_j04_other_number_of_tokens_is_refused_and_leaves_nothing(tmp_path, tokens):
+    with pytest.raises(BalanceError, match="add up"):
+        write_shard(tmp_path / "x.npy", [np.ones(2, U4), np.ones(3, U4)], tokens, U4)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numpy_j03_narrowing_that_would_lose_an_id_is_refused(tmp_path):
+    with pytest.raises(CorruptDataError, match="does not fit"):
+        write_shard(tmp_path / "x.npy", [np.array([1, 70_000], U4)], 2, np.dtype("<u2"))
+    write_shard(tmp_path / "x.npy", [np.array([1, 65_535], U4)], 2, np.dtype("<u2"))
+    assert open_shard(tmp_path / "x.npy").tolist() == [1, 65_535]
+
+
+def test_numpy_piece_that_is_not_a_stream_is_refused(tmp_path):
+    with pytest.raises(CorruptDataError, match="does not fit"):
+        write_shard(tmp_path / "x.npy", [np.ones((2, 2), U4)], 4, U4)
+
+
+def test_numpy_shard_of_no_tokens_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="at least one token"):
+        write_shard(tmp_path / "x.npy", [], 0, U4)
+
+
+def test_numpy_j02_eot_stands_before_every_document_with_tokens():
+    (batch,) = oracle.batches_of([[5, 6], [], [7]], "u4", [])
+    assert with_eot_before(batch, EOT, vocabulary_size=100_277).tolist() == [EOT, 5, 6, EOT, 7]
+
+
+def test_numpy_j02_eot_that_does_not_fit_the_batch_is_refused():
+    (batch,) = oracle.batches_of([[5, 6]], "u2", [])
+    with pytest.raises(ConfigError, match="EOT"):
+        with_eot_before(batch, EOT, vocabulary_size=100_277)
+
+
+@pytest.mark.parametrize(
+    ("shards", "test_shards", "test", "train"),
+    [
+        (0, 350, 0, 0),
+        (1, 350, 0, 1),
+        (2, 350, 1, 1),
+        (100, 350, 50, 50),
+        (700, 350, 350, 350),
+        (3500, 350, 350, 3150),
+        (10, 0, 0, 10),
+        (10, 3, 3, 7),
+        (1, 0.1, 0, 1),
+        (2, 0.1, 1, 1),
+        (20, 0.1, 2, 18),
+        (25, 0.1, 3, 22),
+        (100, 0.29, 29, 71),
+        (10, 0.0, 0, 10),
+        (10, 0.9, 5, 5),
+    ],
+)
+def test_numpy_j11_split_always_leaves_train_data(shards, test_shards, test, train):
+    names = shard_names(shards, test_shards)
+    assert [name.split("/")[0] for name in names] == ["test"] * test + ["train"] * train
+
+
+@pytest.mark.parametrize("test_shards", [-1, -0.1, 1.0, 1.5])
+def test_numpy_j11_split_that_is_no_split_is_refused(test_shards):
+    with pytest.raises(ConfigError, match="neither"):
+        shard_names(10, test_shards)
+
+
+def test_numpy_j09_names_count_from_zero_in_each_split():
+    assert shard_names(3, 1) == ["test/test_0000.npy", "train/train_0000.npy", "train/train_0001.npy"]
+
+
+@pytest.mark.parametrize(("shards", "first"), [(10_001, "test/test_0000.npy"), (10_002, "test/test_00000.npy")])
+def test_numpy_j09_listing_order_is_stream_order_beyond_four_digits(shards, first):
+    names = shard_names(shards, 1)
+    assert names[0] == first
+    assert names == sorted(names)
+    assert len(set(names)) == shards
+
+
+def test_numpy_j24_loader_sees_shifted_windows(tmp_path):
+    # dataset.py: x = data[:-1], y = data[1:], (n - 1) // (batch x T) batches of rows that follow each other.
+    (name,) = export(tmp_path, [list(range(1, 20))], 100)
+    data = np.load(tmp_path / name, allow_pickle=False)
+    batch, time = 2, 4
+    batches = (data.size - 1) // (batch * time)
+    x = data[:-1][: batches * batch * time].reshape(batches, batch, time)
+    y = data[1:][: batches * batch * time].reshape(batches, batch, time)
+    assert batches == 2
+    assert x.tolist()[0] == [[EOT, 1, 2, 3], [4, 5, 6, 7]]
+    assert y.tolist()[0] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+FAULTS = {
+    # name of the fault -> damage, byte within the header, or from the end of the five tokens
+    "magic": (put(0, b"\x94"), 0),
+    "version": (put(6, b"\x02"), 6),
+    "dtype": (put(21, b"<i"), 22),
+    "shape": (put(60, b"(4,)"), 61),
+    "header cut": (keep(100), 100),
+    "no tokens": (keep(128), 128),
+    "truncated": (keep(-1), -1),
+    "junk": (append(b"\0"), None),
+}
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<u4"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_numpy_verify_names_the_byte_of(tmp_path, dtype, fault):
+    path = tmp_path / "x.npy"
+    end = write_shard(path, [np.arange(5, dtype=dtype)], 5, np.dtype(dtype))["bytes"]
+    damage, at = FAULTS[fault]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(VerificationError) as caught:
+        verify_shard(path, tokens=5, dtype=np.dtype(dtype), vocabulary_size=10)
+    assert f"{path}, byte {range(end)[at] if at is not None else end}\n" in str(caught.value)
+    with pytest.raises(VerificationError):
+        open_shard(path)
+
+
+@pytest.mark.parametrize(("dtype", "layout"), [("<u2", "<H"), ("<u4", "<I")])
+def test_numpy_j03_verify_names_the_byte_of_an_id_beyond_the_vocabulary(tmp_path, dtype, layout):
+    path = tmp_path / "x.npy"
+    write_shard(path, [np.arange(5, dtype=dtype)], 5, np.dtype(dtype))
+    at = 128 + 3 * np.dtype(dtype).itemsize
+    path.write_bytes(put_number(at, layout, 10)(path.read_bytes()))
+    with pytest.raises(VerificationError, match="token 3 ") as caught:
+        verify_shard(path, tokens=5, dtype=np.dtype(dtype), vocabulary_size=10)
+    assert f"byte {at}\n" in str(caught.value)
+
+
+def test_numpy_j12_same_bytes_in_any_folder_and_any_batches(tmp_path):
+    docs = [[1, 2, 3], [4], [5, 6]]
+    written = []
+    for name, at in (("a", ()), ("b", (1, 2))):
+        (tmp_path / name).mkdir()
+        names = export(tmp_path / name, docs, 4, at)
+        written.append([(tmp_path / name / shard).read_bytes() for shard in names])
+    assert written[0] == written[1]

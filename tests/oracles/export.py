@@ -1,0 +1,121 @@
+"""Obviously right versions of the four exports: one token at a time, struct and standard library only."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+import tarfile
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+Documents = list[list[int]]
+
+
+def with_special(documents: Documents, special: int, *, before: bool) -> Documents:
+    return [[special, *doc] if before else [*doc, special] for doc in documents if doc]
+
+
+def token_bytes(documents: Documents, letter: str) -> bytes:
+    return b"".join(struct.pack("<" + letter, token) for doc in documents for token in doc)
+
+
+def megatron(documents: Documents, eod: int, width: int) -> tuple[bytes, bytes]:
+    """(.bin, .idx)"""
+    kept = with_special(documents, eod, before=False)
+    index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, {2: 8, 4: 4}[width], len(kept), len(kept) + 1)
+    index += b"".join(struct.pack("<i", len(doc)) for doc in kept)
+    offset = 0
+    for doc in kept:
+        index += struct.pack("<q", offset)
+        offset += len(doc) * width
+    index += b"".join(struct.pack("<q", boundary) for boundary in range(len(kept) + 1))
+    return token_bytes(kept, {2: "H", 4: "i"}[width]), index
+
+
+def nanoset(documents: Documents, eos: int, width: int) -> tuple[bytes, bytes]:
+    """(.ds, .ds.index)"""
+    kept = with_special(documents, eos, before=False)
+    index, end = b"", 0
+    for doc in kept:
+        end += len(doc)
+        index += struct.pack("<Q", end)
+    return token_bytes(kept, {2: "H", 4: "I"}[width]), index
+
+
+def jaxformer_shards(documents: Documents, eot: int, shard_tokens: int) -> list[list[int]]:
+    shards: list[list[int]] = []
+    shard: list[int] = []
+    for doc in with_special(documents, eot, before=True):
+        for token in doc:
+            shard.append(token)
+            if len(shard) == shard_tokens:
+                shards.append(shard)
+                shard = []
+    return shards + ([shard] if shard else [])
+
+
+def tar_of(members: list[tuple[str, bytes]]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, body in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            tar.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+def contexts_of(tar_bytes: bytes) -> list[tuple[str, list[int]]]:
+    with tarfile.open(fileobj=io.BytesIO(tar_bytes)) as tar:
+        files = [(info.name, tar.extractfile(info)) for info in tar]
+        return [(name, json.loads(gzip.decompress(file.read()))) for name, file in files if file]
+
+
+def open_lm_manifest(text: str) -> list[dict[str, object]]:
+    """open_lm reads the whole file, splits at newlines and drops the last piece."""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def batches_of(documents: Documents, dtype: str, cuts: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The documents as batches (tokens, ends), cut before each document ordinal in `cuts`; cuts may repeat."""
+    bounds = [0, *sorted(min(cut, len(documents)) for cut in cuts), len(documents)]
+    groups = [documents[first:last] for first, last in pairwise(bounds)]
+    return [
+        (
+            np.array([token for doc in group for token in doc], dtype),
+            np.array(list(accumulate(len(doc) for doc in group)), np.uint64),
+        )
+        for group in groups
+    ]
+
+
+Damage = Callable[[bytes], bytes]
+
+
+def put(at: int, new: bytes) -> Damage:
+    """Overwrite at byte `at`; it must be another value than before."""
+
+    def change(data: bytes) -> bytes:
+        assert data[at : at + len(new)] != new
+        return data[:at] + new + data[at + len(new) :]
+
+    return change
+
+
+def put_number(at: int, layout: str, number: int) -> Damage:
+    return put(at, struct.pack(layout, number))
+
+
+def keep(size: int | None) -> Damage:
+    return lambda data: data[:size]
+
+
+def append(junk: bytes) -> Damage:
+    return lambda data: data + junk
+
+
+def compact_json(numbers: list[int]) -> bytes:
+    return json.dumps(numbers, separators=(",", ":")).encode()
