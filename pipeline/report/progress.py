@@ -1,0 +1,154 @@
+"""Bars that move while a build runs; plain lines, one per change, where the output is not a terminal.
+
+The caller gives a function that says how far each stage is. It is called from one thread about twice a second, and once
+more after the view was told to stop, so that the last state is the one that stays on the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.report.figures import bytes_text, grouped, rate_text, seconds_text
+from pipeline.report.terminal import plain
+
+REFRESH_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """How far one stage is.
+
+    `units_total` is None while nobody knows it. `units_reused` of the `units_done` took no time. `bytes_done` are the
+    bytes that this run's steps worked on, and `seconds` the time since the first of them began.
+    """
+
+    stage: str
+    units_done: int
+    units_total: int | None
+    bytes_done: int
+    seconds: float
+    units_reused: int = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Every unit is done."""
+        return self.units_done == self.units_total
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Of all workers together; None before the first byte."""
+        return self.bytes_done / self.seconds if self.bytes_done and self.seconds else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace of the units that were worked on; None as long as there is no pace."""
+        worked = self.units_done - self.units_reused
+        if self.units_total is None or worked <= 0:
+            return None
+        return self.seconds / worked * (self.units_total - self.units_done)
+
+
+@contextmanager
+def progress_view(read: Callable[[], Sequence[StageProgress]], console: Console | None = None) -> Iterator[None]:
+    """Show progress while the body of the `with` runs.
+
+    An error in `read` ends the view, not the body; it is raised when the body has ended without one of its own.
+    """
+    stop = Event()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        watching = pool.submit(watch, read, stop, console or Console(stderr=True))
+        try:
+            yield
+        finally:
+            stop.set()
+        watching.result()
+
+
+def watch(
+    read: Callable[[], Sequence[StageProgress]],
+    stop: Event,
+    console: Console,
+    *,
+    refresh_seconds: float = REFRESH_SECONDS,
+) -> None:
+    """Show what `read` returns until `stop` is set, then once more."""
+    if not console.is_terminal:
+        shown: dict[str, str] = {}
+        for stages in _readings(read, stop, refresh_seconds):
+            for line in changed_lines(shown, stages):
+                console.print(Text(line), soft_wrap=True)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for stages in _readings(read, stop, refresh_seconds):
+            live.update(progress_table(stages), refresh=True)
+
+
+def progress_table(stages: Sequence[StageProgress]) -> Table:
+    """One row per stage: name, bar, units, bytes, speed of all workers, time left (or taken, when finished)."""
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=1, min_width=8)
+    for _ in range(4):
+        table.add_column(justify="right", no_wrap=True)
+    for one in stages:
+        bar = _bar(one)
+        speed = f"{rate_text(one.bytes_per_second)} MB/s" if one.bytes_per_second else ""
+        done = bytes_text(one.bytes_done) if one.bytes_done else ""
+        name = Text(plain(one.stage), style="green" if one.is_finished else "bold" if one.units_done else "dim")
+        table.add_row(name, bar, _units(one), done, speed, _time(one))
+    return table
+
+
+def changed_lines(shown: dict[str, str], stages: Sequence[StageProgress]) -> list[str]:
+    """A line for every stage whose units differ from those in `shown`, which is brought up to date."""
+    lines = []
+    for one in stages:
+        units = _units(one)
+        if one.units_done and shown.get(one.stage) != units:
+            shown[one.stage] = units
+            speed = f"{rate_text(one.bytes_per_second)} MB/s" if one.bytes_per_second else ""
+            facts = (units, bytes_text(one.bytes_done) if one.bytes_done else "", speed, _time(one))
+            lines.append(f"{plain(one.stage)}: " + ", ".join(fact for fact in facts if fact))
+    return lines
+
+
+def _readings(
+    read: Callable[[], Sequence[StageProgress]], stop: Event, refresh_seconds: float
+) -> Iterator[Sequence[StageProgress]]:
+    while True:
+        last = stop.is_set()
+        yield read()
+        if last:
+            return
+        stop.wait(refresh_seconds)
+
+
+def _bar(one: StageProgress) -> RenderableType:
+    if one.units_total is None:
+        return Text("as many as come", style="dim", no_wrap=True, overflow="ellipsis")
+    # A stage without units is finished: 1 of 1.
+    total = max(1, one.units_total)
+    completed = total if one.is_finished else one.units_done
+    return ProgressBar(total=total, completed=completed, complete_style="cyan", finished_style="green")
+
+
+def _units(one: StageProgress) -> str:
+    units = grouped(one.units_done) if one.units_total is None else f"{one.units_done:,}/{one.units_total:,}"
+    return f"{units} ({one.units_reused:,} reused)" if one.units_reused else units
+
+
+def _time(one: StageProgress) -> str:
+    if one.is_finished:
+        return f"in {seconds_text(one.seconds)}" if one.seconds else ""
+    left = one.seconds_left
+    return "" if left is None else f"{seconds_text(left)} left"

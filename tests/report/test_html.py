@@ -1,0 +1,127 @@
+"""The page: alone, escaped, the same each time, whole at every size."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.report.html import LISTED_ROWS, render_html
+from pipeline.report.summary import BalanceCheck, BuildSummary
+from tests.report import example_summaries as examples
+from tests.report.page import Page
+
+EXAMPLES = [examples.usual(), examples.huge(), examples.empty(), examples.planned(), examples.broken()]
+HOSTILE = "<script>alert('x')</script><img src=x onerror=1>\"'&{{ 7*7 }}"
+
+
+@pytest.mark.parametrize("summary", EXAMPLES, ids=["usual", "huge", "empty", "planned", "broken"])
+def test_render_html_any_build_is_one_well_nested_file_that_asks_for_nothing(summary: BuildSummary) -> None:
+    text = render_html(summary)
+    page = Page(text)
+    assert text.startswith("<!doctype html>")
+    assert "http" not in text
+    assert "url(" not in re.sub(r"url\(#[a-z]+\)", "", text)
+    assert "@import" not in text
+    for tag in ("script", "link", "img", "iframe", "object", "embed", "base", "form"):
+        assert not page.all(tag), tag
+    assert all(not {"src", "srcset", "action"} & set(attributes) for _, attributes in page.elements)
+    assert all(attributes.get("href", "#").startswith("#") for _, attributes in page.elements)
+    assert all(not name.startswith("on") for _, attributes in page.elements for name in attributes)
+
+
+def test_render_html_twice_gives_the_same_text() -> None:
+    assert render_html(examples.usual()) == render_html(examples.usual())
+
+
+def test_render_html_hostile_names_stay_text_everywhere() -> None:
+    text = render_html(examples.hostile(HOSTILE))
+    page = Page(text)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "{{ 7*7 }}" in page.text
+    assert not any("onerror" in attributes for _, attributes in page.elements)
+    # Both with one name: once in the heading, and in every table that names come from.
+    assert page.text.count("alert('x')") > 15
+
+
+def test_render_html_usual_build_says_the_facts() -> None:
+    text = Page(render_html(examples.usual())).text
+    for fact in (
+        "web-en",
+        "complete",
+        "7 of 7 accounts in balance",
+        "579 MiB in 349,901 ranges",
+        "13.3 % of the text",
+        "499,001 contexts of 2,049 tokens",
+        "64 of 64",
+        "web-en_text_document.bin",
+        "data/web/part-00003.jsonl.zst",
+        "3.88 bytes per token",
+    ):
+        assert fact in text, fact
+
+
+def test_render_html_both_colour_schemes_define_every_colour_used() -> None:
+    text = render_html(examples.usual())
+    style = text[text.index("<style>") : text.index("</style>")]
+    used = set(re.findall(r"var\((--[a-z-]+)\)", style))
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    assert used <= set(re.findall(r"(--[a-z-]+):", light))
+    assert used <= set(re.findall(r"(--[a-z-]+):", dark.split("* {")[0]))
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_render_html_text_colours_reach_wcag_aa_contrast_in_both_schemes() -> None:
+    style = render_html(examples.planned())
+    light, dark = style[: style.index("* {")].split("@media (prefers-color-scheme: dark)")
+    for scheme in (light, dark):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", scheme))
+        for ink in ("ink", "soft", "documents", "text-bytes", "tokens", "lost", "gained"):
+            assert contrast(colours[ink], colours["card"]) >= 4.5, ink
+        for word in ("good", "warn", "bad"):
+            assert contrast(colours[word], colours[f"{word}-paper"]) >= 4.5, word
+        assert contrast(colours["soft"], colours["paper"]) >= 4.5
+
+
+def test_render_html_failed_check_stands_first_and_says_what_is_missing() -> None:
+    text = Page(render_html(examples.broken())).text
+    assert "does not balance" in text
+    assert "7 of 8 accounts in balance" in text
+    section = text[text.index("Both sides") :]
+    assert section.index("tokenize shard 00017") < section.index("index: documents")
+    assert "3 missing" in section
+    assert "60 of 64" in text
+
+
+def test_render_html_too_much_of_a_document_is_said_as_too_many() -> None:
+    check = BalanceCheck(name="x", left=(("in", 1),), right=(("out", 3),))
+    text = Page(render_html(examples.planned().model_copy(update={"checks": (check,)}))).text
+    assert "2 too many" in text
+
+
+def test_render_html_long_lists_are_folded_and_cut_with_a_word() -> None:
+    page = Page(render_html(examples.huge()))
+    assert "996 more files" in page.text
+    assert "2,992 more source files" in page.text
+    assert f"{3000 - LISTED_ROWS:,} more source files are in the JSON summary" in page.text
+    assert "webdataset/shard_00000998.tar" in page.text
+    assert page.text.count("deep/part-0") == LISTED_ROWS
+
+
+def test_render_html_empty_build_shows_zeros_and_draws_nothing_false() -> None:
+    text = Page(render_html(examples.empty())).text
+    assert "nothing to draw" in text
+    assert "0 contexts of 2,049 tokens" in text
+    assert "1 of 1 account in balance" in text
+    assert "nan" not in text.lower().split()
