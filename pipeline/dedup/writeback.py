@@ -1,0 +1,253 @@
+"""Writes a source file again without its duplicate ranges, or with the ranges noted in every document.
+
+The content follows the reference (bsade's writeback): `remove` joins the kept pieces of a text with nothing in between
+and keeps documents that become empty; `annotate` leaves the text alone and adds a list of [start, end] byte offsets
+into its UTF-8, empty where nothing was found. The form is better kept: the output is the input's own bytes except for
+the value that changes. Untouched lines, other fields (1.50, 1e5, duplicate keys), the space between tokens, ``\\r\\n``
+and a missing last newline come out as they went in; with no ranges, `remove` of a file without rejected lines is the
+identity. Rejected lines are left out (the quarantine has them), and the line count is otherwise unchanged.
+
+Every document's text is measured against the text shard on the way, so a source that changed since it was indexed is
+an error and not a wrong cut.
+
+Price: one pass over the decompressed file, 950 MB/s of scanning plus a parse of the texts that change; memory is a few
+blocks plus the longest line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from pipeline.documents.json_members import ABSENT, MALFORMED, find_members
+from pipeline.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
+from pipeline.documents.located import LocatedBlock, changed_source, read_located_blocks
+from pipeline.errors import ConfigError, CorruptDataError
+
+Edit = tuple[int, int, bytes]
+"""Bytes [start, end) of a block give way to these."""
+
+
+@dataclass(slots=True)
+class WriteBackCounts:
+    """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
+
+    `documents_changed` have ranges (removed or noted); `documents_empty` became empty, dropped or not. A document that
+    was empty before is neither. `text_bytes_out` is counted from what is written, not derived.
+    """
+
+    documents_in: int = 0
+    documents_out: int = 0
+    documents_changed: int = 0
+    documents_empty: int = 0
+    text_bytes_in: int = 0
+    text_bytes_removed: int = 0
+    text_bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Documents:
+    """What the text shard and the ranges say about the documents of one source file.
+
+    `line_numbers` int64 (n,); `text_bytes` int64 (n,); `ranges` int64 (m, 2) relative to each document's text, those of
+    document i at `first_range[i] : first_range[i + 1]`.
+    """
+
+    source: str
+    line_numbers: NDArray[np.int64]
+    text_bytes: NDArray[np.int64]
+    first_range: NDArray[np.int64]
+    ranges: NDArray[np.int64]
+
+    def ranges_of(self, document: int) -> list[list[int]]:
+        ranges: list[list[int]] = self.ranges[self.first_range[document] : self.first_range[document + 1]].tolist()
+        return ranges
+
+    def changed(self, document: int, got: str) -> CorruptDataError:
+        return changed_source(self.source, int(self.line_numbers[document]), int(self.text_bytes[document]), got)
+
+
+def write_back_file(
+    stream: BinaryIO,
+    sink: BinaryIO,
+    *,
+    source: str,
+    line_numbers: NDArray[np.uint64],
+    bounds: NDArray[np.uint64],
+    ranges: NDArray[np.uint64],
+    mode: Literal["remove", "annotate"],
+    text_field: str,
+    annotate_key: str = "sa_remove_ranges",
+    replace_existing: bool = False,
+    drop_empty: bool = False,
+    block_bytes: int = BLOCK_BYTES,
+    longest_line_bytes: int = LONGEST_LINE_BYTES,
+) -> WriteBackCounts:
+    """Copies the decompressed lines of one source file from `stream` to `sink` and edits them on the way.
+
+    `source`        the file's name, for messages
+    `line_numbers`  uint64 (n,): the 0-based lines that are documents, ascending (the text shard's, for this file)
+    `bounds`        uint64 (n + 1,): `TextShard.bounds` of these documents
+    `ranges`        uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
+                    one document and aligned to UTF-8 characters; empty ones are ignored
+    `annotate_key`  where `annotate` puts its list: a key of the line's object, or a dotted path (`metadata.ranges`);
+                    objects that the path lacks are added. A document that has that key already is an error, unless
+                    `replace_existing`
+    `drop_empty`    leave out the documents that become empty instead of keeping them with an empty text
+
+    Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
+    that cannot be placed. After an error the output is not whole and must be thrown away.
+    """
+    path = _annotation_path(annotate_key, text_field) if mode == "annotate" else []
+    documents = _documents(source, line_numbers, bounds, ranges)
+    counts = WriteBackCounts(documents_changed=int(np.count_nonzero(np.diff(documents.first_range))))
+    for block in read_located_blocks(
+        stream,
+        source=source,
+        line_numbers=documents.line_numbers,
+        text_bytes=documents.text_bytes,
+        text_field=text_field,
+        block_bytes=block_bytes,
+        longest_line_bytes=longest_line_bytes,
+    ):
+        text_bytes = int(documents.text_bytes[block.first_document : block.end_document].sum())
+        counts.documents_in += len(block.lines)
+        counts.documents_out += len(block.lines)
+        counts.text_bytes_in += text_bytes
+        counts.text_bytes_out += text_bytes
+        edits = [_without_line(block, line) for line in np.delete(np.arange(len(block.line_ends)), block.lines)]
+        if mode == "remove":
+            edits += _removals(block, documents, drop_empty, counts)
+        else:
+            edits += _annotations(block, documents, path, replace_existing)
+        sink.write(_edited(block.data, edits))
+    return counts
+
+
+def _documents(
+    source: str, line_numbers: NDArray[np.uint64], bounds: NDArray[np.uint64], ranges: NDArray[np.uint64]
+) -> _Documents:
+    places = bounds.astype(np.int64)
+    spans = ranges.astype(np.int64).reshape(-1, 2)
+    spans = spans[spans[:, 0] != spans[:, 1]]
+    first_range = np.searchsorted(spans[:, 0], places)
+    owner = np.repeat(np.arange(len(places) - 1), np.diff(first_range))
+    inside = len(owner) == len(spans) and bool(
+        np.all(spans[:, 0] > places[owner])
+        and np.all(spans[:, 1] <= places[owner + 1])
+        and np.all(spans[:, 0] < spans[:, 1])
+        and np.all(spans[1:, 0] >= spans[:-1, 1])
+    )
+    if not inside:
+        raise _misfit(source, f"{len(spans):,} ranges for {len(places) - 1:,} documents, of which one does not fit")
+    relative = spans - (places[owner] + 1)[:, None]
+    return _Documents(source, line_numbers.astype(np.int64), np.diff(places) - 1, first_range, relative)
+
+
+def _misfit(source: str, got: str) -> CorruptDataError:
+    return CorruptDataError(
+        "the duplicate ranges do not fit the documents",
+        where=source,
+        expected="ascending, disjoint ranges of whole characters, each inside the text of one document of this file",
+        got=got,
+        next_step="run the find_ranges step of this shard again: its ranges belong to another text shard",
+    )
+
+
+def _removals(block: LocatedBlock, documents: _Documents, drop_empty: bool, counts: WriteBackCounts) -> Iterator[Edit]:
+    has_ranges = np.diff(documents.first_range[block.first_document : block.end_document + 1]) > 0
+    for place in np.flatnonzero(has_ranges).tolist():
+        document = block.first_document + place
+        start, end = int(block.texts.value_start[place]), int(block.texts.value_end[place])
+        ranges = documents.ranges_of(document)
+        try:
+            text = orjson.loads(block.data[start:end]).encode()
+        except orjson.JSONDecodeError as error:
+            raise documents.changed(document, f"a text that is not JSON: {error}") from error
+        kept = without_ranges(text, ranges)
+        try:
+            value = orjson.dumps(kept.decode())
+        except UnicodeDecodeError as error:
+            line_number = documents.line_numbers[document] + 1
+            raise _misfit(documents.source, f"ranges that cut a character in line {line_number}") from error
+        counts.text_bytes_out -= len(text) - len(kept)
+        counts.text_bytes_removed += sum(range_end - range_start for range_start, range_end in ranges)
+        counts.documents_empty += not kept
+        if drop_empty and not kept:
+            counts.documents_out -= 1
+            yield _without_line(block, block.lines[place])
+        else:
+            yield start, end, value
+
+
+def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
+    return int(block.line_starts[line]), int(block.line_ends[line]), b""
+
+
+def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
+    """`text` without its [start, end) byte ranges, which are ascending and disjoint."""
+    ends = [0, *(end for _, end in ranges)]
+    starts = [*(start for start, _ in ranges), len(text)]
+    return b"".join([text[end:start] for end, start in zip(ends, starts, strict=True)])
+
+
+def _annotation_path(annotate_key: str, text_field: str) -> list[str]:
+    path = annotate_key.split(".")
+    if path[0] == text_field or not all(path):
+        raise ConfigError(
+            "the annotation has no place",
+            where=f"annotate_key: {annotate_key}",
+            expected=f"a key, or keys joined by dots, of which the first is not the text field {text_field!r}",
+            next_step="name another annotate_key",
+        )
+    return path
+
+
+def _annotations(block: LocatedBlock, documents: _Documents, path: list[str], replace_existing: bool) -> Iterator[Edit]:
+    places, starts, ends = np.arange(len(block.lines)), block.starts, block.ends
+    for depth, key in enumerate(path):
+        found = find_members(block.view, starts, ends, key)
+        deeper: list[int] = []
+        for i, place in enumerate(places.tolist()):
+            start = int(found.value_start[i])
+            ranges = json.dumps(documents.ranges_of(block.first_document + place)).encode()
+            if start == MALFORMED:
+                raise documents.changed(block.first_document + place, f"a broken object before {key!r}")
+            if start == ABSENT:
+                separator = b", " if found.members[i] else b""
+                at = int(found.insert_at[i])
+                yield at, at, separator + _nested(path[depth:], ranges)[1:-1]
+            elif depth + 1 < len(path) and block.data[start] == ord("{"):
+                deeper.append(i)
+            elif replace_existing:
+                yield start, int(found.value_end[i]), _nested(path[depth + 1 :], ranges)
+            else:
+                raise ConfigError(
+                    "a document already has the annotation's key",
+                    where=f"{documents.source}, line {documents.line_numbers[block.first_document + place] + 1}",
+                    expected=f"nothing at {'.'.join(path[: depth + 1])!r}",
+                    next_step="name another annotate_key, or set replace_existing if the old value may go",
+                )
+        places, starts, ends = places[deeper], found.value_start[deeper], found.value_end[deeper]
+
+
+def _nested(path: list[str], value: bytes) -> bytes:
+    """`value` inside one object for every key of `path`."""
+    for key in reversed(path):
+        value = b"{" + orjson.dumps(key) + b": " + value + b"}"
+    return value
+
+
+def _edited(data: bytes, edits: list[Edit]) -> bytes:
+    pieces: list[bytes | memoryview] = []
+    view, at = memoryview(data), 0
+    for start, end, replacement in sorted(edits):
+        pieces += (view[at:start], replacement)
+        at = end
+    return b"".join([*pieces, view[at:]])

@@ -1,0 +1,284 @@
+"""The writeback changes what it must, as the oracle says, and not one byte more."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.dedup.writeback import WriteBackCounts, without_ranges, write_back_file
+from pipeline.errors import ConfigError, CorruptDataError
+from tests.documents.json_lines import files
+from tests.oracles.documents import documents_of, lines_of, member_spans, records_written_back, text_shard_of
+
+Ranges = list[list[tuple[int, int]]]
+FIRST_BYTE = 1000  # where this file's documents start in the text shard: other source files come before
+
+
+def write_back(
+    data: bytes, ranges: Ranges | None = None, mode: str = "remove", **options: Any
+) -> tuple[bytes, WriteBackCounts]:
+    """`ranges` are relative to each document's text; documents left out have none."""
+    documents, _ = documents_of(data, "text")
+    return write_back_documents(data, documents, ranges or [], mode, **options)
+
+
+def write_back_documents(
+    data: bytes, documents: list[tuple[int, bytes]], ranges: Ranges, mode: str = "remove", **options: Any
+) -> tuple[bytes, WriteBackCounts]:
+    tokenized, offsets = text_shard_of([text for _, text in documents])
+    absolute = [
+        (FIRST_BYTE + offset + 1 + start, FIRST_BYTE + offset + 1 + end)
+        for offset, found in zip(offsets, ranges, strict=False)
+        for start, end in found
+    ]
+    sink = io.BytesIO()
+    counts = write_back_file(
+        io.BytesIO(data),
+        sink,
+        source="web/a.jsonl",
+        line_numbers=np.array([number for number, _ in documents], np.uint64),
+        bounds=np.array([*offsets, len(tokenized)], np.uint64) + np.uint64(FIRST_BYTE),
+        ranges=np.array(absolute, np.uint64).reshape(-1, 2),
+        mode=mode,  # type: ignore[arg-type]
+        text_field="text",
+        **options,
+    )
+    return sink.getvalue(), counts
+
+
+@st.composite
+def character_ranges(draw: st.DrawFn, text: bytes) -> list[tuple[int, int]]:
+    """Ascending, disjoint ranges of whole characters, of which some may be empty or touch."""
+    borders = [place for place in range(len(text) + 1) if place == len(text) or text[place] & 0xC0 != 0x80]
+    cuts = sorted(draw(st.lists(st.sampled_from(borders), max_size=6)))
+    return list(zip(cuts[::2], cuts[1::2], strict=False))
+
+
+@st.composite
+def files_with_ranges(draw: st.DrawFn) -> tuple[bytes, Ranges]:
+    data = draw(files())
+    return data, [draw(character_ranges(text)) for _, text in documents_of(data, "text")[0]]
+
+
+def pairs_of(data: bytes) -> list[object]:
+    lines = lines_of(data.removeprefix(b"\xef\xbb\xbf"))
+    return [json.loads(line, object_pairs_hook=list, parse_int=str, parse_float=str) for line in lines]
+
+
+@settings(deadline=None)  # the first example compiles the scanner
+@given(case=files_with_ranges(), block_bytes=st.sampled_from([1, 40, 8 << 20]), annotate=st.booleans())
+def test_write_back_any_file_reads_as_the_oracle_says(
+    case: tuple[bytes, Ranges], block_bytes: int, annotate: bool
+) -> None:
+    data, ranges = case
+    output, counts = write_back(data, ranges, "annotate" if annotate else "remove", block_bytes=block_bytes)
+    documents, _ = documents_of(data, "text")
+    real = [[(start, end) for start, end in found if start < end] for found in ranges]
+    assert pairs_of(output) == records_written_back(data, [number for number, _ in documents], real, annotate=annotate)
+
+    texts_in = [text for _, text in documents]
+    texts_out = [text for _, text in documents_of(output, "text")[0]]
+    assert asdict(counts) == {
+        "documents_in": len(texts_in),
+        "documents_out": len(texts_out),
+        "documents_changed": sum(map(bool, real)),
+        "documents_empty": sum(not out and len(was) > 0 for was, out in zip(texts_in, texts_out, strict=True)),
+        "text_bytes_in": sum(map(len, texts_in)),
+        "text_bytes_removed": 0 if annotate else sum(end - start for found in real for start, end in found),
+        "text_bytes_out": sum(map(len, texts_out)),
+    }
+    assert counts.text_bytes_in == counts.text_bytes_removed + counts.text_bytes_out
+
+
+@settings(deadline=None)
+@given(case=files_with_ranges(), block_bytes=st.sampled_from([1, 40, 8 << 20]))
+def test_remove_changes_no_byte_but_those_of_the_text(case: tuple[bytes, Ranges], block_bytes: int) -> None:
+    data, ranges = case
+    output, _ = write_back(data, ranges, block_bytes=block_bytes)
+    lines, expected = _lines_with_ends(data), []
+    for (number, text), found in zip(documents_of(data, "text")[0], ranges, strict=True):
+        removed = {place for start, end in found for place in range(start, end)}
+        kept = bytes(byte for place, byte in enumerate(text) if place not in removed).decode()
+        start, end = member_spans(lines[number], "text")[-1]
+        changed = lines[number][:start] + json.dumps(kept, ensure_ascii=False).encode() + lines[number][end:]
+        expected.append(changed if removed else lines[number])
+    assert output == b"".join(expected)
+
+
+def _lines_with_ends(data: bytes) -> list[bytes]:
+    lines = [line + b"\n" for line in lines_of(data)]
+    if lines and not data.endswith(b"\n"):
+        lines[-1] = lines[-1][:-1]
+    return lines
+
+
+@settings(deadline=None)
+@given(data=files(), block_bytes=st.sampled_from([1, 40, 8 << 20]))
+def test_remove_without_ranges_is_the_file_without_its_rejected_lines(data: bytes, block_bytes: int) -> None:
+    output, _ = write_back(data, block_bytes=block_bytes)
+    kept = {number for number, _ in documents_of(data, "text")[0]}
+    assert output == b"".join(line for number, line in enumerate(_lines_with_ends(data)) if number in kept)
+
+
+UNUSUAL = b'{ "a":1.50 ,"b" : 1e5, "a":12345678901234567890123, "t\\u0065xt"  :"0123456789" , "c":"\\u00e9\\/"  }  \r\n'
+
+
+def test_remove_keeps_the_form_of_everything_but_the_text() -> None:
+    output, _ = write_back(UNUSUAL * 2, [[], [(2, 5), (6, 9)]])
+    assert output == UNUSUAL + UNUSUAL.replace(b'"0123456789"', b'"0159"')
+
+
+def test_annotate_adds_the_last_key_and_keeps_the_form() -> None:
+    output, _ = write_back(UNUSUAL * 2, [[], [(2, 5), (6, 9)]], "annotate")
+    first = UNUSUAL.replace(b'\\/"', b'\\/", "sa_remove_ranges": []')
+    assert output == first + first.replace(b"[]", b"[[2, 5], [6, 9]]")
+
+
+def test_remove_writes_new_text_as_utf8_and_escapes_what_json_must() -> None:
+    data = b'{"text": "cut\\u00e9\\ud83d\\ude00 \\"\\u0001\\\\/"}'
+    output, _ = write_back(data, [[(0, 3)]])
+    assert output == '{"text": "é😀 \\"\\u0001\\\\/"}'.encode()
+
+
+def test_remove_from_duplicate_keys_changes_the_last_which_counts() -> None:
+    output, _ = write_back(b'{"text": "first", "text": "second"}\n', [[(0, 3)]])
+    assert output == b'{"text": "first", "text": "ond"}\n'
+
+
+THREE = b'{"text": "aaa"}\n{"text": ""}\nnot json\n{"text": "bbb", "id": 7}'
+
+
+def test_documents_that_become_empty_are_kept() -> None:
+    output, counts = write_back(THREE, [[(0, 3)], [], [(0, 3)]])
+    assert output == b'{"text": ""}\n{"text": ""}\n{"text": "", "id": 7}'
+    assert (counts.documents_in, counts.documents_out, counts.documents_empty) == (3, 3, 2)
+
+
+def test_documents_that_become_empty_are_dropped_on_request_but_not_those_empty_before() -> None:
+    output, counts = write_back(THREE, [[(0, 3)], [], [(0, 3)]], drop_empty=True)
+    assert output == b'{"text": ""}\n'
+    assert (counts.documents_in, counts.documents_out, counts.documents_empty) == (3, 1, 2)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"not json\n{}\n"])
+@pytest.mark.parametrize("mode", ["remove", "annotate"])
+def test_file_without_documents_gives_an_empty_file(data: bytes, mode: str) -> None:
+    assert write_back(data, [], mode) == (b"", WriteBackCounts())
+
+
+def test_line_too_long_when_it_was_indexed_is_left_out() -> None:
+    data = b'{"text": "a"}\n{"text": "' + b"x" * 100 + b'"}\n{"text": "b"}\n'
+    documents = [(0, b"a"), (2, b"b")]
+    output, _ = write_back_documents(data, documents, [], longest_line_bytes=50)
+    assert output == b'{"text": "a"}\n{"text": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "expected"),
+    [
+        (b'{"text": "ab"}', "meta.ranges", b'{"text": "ab", "meta": {"ranges": [[0, 1]]}}'),
+        (b'{"text": "ab", "meta": {}}', "meta.ranges", b'{"text": "ab", "meta": {"ranges": [[0, 1]]}}'),
+        (
+            b'{"meta": { "n":1.0 } ,"text":"ab"}',
+            "meta.ranges",
+            b'{"meta": { "n":1.0, "ranges": [[0, 1]] } ,"text":"ab"}',
+        ),
+        (b'{"a": {"b": {"c": 1}}, "text": "ab"}', "a.b.d", b'{"a": {"b": {"c": 1, "d": [[0, 1]]}}, "text": "ab"}'),
+        (
+            b'{"a": {"b": {"c": 1}}, "text": "ab"}',
+            "a.x.d",
+            b'{"a": {"b": {"c": 1}, "x": {"d": [[0, 1]]}}, "text": "ab"}',
+        ),
+        (b'{"text": "ab"}', '"\xe9', '{"text": "ab", "\\"é": [[0, 1]]}'.encode()),
+    ],
+)
+def test_annotate_key_may_be_a_path(line: bytes, key: str, expected: bytes) -> None:
+    plain = b'{"text": "zz"}\n'
+    output, _ = write_back(plain + line + b"\n" + plain, [[], [(0, 1)], []], "annotate", annotate_key=key)
+    assert lines_of(output)[1] == expected
+    *path, last = key.split(".")
+    for record in map(json.loads, lines_of(output)[::2]):
+        for step in path:
+            record = record[step]  # noqa: PLW2901
+        assert record[last] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "replaced"),
+    [
+        (b'{"old": [[7, 9]] , "text": "ab"}', "old", b'{"old": [[0, 1]] , "text": "ab"}'),
+        (b'{"old": 1, "old": 2, "text": "ab"}', "old", b'{"old": 1, "old": [[0, 1]], "text": "ab"}'),
+        (b'{"meta": {"old": null}, "text": "ab"}', "meta.old", b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
+        (b'{"meta": null, "text": "ab"}', "meta.old", b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
+    ],
+)
+def test_annotate_existing_key_is_an_error_unless_it_may_go(line: bytes, key: str, replaced: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)web/a\.jsonl, line 1.*replace_existing"):
+        write_back(line, [[(0, 1)]], "annotate", annotate_key=key)
+    output, _ = write_back(line, [[(0, 1)]], "annotate", annotate_key=key, replace_existing=True)
+    assert output == replaced
+
+
+@pytest.mark.parametrize("key", ["", "text", "text.ranges", "a..b", "a."])
+def test_annotate_key_without_a_place_is_an_error(key: str) -> None:
+    with pytest.raises(ConfigError, match="annotate_key"):
+        write_back(b"", [], "annotate", annotate_key=key)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *(b"", b'{"text": "aaa"}\n', b'{"text": "aaa"}\n{"text": "bb"}\n', b'{"text": "aaa"}\n\n{"text": "bbb"}\n'),
+        *(
+            b'{"text": "aaa"}\n{"text": 123}\n',
+            b'{"text": "aaa"}\n{"texts": "bbb"}\n',
+            b'{"text": "aaa"}\n{"text": "bbb"\n',
+        ),
+        *(
+            b'{"text": "aaa"}\n["bbb"]\n',
+            b'{"text": "aaa"}\n{"text": "bbb\\u00e9"}',
+            b'{"text": "aaa"}\n{"text": "\\q\\q\\q"}\n',
+        ),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 8 << 20])
+def test_source_that_changed_since_it_was_indexed_is_an_error(changed: bytes, block_bytes: int) -> None:
+    documents = [(0, b"aaa"), (1, b"bbb")]
+    with pytest.raises(
+        CorruptDataError, match=r"(?s)not the one that was indexed.*web/a\.jsonl, line [12]\b.*reprocess"
+    ):
+        write_back_documents(changed, documents, [[], [(0, 1)]], block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [[(-1, 2)]],  # begins on the separator
+        [[(0, 4)]],  # ends behind the next separator
+        [[(-5, -2)]],
+        [[], [(0, 4)]],
+        [[(1, 2), (0, 1)]],
+        [[(0, 2), (1, 3)]],
+        [[(2, 1)]],
+    ],
+)
+def test_ranges_that_do_not_fit_the_documents_are_an_error(ranges: Ranges) -> None:
+    with pytest.raises(CorruptDataError, match=r"(?s)do not fit.*web/a\.jsonl"):
+        write_back(b'{"text": "aaa"}\n{"text": "bbb"}\n', ranges)
+
+
+def test_ranges_that_cut_a_character_are_an_error() -> None:
+    with pytest.raises(CorruptDataError, match="cut a character in line 2"):
+        write_back('\n{"text": "é"}\n'.encode(), [[(0, 1)]])
+
+
+def test_without_ranges_keeps_what_lies_between() -> None:
+    assert without_ranges(b"0123456789", [[0, 2], [2, 3], [5, 10]]) == b"34"
+    assert without_ranges(b"0123456789", []) == b"0123456789"

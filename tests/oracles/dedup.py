@@ -1,0 +1,78 @@
+"""Exact-substring dedup, the obvious way: remember every window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+SEPARATOR = 0xFF
+
+
+def text_of(documents: Iterable[bytes]) -> tuple[bytes, list[int]]:
+    """The text shard of some documents: `tokenized` and `offset`."""
+    text, offsets = b"", []
+    for document in documents:
+        offsets.append(len(text))
+        text += bytes([SEPARATOR]) + document
+    return text, offsets
+
+
+def remove_pointers(texts: Sequence[bytes], minimum_bytes: int) -> list[list[int]]:
+    """Per shard: starts of windows without separator whose content began earlier, in order of (shard, position)."""
+    seen: set[bytes] = set()
+    found: list[list[int]] = []
+    for text in texts:
+        found.append([])
+        for start in range(len(text) - minimum_bytes + 1):
+            window = text[start : start + minimum_bytes]
+            if SEPARATOR not in window:
+                if window in seen:
+                    found[-1].append(start)
+                seen.add(window)
+    return found
+
+
+def merge(rows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Union of ranges; touching ones merge."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(rows):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def remove_ranges(texts: Sequence[bytes], minimum_bytes: int) -> list[list[tuple[int, int]]]:
+    """Per shard: the ranges that the duplicate windows cover."""
+    pointers = remove_pointers(texts, minimum_bytes)
+    return [merge((pointer, pointer + minimum_bytes) for pointer in shard) for shard in pointers]
+
+
+def align(document: bytes, start: int, end: int) -> tuple[int, int] | None:
+    """A range of one document's bytes shortened to whole characters; None if nothing is left."""
+    while start < len(document) and 0x80 <= document[start] <= 0xBF:
+        start += 1
+    while end < len(document) and 0x80 <= document[end] <= 0xBF:
+        end -= 1
+    return (start, end) if start < end else None
+
+
+def cut(text: bytes, offsets: Sequence[int], ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Documents without the bytes that lie in a range."""
+    gone = {position for start, end in ranges for position in range(start, end)}
+    bounds = pairwise([*offsets, len(text)])
+    return [bytes(text[i] for i in range(start + 1, end) if i not in gone) for start, end in bounds]
+
+
+def anchor(window: bytes, kgram_bytes: int) -> int:
+    """Offset of a window's anchor: its highest-ranking k-gram, the leftmost on ties."""
+    ranks = [rank(window[start : start + kgram_bytes]) for start in range(len(window) - kgram_bytes + 1)]
+    return ranks.index(max(ranks))
+
+
+def rank(kgram: bytes) -> int:
+    """Last eight bytes less the eight before (the first eight if k < 16), times a constant, all mod 2**64."""
+    last, before = kgram[-8:], kgram[max(0, len(kgram) - 16) :][:8]
+    difference = int.from_bytes(last, "little") - int.from_bytes(before, "little")
+    return difference * 0x9E3779B97F4A7C15 % 2**64
