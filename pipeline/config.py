@@ -43,6 +43,7 @@ class SourceConfig(Section):
 
     paths: Annotated[list[str], Field(min_length=1)]
     text_field: Annotated[str, Field(min_length=1)] = "text"
+    id_field: Annotated[str, Field(min_length=1)] = "id"
     max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     shard_bytes: Bytes = ByteSize(256 << 20)
     endpoint_url: str | None = None

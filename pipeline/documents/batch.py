@@ -39,6 +39,8 @@ class DocumentBatch:
     """Consecutive lines of one source file, parsed.
 
     `texts`         one `bytes` a document: its text as UTF-8, verbatim
+    `ids`           one `bytes` a document: its id as UTF-8; of an id that is not a string, its JSON as it stands in the
+                    line; empty for a document without an id, or whose id is null
     `line_numbers`  uint64 (documents,): the 0-based line each document came from, ascending
     `rejections`    the lines in between that are not documents, ascending
     `line_bytes`    decompressed bytes that these lines took in the file, newlines and a byte order mark included, so
@@ -47,6 +49,7 @@ class DocumentBatch:
 
     source: str
     texts: list[bytes]
+    ids: list[bytes]
     line_numbers: NDArray[np.uint64]
     line_bytes: int
     rejections: list[Rejection]

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
 from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
 
 JSON_WHITESPACE = b" \t\r\n"
+OTHER = b"\xff"  # stands for an id that is neither a string nor an integer; no id is that
 
 
 def read_documents(
@@ -29,45 +31,76 @@ def read_documents(
     *,
     source: str,
     text_field: str,
+    id_field: str,
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yields the documents of a decompressed `stream` in order, a batch for every `block_bytes` or so.
 
-    `source` names the file in the batches; `text_field` is a key of the line's object, taken literally. What comes
-    out, taken together, does not depend on `block_bytes`. Errors of the stream (truncated, corrupt) pass through.
+    `source` names the file in the batches; `text_field` and `id_field` are keys of the line's object, taken literally.
+    What comes out, taken together, does not depend on `block_bytes`. Errors of the stream (truncated, corrupt) pass
+    through.
     """
     first_line = 0
     for block in read_line_blocks(stream, block_bytes=block_bytes, longest_line_bytes=longest_line_bytes):
         if block.cut:
             rejections = [Rejection(RejectionReason.LINE_TOO_LONG, first_line, block.data)]
-            batch = DocumentBatch(source, [], np.empty(0, np.uint64), block.stream_bytes, rejections)
+            batch = DocumentBatch(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
         else:
             lines = block.data.split(b"\n")
             if not lines[-1]:
                 lines.pop()
             if first_line == 0 and lines[0].startswith(BYTE_ORDER_MARK):
                 lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
-            batch = _parse(lines, source, text_field, first_line, block.stream_bytes)
+            batch = _parse(lines, source, text_field, id_field, first_line, block.stream_bytes)
         first_line += batch.lines
         yield batch
 
 
-def _parse(lines: list[bytes], source: str, text_field: str, first_line: int, line_bytes: int) -> DocumentBatch:
+def _parse(
+    lines: list[bytes], source: str, text_field: str, id_field: str, first_line: int, line_bytes: int
+) -> DocumentBatch:
     loads = orjson.loads
     texts: list[bytes] = []
-    accept = texts.append
+    identities: list[Any] = []
+    accept, accept_identity = texts.append, identities.append
     rejected: list[int] = []
     for index, line in enumerate(lines):
         try:
-            accept(loads(line)[text_field].encode())
+            record = loads(line)
+            accept(record[text_field].encode())
+            accept_identity(record.get(id_field))
         except (ValueError, KeyError, TypeError, AttributeError):  # in the order of `_why_rejected`
             rejected.append(index)
     rejections = [
         Rejection(_why_rejected(lines[index], text_field), first_line + index, lines[index]) for index in rejected
     ]
-    line_numbers = np.arange(first_line, first_line + len(lines), dtype=np.uint64)
-    return DocumentBatch(source, texts, np.delete(line_numbers, rejected), line_bytes, rejections)
+    kept = np.delete(np.arange(len(lines), dtype=np.uint64), rejected)
+    ids = _id_bytes(identities, lines, kept, id_field)
+    return DocumentBatch(source, texts, ids, kept + np.uint64(first_line), line_bytes, rejections)
+
+
+def _id_bytes(identities: list[Any], lines: list[bytes], kept: NDArray[np.uint64], id_field: str) -> list[bytes]:
+    """The documents' ids as `DocumentBatch` has them; document i stands in line `kept[i]`."""
+    try:
+        return list(map(str.encode, identities))
+    except TypeError:
+        pass
+    # JSON writes an integer one way only, but for 0 and -0; of all else, 1.50 and 1e400, only the line has the text.
+    ids = [
+        b"" if one is None else one.encode() if type(one) is str else b"%d" % one if type(one) is int and one else OTHER
+        for one in identities
+    ]
+    if OTHER in ids:
+        others = [document for document, one in enumerate(ids) if one is OTHER]
+        from pipeline.documents.json_members import find_members  # compiled, and most corpora never need it here
+
+        chosen = [lines[line] for line in kept[others].tolist()]
+        data, ends = b"".join(chosen), np.cumsum(list(map(len, chosen)))
+        found = find_members(np.frombuffer(data, np.uint8), np.concatenate(([0], ends[:-1])), ends, id_field)
+        for document, start, end in zip(others, found.value_start.tolist(), found.value_end.tolist(), strict=True):
+            ids[document] = data[start:end]
+    return ids
 
 
 def _why_rejected(line: bytes, text_field: str) -> RejectionReason:

@@ -18,7 +18,8 @@ from pipeline.errors import CorruptDataError
 
 SEPARATOR = b"\xff"
 TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, SOURCES_FILE = "tokenized", "offset", "linenum", "sources.json"
-TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, SOURCES_FILE)
+ID_FILE, ID_END_FILE = "ids", "id_ends"
+TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -61,6 +62,9 @@ class TextShardWriter:
         self._text = _create(folder / TEXT_FILE)
         self._offsets = _create(folder / OFFSET_FILE)
         self._line_numbers = _create(folder / LINE_NUMBER_FILE)
+        self._ids = _create(folder / ID_FILE)
+        self._id_ends = _create(folder / ID_END_FILE)
+        self._id_bytes = 0
 
     def start_source(self, path: str) -> None:
         """The batches that follow come from this source file."""
@@ -86,6 +90,10 @@ class TextShardWriter:
             self._text.write(text)
             self._offsets.write((ends - sizes).astype("<u8").tobytes())
             self._line_numbers.write(batch.line_numbers.astype("<u8").tobytes())
+            id_ends = np.cumsum(np.fromiter(map(len, batch.ids), np.uint64, documents), dtype=np.uint64)
+            self._ids.write(b"".join(batch.ids))
+            self._id_ends.write((id_ends + np.uint64(self._id_bytes)).astype("<u8").tobytes())
+            self._id_bytes += int(id_ends[-1])
             self.documents += documents
             self.text_bytes += len(text) - documents
         self._lines += batch.lines
@@ -107,7 +115,7 @@ class TextShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for file in (self._text, self._offsets, self._line_numbers):
+        for file in (self._text, self._offsets, self._line_numbers, self._ids, self._id_ends):
             file.close()
         if kind is None:
             self._finish_source()
@@ -117,6 +125,23 @@ class TextShardWriter:
 
 def _create(path: Path) -> BinaryIO:
     return path.open("wb")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentIds:
+    """The ids of a text shard's documents. The arrays are memory-mapped and read-only.
+
+    `data`  uint8 (id_bytes,): the ids, UTF-8, back to back
+    `ends`  uint64 (documents,): one past each document's id in `data`
+    """
+
+    data: NDArray[np.uint8]
+    ends: NDArray[np.uint64]
+
+    def __getitem__(self, ordinal: int) -> str:
+        """The id of one document; empty if it has none."""
+        start = int(self.ends[ordinal - 1]) if ordinal else 0
+        return self.data[start : int(self.ends[ordinal])].tobytes().decode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +191,10 @@ class TextShard:
         place = bisect_right(self.sources, ordinal, key=lambda source: source.first_document) - 1
         return self.sources[place].path, int(self.line_numbers[ordinal])
 
+    def document_ids(self) -> DocumentIds:
+        """The documents' ids, mapped anew: only lineage asks for them, and every map holds a file descriptor."""
+        return DocumentIds(_map(self.folder / ID_FILE, np.uint8), _map(self.folder / ID_END_FILE, np.uint64))
+
     def _check(self, ordinal: int) -> None:
         if not 0 <= ordinal < self.documents:
             raise IndexError(f"document {ordinal} of a text shard of {self.documents} documents ({self.folder})")
@@ -185,9 +214,10 @@ def open_text_shard(folder: Path) -> TextShard:
             line_numbers=_map(folder / LINE_NUMBER_FILE, np.uint64),
             sources=tuple(SourceEntry(**entry) for entry in entries),
         )
+        ids = shard.document_ids()
     except (FileNotFoundError, ValueError, TypeError) as error:
-        raise _corrupt(folder, f"the four files {', '.join(TEXT_SHARD_FILES)} of whole entries", error) from error
-    _check_counts(shard)
+        raise _corrupt(folder, f"the files {', '.join(TEXT_SHARD_FILES)} of whole entries", error) from error
+    _check_counts(shard, ids)
     return shard
 
 
@@ -198,15 +228,20 @@ def _map(path: Path, scalar: type[Scalar]) -> NDArray[Scalar]:
     return np.memmap(path, dtype, mode="r").view(np.ndarray)
 
 
-def _check_counts(shard: TextShard) -> None:
+def _check_counts(shard: TextShard, ids: DocumentIds) -> None:
     documents = 0
     for source in shard.sources:
         if source.first_document != documents or source.lines != source.documents + sum(source.rejected.values()):
             raise _corrupt(shard.folder, f"{source.path} to start at document {documents} and to balance", source)
         documents += source.documents
-    counts = (len(shard.offsets), len(shard.line_numbers), documents)
+    counts = (len(shard.offsets), len(shard.line_numbers), len(ids.ends), documents)
     if len(set(counts)) > 1:
-        raise _corrupt(shard.folder, "as many offsets as line numbers as documents of all sources", counts)
+        raise _corrupt(
+            shard.folder, "as many offsets as line numbers as ends of ids as documents of all sources", counts
+        )
+    id_bytes = int(ids.ends[-1]) if documents else 0
+    if id_bytes != len(ids.data):
+        raise _corrupt(shard.folder, f"{id_bytes:,} bytes of ids, as the last end says", f"{len(ids.data):,} bytes")
     if not documents:
         if len(shard.text):
             raise _corrupt(shard.folder, "no text where there are no documents", f"{len(shard.text):,} bytes")

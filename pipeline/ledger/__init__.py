@@ -22,6 +22,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 """
 
 from pipeline.ledger.balance import Check, require_balanced
+from pipeline.ledger.lock import LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
 from pipeline.ledger.receipt import RECEIPT_NAME, InputReceipt, OutputFile, Receipt, read_receipt
 
@@ -29,10 +30,12 @@ __all__ = [
     "RECEIPT_NAME",
     "Check",
     "InputReceipt",
+    "LockHeldError",
     "Outcome",
     "OutputFile",
     "Receipt",
     "Step",
+    "held",
     "read_receipt",
     "require_balanced",
     "run_once",

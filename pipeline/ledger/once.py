@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import resource
@@ -17,6 +16,7 @@ from typing import Any
 
 from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
 from pipeline.fingerprint import FOLDER_DIGITS, file_digest, fingerprint
+from pipeline.ledger.lock import held
 from pipeline.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
@@ -68,17 +68,20 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def run_once(step: Step, work: Path, body: Callable[[Path], Outcome], *, reuse: bool = True) -> Path:
+def run_once(
+    step: Step, work: Path, body: Callable[[Path], Outcome], *, reuse: bool = True, verify: bool = False
+) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. With `reuse` false it always runs.
+    `body` receives an empty folder and writes the step's outputs there. With `reuse` false it always runs; with
+    `verify` a receipt is reused only if every output still has the sha256 that it states.
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with held(folder / LOCK_NAME, wait=True):
         receipt_path = folder / RECEIPT_NAME
-        if reuse and valid_receipt(step, work):
+        if reuse and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
             return receipt_path
         _empty(folder)
@@ -104,8 +107,11 @@ def run_once(step: Step, work: Path, body: Callable[[Path], Outcome], *, reuse: 
             return write_receipt(receipt, folder)
 
 
-def valid_receipt(step: Step, work: Path) -> Receipt | None:
-    """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size."""
+def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
+    """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size.
+
+    With `verify` every output is read, too, and must have the stated sha256. What is wrong is logged as a warning.
+    """
     folder = step.folder(work)
     path = folder / RECEIPT_NAME
     if not path.exists():
@@ -115,12 +121,22 @@ def valid_receipt(step: Step, work: Path) -> Receipt | None:
     except CorpusmillError as error:
         log.warning("%s %s runs again: %s", step.stage, step.unit, error)
         return None
-    wrong = [output for output in receipt.outputs if _size(folder / output.name) != output.size_bytes]
-    if receipt.fingerprint != step.fingerprint() or wrong:
-        what = f"{wrong[0].name} is not {wrong[0].size_bytes:,} bytes" if wrong else "its receipt was edited"
+    what = _what_is_wrong(receipt, step, folder, verify=verify)
+    if what:
         log.warning("%s %s runs again: %s in %s", step.stage, step.unit, what, folder)
         return None
     return receipt
+
+
+def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) -> str | None:
+    if receipt.fingerprint != step.fingerprint():
+        return "its receipt was edited"
+    for output in receipt.outputs:
+        if _size(folder / output.name) != output.size_bytes:
+            return f"{output.name} is not {output.size_bytes:,} bytes"
+        if verify and file_digest(folder / output.name) != output.sha256:
+            return f"{output.name} does not have sha256 {output.sha256}"
+    return None
 
 
 def _size(path: Path) -> int:
@@ -150,18 +166,6 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.name != LOCK_NAME:
             path.unlink()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the kernel frees it when the holder dies, however it dies."""
-    with (folder / LOCK_NAME).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("another run works in %s; waiting for it", folder)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

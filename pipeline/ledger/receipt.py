@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+@cache
 def installed_versions() -> dict[str, str]:
     """Versions of the code and of every library that can change bytes."""
     libraries = {name: metadata.version(name) for name in WITNESSED_LIBRARIES}

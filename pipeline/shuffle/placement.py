@@ -11,7 +11,7 @@ from pipeline.errors import ConfigError
 from pipeline.fingerprint import canonical_json
 
 MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
-MAXIMUM_CELLS = 100  # two kinds of record make at most 200 gather tasks
+MAXIMUM_CELLS = 200  # mapped tasks of gather
 COPIES_IN_MEMORY = 2.5  # a cell as read, the same permuted, its rows and keys
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pipeline.documents.batch import DocumentBatch, RejectionReason
 from pipeline.documents.jsonl import read_documents
 from tests.documents.json_lines import BROKEN_LINES, files, objects
-from tests.oracles.documents import documents_of, lines_of
+from tests.oracles.documents import documents_of, ids_of, lines_of
 
 
 def read(data: bytes, **options: int) -> list[DocumentBatch]:
-    return list(read_documents(io.BytesIO(data), source="web/a.jsonl", text_field="text", **options))
+    return list(read_documents(io.BytesIO(data), source="web/a.jsonl", text_field="text", id_field="id", **options))
 
 
 def outcome(batches: list[DocumentBatch]) -> tuple[list[tuple[int, bytes]], list[tuple[int, str]]]:
@@ -28,6 +28,7 @@ def outcome(batches: list[DocumentBatch]) -> tuple[list[tuple[int, bytes]], list
 def test_read_documents_any_file_equals_the_oracle_at_any_block_size(data: bytes, block_bytes: int) -> None:
     batches = read(data, block_bytes=block_bytes)
     assert outcome(batches) == documents_of(data, "text")
+    assert [one for batch in batches for one in batch.ids] == ids_of(data, "text", "id")
     assert sum(batch.line_bytes for batch in batches) == len(data)
     assert sum(batch.lines for batch in batches) == len(lines_of(data))
 
@@ -120,8 +121,27 @@ def test_empty_stream_gives_no_batch() -> None:
 
 def test_text_field_is_a_literal_key() -> None:
     line = b'{"content.text": "a", "content": {"text": "b"}}'
-    (batch,) = read_documents(io.BytesIO(line), source="a", text_field="content.text")
+    (batch,) = read_documents(io.BytesIO(line), source="a", text_field="content.text", id_field="id")
     assert batch.texts == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b'"caf\\u00e9"', "caf\u00e9".encode()),
+        *(
+            (value, value)
+            for value in (b"17", b"0", b"-0", b"1.50", b"12345678901234567890123", b"true", b'["a", 1]', b"{}")
+        ),
+        (b"null", b""),
+        (b'""', b""),
+        (b'1, "id": "last"', b"last"),
+    ],
+)
+def test_ids_are_strings_or_the_json_of_the_line(value: bytes, expected: bytes) -> None:
+    others = b'{"text": "a", "id": "x"}\nnot json\n{"text": "a"}\n'
+    (batch,) = read(others + b'{"id": ' + value + b', "text": "a"}\n' + others)
+    assert batch.ids == [b"x", b"", expected, b"x", b""]
 
 
 def test_line_numbers_are_uint64_with_and_without_documents() -> None:

@@ -16,7 +16,7 @@ REJECTIONS = st.builds(Rejection, st.sampled_from(RejectionReason), st.integers(
 
 
 def batch_of(rejections: list[Rejection], source: str = "web/ä.jsonl") -> DocumentBatch:
-    return DocumentBatch(source, [], np.empty(0, np.uint64), 0, rejections)
+    return DocumentBatch(source, [], [], np.empty(0, np.uint64), 0, rejections)
 
 
 @given(rejections=st.lists(REJECTIONS, max_size=5))

@@ -14,14 +14,16 @@ from pipeline.documents.jsonl import read_documents
 from pipeline.documents.text_shard import TEXT_SHARD_FILES, TextShard, TextShardWriter, open_text_shard
 from pipeline.errors import CorruptDataError
 from tests.documents.json_lines import files
-from tests.oracles.documents import documents_of, lines_of, text_shard_of
+from tests.oracles.documents import documents_of, ids_of, lines_of, text_shard_of
+
+FIELDS = {"text_field": "text", "id_field": "id"}
 
 
 def write(folder: Path, sources: dict[str, bytes], block_bytes: int = 8 << 20) -> TextShard:
     with TextShardWriter(folder) as shard:
         for path, data in sources.items():
             shard.start_source(path)
-            for batch in read_documents(io.BytesIO(data), source=path, text_field="text", block_bytes=block_bytes):
+            for batch in read_documents(io.BytesIO(data), source=path, **FIELDS, block_bytes=block_bytes):
                 shard.append(batch)
     return open_text_shard(folder)
 
@@ -41,6 +43,11 @@ def test_text_shard_any_files_equal_the_oracle(sources: list[bytes], block_bytes
         assert shard.text_bytes == sum(len(text) for _, text in documents)
         assert [shard.document_bytes(i) for i in range(shard.documents)] == [text for _, text in documents]
         origins = [(str(place), line) for place, (kept, _) in enumerate(expected) for line, _ in kept]
+        ids = [one for data in sources for one in ids_of(data, "text", "id")]
+        found = shard.document_ids()
+        assert [found[i].encode() for i in range(shard.documents)] == ids
+        assert Path(folder, "ids").read_bytes() == b"".join(ids)
+        assert found.ends.tolist() == [sum(map(len, ids[: i + 1])) for i in range(len(ids))]
         assert [shard.source_of(i) for i in range(shard.documents)] == origins
         for source, data, (kept, rejected) in zip(shard.sources, sources, expected, strict=True):
             assert (source.documents, source.lines, source.line_bytes) == (len(kept), len(lines_of(data)), len(data))
@@ -55,10 +62,14 @@ def test_text_shard_worked_example_of_the_format(tmp_path: Path) -> None:
     with TextShardWriter(tmp_path) as shard:
         shard.start_source("a.jsonl")
         numbers = np.arange(5, dtype=np.uint64)
-        shard.append(DocumentBatch("a.jsonl", [text.encode() for text in texts], numbers, 0, []))
+        ids = [b"doc-1", b"", b"7", b"", "é".encode()]
+        shard.append(DocumentBatch("a.jsonl", [text.encode() for text in texts], ids, numbers, 0, []))
     expected = "ff 6162636162 ff ff 68c3a96c6c6f2061626361620a ff 7a7ae4b8ade696877a7a ff 6162636162"
     assert (tmp_path / "tokenized").read_bytes() == bytes.fromhex(expected)
-    assert open_text_shard(tmp_path).offsets.tolist() == [0, 6, 7, 21, 32]
+    assert (tmp_path / "ids").read_bytes() == "doc-17é".encode()
+    opened = open_text_shard(tmp_path)
+    assert opened.offsets.tolist() == [0, 6, 7, 21, 32]
+    assert opened.document_ids().ends.tolist() == [5, 5, 6, 6, 8]
 
 
 def test_text_shard_does_not_depend_on_block_size(tmp_path: Path) -> None:
@@ -87,8 +98,10 @@ def test_document_that_is_not_there_is_an_index_error(tmp_path: Path, ordinal: i
 
 
 def test_open_arrays_are_read_only(tmp_path: Path) -> None:
-    shard = write(tmp_path, {"a": b'{"text": "a"}'})
-    assert not any(array.flags.writeable for array in (shard.text, shard.offsets, shard.line_numbers))
+    shard = write(tmp_path, {"a": b'{"text": "a", "id": "x"}'})
+    ids = shard.document_ids()
+    arrays = (shard.text, shard.offsets, shard.line_numbers, ids.data, ids.ends)
+    assert not any(array.flags.writeable for array in arrays)
 
 
 @pytest.mark.parametrize(("source", "text", "message"), [("a", b"\xff", "0xFF"), ("b", b"text", "'b'")])
@@ -98,7 +111,7 @@ def test_writer_refuses_the_separator_and_batches_of_other_sources(
     with TextShardWriter(tmp_path) as shard:
         shard.start_source("a")
         with pytest.raises(ValueError, match=message):
-            shard.append(DocumentBatch(source, [text], np.zeros(1, np.uint64), 0, []))
+            shard.append(DocumentBatch(source, [text], [b""], np.zeros(1, np.uint64), 0, []))
 
 
 def test_writer_left_by_an_exception_leaves_no_text_shard(tmp_path: Path) -> None:
@@ -117,7 +130,7 @@ def test_writer_left_by_an_exception_leaves_no_text_shard(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", TEXT_SHARD_FILES)
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "grown", "entry_lost"])
 def test_open_damaged_file_is_an_error(tmp_path: Path, name: str, damage: str) -> None:
-    write(tmp_path, {"a": b'{"text": "a"}\n' * 3, "b": b'{"text": ""}\n' * 2})
+    write(tmp_path, {"a": b'{"text": "a", "id": "x"}\n' * 3, "b": b'{"text": "", "id": 12345}\n' * 2})
     path = tmp_path / name
     data = path.read_bytes()
     if damage == "missing":

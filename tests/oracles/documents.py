@@ -50,6 +50,18 @@ def _text(record: object, text_field: str) -> bytes | str:
     return record[text_field].encode() if isinstance(record[text_field], str) else "text_not_a_string"
 
 
+def ids_of(data: bytes, text_field: str, id_field: str) -> list[bytes]:
+    """Each document's id: a string's UTF-8, nothing for null or none, the JSON in the line for anything else."""
+    ids = []
+    for number, _ in documents_of(data, text_field)[0]:
+        line = lines_of(data.removeprefix(b"\xef\xbb\xbf"))[number]
+        value = json.loads(line, parse_int=str, parse_float=str).get(id_field)
+        spans = member_spans(line, id_field)
+        raw = line[slice(*spans[-1])] if spans else b"null"
+        ids.append(b"" if value is None else value.encode() if raw.startswith(b'"') else raw)
+    return ids
+
+
 def text_shard_of(texts: list[bytes]) -> tuple[bytes, list[int]]:
     """(`tokenized`, the values of `offset`)"""
     tokenized, offsets = b"", []

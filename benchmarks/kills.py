@@ -1,0 +1,103 @@
+"""Claim: after kill -9 at any moment, a second run ends with the bytes of an undisturbed one.
+
+Builds a corpus of about 30 MB once without disturbance. Then, for every kill: start from an empty work folder, kill
+at a moment drawn uniformly from the time a build takes (every second time only one worker, else the whole process
+group), run again until it ends by itself, and compare every output file. `python benchmarks/kills.py --kills 200`
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from results import write_result
+
+from pipeline.documents.sample_corpus import write_sample_corpus
+from pipeline.fingerprint import file_digest
+
+
+def configuration(root: Path, name: str) -> Path:
+    path = root / f"{name}.yaml"
+    settings = {
+        "name": "kills",
+        "source": {"paths": [str(root / "corpus")], "shard_bytes": "1MiB"},
+        "dedup": {"mode": "remove", "minimum_bytes": 200},
+        "tokenizer": {"name": "cl100k_base"},
+        "shuffle": {"seed": 1},
+        "exports": {
+            "webdataset": {"contexts_per_shard": 512},
+            "numpy": {"tokens_per_shard": 1_000_000},
+            "megatron": {"part_bytes": "8MiB"},
+            "nanoset": {"file_bytes": "8MiB"},
+        },
+        "destinations": [{"path": str(root / name / "outputs")}],
+        "work_folder": str(root / name / "work"),
+    }
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def start(config: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pipeline.cli", "build", str(config), "--workers", "2"]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def digests(root: Path, name: str) -> dict[str, str]:
+    folder = root / name / "outputs" / "kills"
+    return {
+        path.relative_to(folder).as_posix(): file_digest(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def kill_somewhere(process: subprocess.Popen[bytes], kind: str) -> None:
+    if kind == "whole process group":
+        os.killpg(process.pid, signal.SIGKILL)
+        return
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    if children:
+        os.kill(int(random.choice(children)), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    random.seed(arguments.seed)
+    root = Path(tempfile.mkdtemp(prefix="kills-"))
+    write_sample_corpus(root / "corpus", target_bytes=30_000_000, files=6)
+    began = time.monotonic()
+    assert start(configuration(root, "whole")).wait() == 0
+    seconds = time.monotonic() - began
+    expected = digests(root, "whole")
+    same, hits = 0, {"one worker": 0, "whole process group": 0}
+    for number in range(arguments.kills):
+        shutil.rmtree(root / "killed", ignore_errors=True)
+        config = configuration(root, "killed")
+        kind = list(hits)[number % 2]
+        process = start(config)
+        time.sleep(random.uniform(0.3, seconds))
+        if process.poll() is None:
+            kill_somewhere(process, kind)
+            hits[kind] += 1
+        process.wait()
+        while start(config).wait():
+            pass
+        same += digests(root, "killed") == expected
+        print(f"{number + 1} kills, {same} identical", flush=True)
+    shutil.rmtree(root)
+    figures = {"kills": arguments.kills, "identical": same, "hits": hits, "undisturbed_seconds": round(seconds, 1)}
+    print(write_result("kills", "200 kills at random moments, 200 identical results", figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Locks that name their owner and cannot outlive it: the kernel frees them when the holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from pipeline.errors import TransientError
+
+log = logging.getLogger(__name__)
+
+
+class LockHeldError(TransientError):
+    """Another process works on the same thing."""
+
+
+@contextmanager
+def held(path: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock file `path` (flock). If another process holds it, wait, or raise LockHeldError saying who does."""
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(file)
+            if not wait:
+                raise LockHeldError(
+                    "another run holds this dataset",
+                    where=path,
+                    got=owner,
+                    next_step="wait for it to end, or stop that process",
+                ) from None
+            log.warning("waiting for %s, held by %s", path.parent, owner)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": time.time()}))
+        file.flush()
+        yield
+        file.truncate(0)
+
+
+def _owner(file: IO[str]) -> str:
+    file.seek(0)
+    try:
+        owner = json.loads(file.read())
+    except ValueError:
+        return "a process that has not said its name yet"
+    return f"process {owner['pid']} on {owner['host']}, for {max(0, time.time() - owner['since']):,.0f} seconds"

@@ -1,0 +1,104 @@
+"""Runs a build on this machine, without Airflow: the same steps, a process per core."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from pathlib import Path
+
+from pipeline.config import DatasetConfig
+from pipeline.errors import TransientError
+from pipeline.ledger import held
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.stage import WAVES
+
+PR_SET_PDEATHSIG = 1
+LOCK_NAME = ".run.lock"
+
+log = logging.getLogger(__name__)
+
+
+class WorkerLostError(TransientError):
+    """A worker process died: killed, or out of memory."""
+
+
+def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: bool = False) -> Path:
+    """Plan and run every step of a dataset; returns the path of the plan's receipt.
+
+    The first step that fails stops the build: steps that run are let finish, those that wait are dropped, and the
+    error is raised as it was. A second call reuses every step that had finished.
+    """
+    plan_receipt = plan_dataset(config)
+    run_build(plan_receipt, workers=workers, verify=verify)
+    return plan_receipt
+
+
+def run_build(plan_receipt: Path, *, workers: int | None = None, verify: bool = False) -> None:
+    """Run every step of a planned dataset; see build_dataset. One worker means this process.
+
+    With `verify` a step is reused only if its outputs still have their sha256. LockHeldError if another run of the
+    dataset is under way.
+    """
+    workers = workers or os.cpu_count() or 1
+    build = open_build(plan_receipt)
+    with held(build.work / LOCK_NAME, wait=False):
+        if workers == 1:
+            for stage in (stage for wave in WAVES for stage in wave):
+                for unit in build.units(stage):
+                    build.run(stage, unit, verify=verify)
+        else:
+            _run_in_workers(plan_receipt, workers, verify=verify)
+
+
+def _run_in_workers(plan_receipt: Path, workers: int, *, verify: bool) -> None:
+    # Spawned, not forked: the parent may run threads (a progress view), and a fork would copy their locks.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent) as pool:
+        try:
+            for wave in WAVES:
+                _run_wave(pool, plan_receipt, wave, verify=verify)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)  # an interrupt, too, must not start what still waits
+            raise
+
+
+def _run_wave(pool: ProcessPoolExecutor, plan_receipt: Path, wave: tuple[str, ...], *, verify: bool) -> None:
+    build = open_build(plan_receipt)
+    steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
+    running: dict[Future[Path], tuple[str, str]] = {
+        pool.submit(_run_step, str(plan_receipt), stage, unit, verify): (stage, unit) for stage, unit in steps
+    }
+    while running:
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            stage, unit = running.pop(future)
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                raise WorkerLostError(
+                    f"a worker died while it ran {stage} {unit} or a step beside it",
+                    got="killed, most often because memory ran out",
+                    next_step="run again: finished steps are reused; if it dies again, with fewer --workers",
+                ) from error
+
+
+def _run_step(plan_receipt: str, stage: str, unit: str, verify: bool) -> Path:
+    return _opened(plan_receipt).run(stage, unit, verify=verify)
+
+
+@lru_cache(maxsize=1)
+def _opened(plan_receipt: str) -> Build:
+    # One build per worker: the receipts it has read stay valid while this run lasts.
+    return open_build(plan_receipt)
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill this worker when its parent dies, so that a killed build leaves nobody writing."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means

@@ -1,0 +1,199 @@
+"""A build: one planned dataset, and its steps."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config import DatasetConfig
+from pipeline.errors import PermanentError
+from pipeline.ledger import (
+    RECEIPT_NAME,
+    Check,
+    InputReceipt,
+    Receipt,
+    Step,
+    read_receipt,
+    require_balanced,
+    run_once,
+    valid_receipt,
+)
+from pipeline.stages.stage import VERSIONS, WAVES, Stage
+
+if TYPE_CHECKING:
+    from pipeline.report.progress import StageProgress
+    from pipeline.stages.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+class StepMissingError(PermanentError):
+    """A step was asked for before the steps that it reads from have finished."""
+
+
+class Build:
+    """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid."""
+
+    def __init__(self, plan_receipt: Path) -> None:
+        self.plan_receipt = plan_receipt
+        self.plan_folder = plan_receipt.parent
+        self.work = plan_receipt.parents[2]
+        self._receipts: dict[tuple[str, str], Receipt] = {}
+        self._steps: dict[tuple[str, str], Step] = {}
+
+    @cached_property
+    def config(self) -> DatasetConfig:
+        """The configuration that was planned."""
+        return DatasetConfig.model_validate_json((self.plan_folder / "config.json").read_bytes())
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan: source files grouped into shards (see stages/plan.py)."""
+        from pipeline.stages.plan import Plan
+
+        return Plan.model_validate_json((self.plan_folder / "plan.json").read_bytes())
+
+    def units(self, stage: str) -> list[str]:
+        """Names of a stage's units. Those of gather and export are known once tokenize and scatter have finished."""
+        return _stage(stage).units(self)
+
+    def step(self, stage: str, unit: str) -> Step:
+        """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
+        key = (stage, unit)
+        if key not in self._steps:
+            one = _stage(stage)
+            inputs = tuple(
+                InputReceipt(stage=name, unit=of, digest=self.receipt(name, of).digest)
+                for name, of in one.inputs(self, unit)
+            )
+            self._steps[key] = Step(stage, VERSIONS[stage], unit, one.settings(self, unit), inputs)
+        return self._steps[key]
+
+    def find(self, stage: str, unit: str) -> Receipt | None:
+        """The valid receipt of a step, or None if it has to run."""
+        key = (stage, unit)
+        if key not in self._receipts:
+            try:
+                receipt = valid_receipt(self.step(stage, unit), self.work)
+            except StepMissingError:
+                return None
+            if receipt is None:
+                return None
+            self._receipts[key] = receipt
+        return self._receipts[key]
+
+    def receipt(self, stage: str, unit: str) -> Receipt:
+        """The valid receipt of a step; StepMissingError if it has none."""
+        receipt = self.find(stage, unit)
+        if receipt is None:
+            raise StepMissingError(
+                f"{stage} {unit} has not finished, but a later step needs it",
+                where=self.work / stage,
+                next_step=f"run {stage} {unit} first",
+            )
+        return receipt
+
+    def receipts(self, stage: str) -> list[Receipt]:
+        """The receipts of every unit of a stage, in order."""
+        return [self.receipt(stage, unit) for unit in self.units(stage)]
+
+    def folder(self, stage: str, unit: str) -> Path:
+        """Where a finished step's outputs lie."""
+        self.receipt(stage, unit)
+        return self.step(stage, unit).folder(self.work)
+
+    def total(self, stage: str, count: str) -> int:
+        """One count summed over every unit of a stage."""
+        return sum(receipt.counts.get(count, 0) for receipt in self.receipts(stage))
+
+    def checks(self, stage: str) -> list[Check]:
+        """The accounts of every finished unit of a stage."""
+        one = _stage(stage)
+        return [check for unit in self.units(stage) for check in one.checks(self, unit, self.receipt(stage, unit))]
+
+    def reused(self, stage: str, unit: str) -> bool:
+        """Whether a finished step's receipt is older than the newest run of this plan."""
+        from pipeline.stages.plan import STARTED
+
+        return self.finished_at(stage, unit) < (self.plan_folder / STARTED).stat().st_mtime
+
+    def finished_at(self, stage: str, unit: str) -> float:
+        """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
+        return (self.folder(stage, unit) / RECEIPT_NAME).stat().st_mtime
+
+    def run(self, stage: str, unit: str, *, verify: bool = False) -> Path:
+        """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path."""
+        one = _stage(stage)
+        if unit not in self.units(stage):
+            raise PermanentError(
+                f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
+            )
+        one.gate(self)
+        step = self.step(stage, unit)
+        path = run_once(step, self.work, lambda folder: one.run(self, unit, folder), reuse=one.reuse, verify=verify)
+        receipt = self._receipts[stage, unit] = read_receipt(path)
+        require_balanced(
+            one.checks(self, unit, receipt),
+            what=f"{stage} {unit}",
+            receipt=path,
+            next_step=f"remove {path.parent} and run again; if it stays, report it with both receipts",
+        )
+        log.info("%s %s: %s", stage, unit, _in_words(receipt))
+        return path
+
+    def tasks(self, stage: str) -> list[str]:
+        """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""
+        task = _stage(stage).task
+        return list(dict.fromkeys(task(unit) for unit in self.units(stage)))
+
+    def run_task(self, stage: str, task: str) -> list[Path]:
+        """Run every step of one task; the paths of their receipts."""
+        belongs = _stage(stage).task
+        return [self.run(stage, unit) for unit in self.units(stage) if belongs(unit) == task]
+
+    def progress(self) -> list[StageProgress]:
+        """Every stage's finished units, for a progress view; cheap enough to poll."""
+        return [self._stage_progress(stage) for wave in WAVES for stage in wave]
+
+    def _stage_progress(self, stage: str) -> StageProgress:
+        from pipeline.report.progress import StageProgress
+
+        try:
+            units = self.units(stage)
+        except StepMissingError:
+            return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
+        done = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
+        fresh = [(self.finished_at(stage, unit), receipt) for unit, receipt in done if not self.reused(stage, unit)]
+        seconds = 0.0
+        if fresh:
+            began = min(at - receipt.seconds for at, receipt in fresh)
+            seconds = (max(at for at, _ in fresh) if len(done) == len(units) else time.time()) - began
+        return StageProgress(
+            stage=stage,
+            units_done=len(done),
+            units_total=len(units),
+            bytes_done=sum(receipt.counts.get("bytes_read", 0) for _, receipt in fresh),
+            seconds=max(0.0, seconds),
+            units_reused=len(done) - len(fresh),
+        )
+
+
+def open_build(plan_receipt: str | Path) -> Build:
+    """The build that a plan's receipt belongs to."""
+    return Build(Path(plan_receipt))
+
+
+def _stage(name: str) -> Stage:
+    from importlib import import_module
+
+    stage: Stage = import_module(f"pipeline.stages.{name}").STAGE
+    return stage
+
+
+def _in_words(receipt: Receipt) -> str:
+    counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
+    speed = receipt.counts.get("bytes_read", 0) / 1e6 / max(receipt.seconds, 1e-3)
+    return f"{counts}; {receipt.seconds:.1f} s, {speed:.0f} MB/s, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"

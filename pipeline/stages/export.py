@@ -1,0 +1,174 @@
+"""Export: the shuffled records in the files that training programs read.
+
+Units are `megatron-00000`: format and group of files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Outcome
+from pipeline.stages import layout
+from pipeline.stages.scatter import KINDS
+from pipeline.stages.stage import Stage
+from pipeline.stages.tokenize import Vocabulary, vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+BATCH_TOKENS = 2 << 20
+
+
+def _units(build: Build) -> list[str]:
+    return [
+        f"{name}-{number:05d}"
+        for name in build.config.exports.formats()
+        for number in range(len(layout.unit_outputs(build, name)))
+    ]
+
+
+def _outputs(build: Build, unit: str) -> tuple[str, list[layout.OutputPlan]]:
+    name, _, number = unit.partition("-")
+    return name, layout.unit_outputs(build, name)[int(number)]
+
+
+def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
+    name, outputs = _outputs(build, unit)
+    slices = layout.cell_slices(build, name, outputs[0].first, outputs[-1].last)
+    return [("gather", f"{KINDS[name]}-{one.cell:05d}") for one in slices]
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    name, outputs = _outputs(build, unit)
+    return {
+        "format": name,
+        "outputs": [[one.number, one.name, one.first, one.last] for one in outputs],
+        "vocabulary": asdict(vocabulary(build)),
+    }
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    name, outputs = _outputs(build, unit)
+    counts: Counter[str] = Counter()
+    files: list[dict[str, Any]] = []
+    for output in outputs:
+        (folder / name / output.name).parent.mkdir(parents=True, exist_ok=True)
+        written = WRITERS[name](build, output, folder / name, vocabulary(build))
+        counts.update(written)
+        files.append({"name": f"{name}/{output.name}", **written})
+    written_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Outcome(counts={"outputs": len(outputs), **counts, "bytes_read": written_bytes}, details={"files": files})
+
+
+def _record_batches(build: Build, name: str, first: int, last: int) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """(tokens, ends, shards, ordinals) of records [first, last) of the global order, about BATCH_TOKENS at a time."""
+    from pipeline.tokens.record_shard import open_record_shard
+    from pipeline.tokens.runs import runs
+
+    for one in layout.cell_slices(build, name, first, last):
+        cell = open_record_shard(build.folder("gather", f"{KINDS[name]}-{one.cell:05d}"))
+        for begin, end in runs(cell.ends, BATCH_TOKENS, one.first, one.last):
+            tokens, ends = cell.slice(begin, end)
+            yield tokens, ends, cell.shards[begin:end], cell.ordinals[begin:end]
+
+
+def _webdataset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+    from pipeline.export import webdataset
+
+    assert build.config.exports.webdataset is not None
+    width = build.config.exports.webdataset.context_tokens
+    names: list[str] = []
+
+    def contexts() -> Iterator[Any]:
+        for tokens, _, shards, ordinals in _record_batches(build, "webdataset", output.first, output.last):
+            # Provenance in the member's name: shard of the corpus and number of the context in it.
+            names.extend(f"{shard:05d}-{ordinal:09d}" for shard, ordinal in zip(shards, ordinals, strict=True))
+            yield tokens.reshape(-1, width)
+
+    def identities() -> Iterator[str]:
+        position = 0
+        while position < len(names):
+            yield names[position]
+            position += 1
+
+    size = ids.size
+    written = webdataset.write_shard(
+        folder / output.name, contexts(), identities(), output.number, vocabulary_size=size
+    )
+    return {"records": written["records"], "slots": written["tokens"]}
+
+
+def _numpy(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+    import numpy as np
+
+    from pipeline.export import numpy_shards
+
+    tokens = output.last - output.first
+    pieces = _stream_pieces(build, output.first, output.last, ids)
+    numpy_shards.write_shard(folder / output.name, pieces, tokens, np.dtype(ids.dtype))
+    return {"slots": tokens}
+
+
+def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary) -> Iterator[Any]:
+    """The stream EOT, document, EOT, document ... of the global order, from token `first` up to `last`."""
+    import numpy as np
+
+    from pipeline.export.numpy_shards import with_eot_before
+    from pipeline.tokens.record_shard import open_record_shard
+    from pipeline.tokens.runs import runs
+
+    for one in layout.cell_slices(build, "numpy", first, last):
+        cell = open_record_shard(build.folder("gather", f"{KINDS['numpy']}-{one.cell:05d}"))
+        stream_ends = cell.ends + np.arange(1, cell.records + 1, dtype=np.uint64)
+        begin = int(np.searchsorted(stream_ends, np.uint64(one.first), side="right"))
+        end = int(np.searchsorted(stream_ends, np.uint64(one.last), side="left")) + 1
+        for low, high in runs(cell.ends, BATCH_TOKENS, begin, end):
+            piece = with_eot_before(cell.slice(low, high), ids.eot_id, vocabulary_size=ids.size)
+            start = int(stream_ends[low - 1]) if low else 0
+            yield piece[max(0, one.first - start) : one.last - start]
+
+
+def _megatron(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+    from pipeline.export import megatron
+
+    written = megatron.write_part(
+        folder,
+        output.name,
+        _documents(build, "megatron", output),
+        dtype=megatron.token_dtype(ids.size),
+        eod_id=ids.eot_id,
+        vocabulary_size=ids.size,
+    )
+    return _document_counts(written)
+
+
+def _nanoset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+    from pipeline.export import nanoset
+
+    written = nanoset.write_file(
+        folder,
+        output.name,
+        _documents(build, "nanoset", output),
+        eos_id=ids.eot_id,
+        tokenizer_name=ids.name,
+        vocabulary_size=ids.size,
+    )
+    return _document_counts(written)
+
+
+def _documents(build: Build, name: str, output: layout.OutputPlan) -> Iterator[tuple[Any, Any]]:
+    for tokens, ends, _, _ in _record_batches(build, name, output.first, output.last):
+        yield tokens, ends
+
+
+def _document_counts(written: dict[str, int]) -> dict[str, int]:
+    return {"records": written["documents"], "slots": written["tokens"] + written["special_tokens"]}
+
+
+WRITERS = {"webdataset": _webdataset, "numpy": _numpy, "megatron": _megatron, "nanoset": _nanoset}
+
+STAGE = Stage("export", units=_units, inputs=_inputs, settings=_settings, run=_run)

@@ -1,0 +1,84 @@
+"""Gather: stage 2 of the shuffle, per cell and kind of record. Units are `documents-00003`: kind and cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.stages import scatter
+from pipeline.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+
+def per_cell(build: Build, kind: str, what: str) -> list[int]:
+    """Records (or slots) of every cell of a kind, summed over the shards; known before anything is gathered."""
+    columns = [build.receipt("scatter", unit).details[f"{what}_per_cell"] for unit in scattered_units(build, kind)]
+    return [sum(column) for column in zip(*columns, strict=True)]
+
+
+def scattered_units(build: Build, kind: str) -> list[str]:
+    """The scatter units of one kind of record, in order of shard."""
+    return [unit for unit in build.units("scatter") if unit.startswith(f"{kind}-")]
+
+
+def permutation_check(build: Build, kind: str) -> list[Check]:
+    """The order-free digest before and after: the shuffle lost, doubled and changed nothing."""
+    before = [build.receipt("scatter", unit).details["digest"] for unit in scattered_units(build, kind)]
+    after = [build.receipt("gather", unit).details["digest"] for unit in build.units("gather") if unit.startswith(kind)]
+    return [
+        Check(f"{kind} digest word {word}", (("scattered", _sum(before, word)),), (("gathered", _sum(after, word)),))
+        for word in (0, 1)
+    ]
+
+
+def _sum(digests: list[list[str]], word: int) -> int:
+    return sum(int(digest[word], 16) for digest in digests) % (1 << 64)
+
+
+def _units(build: Build) -> list[str]:
+    return [f"{kind}-{cell:05d}" for kind in scatter.kinds(build) for cell in range(scatter.cells(build))]
+
+
+def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
+    return [("scatter", one) for one in scattered_units(build, scatter.split_unit(unit)[0])]
+
+
+def _settings(_build: Build, unit: str) -> dict[str, Any]:
+    kind, cell = scatter.split_unit(unit)
+    return {"kind": kind, "cell": cell}
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from pipeline.shuffle import gather_cell
+
+    kind, cell = scatter.split_unit(unit)
+    done = gather_cell([build.folder("scatter", one) for one in scattered_units(build, kind)], cell, folder)
+    size = (folder / "tokens").stat().st_size
+    counts = {"records": done.records, "slots": done.tokens, "bytes_read": size}
+    return Outcome(counts=counts, details={"digest": [f"{word:016x}" for word in done.digest]})
+
+
+def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
+    kind, cell = scatter.split_unit(unit)
+    return [
+        Check(
+            what,
+            (("scattered into the cell", per_cell(build, kind, what)[cell]),),
+            (("gathered", receipt.counts[what]),),
+        )
+        for what in ("records", "slots")
+    ]
+
+
+STAGE = Stage(
+    "gather",
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    checks=_checks,
+    task=scatter.number_of_unit,
+)

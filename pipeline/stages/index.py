@@ -1,0 +1,111 @@
+"""Index: every line of a shard's source files is parsed once, into the text shard that all later stages read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import RejectedDocumentsError
+from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.stages import download
+from pipeline.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+QUARANTINE = "quarantine.jsonl"
+EXAMPLES = 5
+
+
+def rejected_reasons(receipt: Receipt) -> dict[str, int]:
+    """Rejected lines by reason, from an index receipt."""
+    return {
+        name.removeprefix("rejected_"): count for name, count in receipt.counts.items() if name.startswith("rejected_")
+    }
+
+
+def require_few_rejected(build: Build) -> None:
+    """Raise RejectedDocumentsError when the whole dataset's rejected lines are more than the configuration allows."""
+    receipts = build.receipts("index")
+    lines = sum(receipt.counts["lines"] for receipt in receipts)
+    reasons: Counter[str] = Counter()
+    for receipt in receipts:
+        reasons.update(rejected_reasons(receipt))
+    rejected = sum(reasons.values())
+    allowed = build.config.source.max_rejected_share
+    if rejected <= allowed * lines:
+        return
+    worst = max(build.units("index"), key=lambda shard: sum(rejected_reasons(build.receipt("index", shard)).values()))
+    examples = [
+        f"{one['source']} line {one['line']}: {one['reason']}"
+        for one in build.receipt("index", worst).details["examples"]
+    ]
+    raise RejectedDocumentsError(
+        f"{rejected:,} of {lines:,} lines are not documents",
+        where="\n".join(examples),
+        expected=f"at most {allowed:.4%} (source.max_rejected_share)",
+        got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
+        details=(("quarantine", build.folder("index", worst) / QUARANTINE),),
+        next_step="mend the source, or raise source.max_rejected_share if losing these lines is right",
+    )
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    return {"text_field": build.config.source.text_field, "id_field": build.config.source.id_field}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from pipeline.documents.compression import open_decompressed
+    from pipeline.documents.jsonl import read_documents
+    from pipeline.documents.quarantine import append_rejections
+    from pipeline.documents.text_shard import TextShardWriter
+    from pipeline.report.histograms import merge_histograms, power_histogram
+    from pipeline.storage import open_verified
+
+    source = build.config.source
+    counts: Counter[str] = Counter(lines=0, documents_out=0, documents_empty=0, text_bytes_out=0, bytes_read=0)
+    examples: list[dict[str, Any]] = []
+    lengths = []
+    with TextShardWriter(folder) as writer, (folder / QUARANTINE).open("wb") as quarantine:
+        for copy in download.local_copies(build, shard):
+            writer.start_source(copy.name)
+            with (
+                open_verified(copy.path, copy.sha256, name=copy.name) as raw,
+                open_decompressed(raw, copy.name) as lines,
+            ):
+                for batch in read_documents(
+                    lines, source=copy.name, text_field=source.text_field, id_field=source.id_field
+                ):
+                    writer.append(batch)
+                    append_rejections(quarantine, batch)
+                    counts["lines"] += batch.lines
+                    counts["documents_empty"] += batch.texts.count(b"")
+                    counts["bytes_read"] += batch.line_bytes
+                    lengths.append(power_histogram(np.fromiter(map(len, batch.texts), np.int64, len(batch.texts))))
+                    for rejection in batch.rejections:
+                        counts[f"rejected_{rejection.reason.value}"] += 1
+                        if len(examples) < EXAMPLES:
+                            line = rejection.line_number + 1
+                            examples.append({"source": copy.name, "line": line, "reason": rejection.reason.value})
+    counts["documents_out"], counts["text_bytes_out"] = writer.documents, writer.text_bytes
+    details = {"examples": examples, "document_bytes": merge_histograms(lengths).model_dump()}
+    return Outcome(counts=dict(counts), details=details)
+
+
+def _checks(_build: Build, _shard: str, receipt: Receipt) -> list[Check]:
+    counts = receipt.counts
+    reasons = tuple((f"rejected {reason}", count) for reason, count in rejected_reasons(receipt).items())
+    return [Check("lines", (("lines", counts["lines"]),), (("documents", counts["documents_out"]), *reasons))]
+
+
+STAGE = Stage(
+    "index",
+    units=lambda build: build.units("download"),
+    inputs=lambda _build, shard: [("download", shard)],
+    settings=_settings,
+    run=_run,
+    checks=_checks,
+)

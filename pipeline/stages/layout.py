@@ -1,0 +1,124 @@
+"""Which files each export has, and which stretch of the shuffled order each one holds.
+
+Everything follows from the counts per cell that scatter leaves behind, so all output files are known before a single
+cell has been gathered: every shard is full but the last, with no overflow pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from pipeline.stages import gather
+from pipeline.stages.scatter import KINDS
+from pipeline.stages.tokenize import vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """One output file (or file set): its number, its path below the format's folder, its positions [first, last).
+
+    Positions count records (contexts or documents), or, for numpy, tokens of the stream in which each document stands
+    behind its EOT.
+    """
+
+    number: int
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class CellSlice:
+    """The part [first, last) of one cell's positions."""
+
+    cell: int
+    first: int
+    last: int
+
+
+def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
+    """Every output of one format, in order."""
+    total = sum(positions_per_cell(build, format_name))
+    exports = build.config.exports
+    if format_name == "webdataset":
+        assert exports.webdataset is not None
+        size = exports.webdataset.contexts_per_shard
+        bounds = [*range(0, total, size), total]
+        names = [f"shard_{number:08d}.tar" for number in range(len(bounds) - 1)]
+    elif format_name == "numpy":
+        from pipeline.export.numpy_shards import shard_names
+
+        assert exports.numpy is not None
+        bounds = [*range(0, total, exports.numpy.tokens_per_shard), total]
+        names = shard_names(len(bounds) - 1, exports.numpy.test_share)
+    else:
+        bounds = _document_bounds(build, format_name, total)
+        names = [_document_name(build, format_name, number) for number in range(len(bounds) - 1)]
+    return [
+        OutputPlan(number, name, first, last)
+        for number, (name, first, last) in enumerate(zip(names, bounds, bounds[1:], strict=False))
+    ]
+
+
+def _document_bounds(build: Build, format_name: str, documents: int) -> list[int]:
+    """Contiguous runs of documents, as equal in number as can be, in as many parts as the part size asks for.
+
+    After a uniform shuffle equal numbers of documents are nearly equal numbers of tokens.
+    """
+    import numpy as np
+
+    if not documents:
+        return [0]
+    exports = build.config.exports
+    if format_name == "megatron":
+        assert exports.megatron is not None
+        limit = exports.megatron.part_bytes
+    else:
+        assert exports.nanoset is not None
+        limit = exports.nanoset.file_bytes
+    width = np.dtype(vocabulary(build).dtype).itemsize
+    total_bytes = (build.total("tokenize", "tokens") + documents) * width
+    parts = min(documents, -(-total_bytes // limit))
+    return [number * documents // parts for number in range(parts + 1)]
+
+
+def _document_name(build: Build, format_name: str, number: int) -> str:
+    from pipeline.export.nanoset import file_name
+
+    return f"{build.config.name}_{number:05d}_text_document" if format_name == "megatron" else file_name(0, number)
+
+
+def positions_per_cell(build: Build, format_name: str) -> list[int]:
+    """Positions (see OutputPlan) in every cell."""
+    kind = KINDS[format_name]
+    records = gather.per_cell(build, kind, "records")
+    if format_name != "numpy":
+        return records
+    return [slots + eots for slots, eots in zip(gather.per_cell(build, kind, "slots"), records, strict=True)]
+
+
+def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[CellSlice]:
+    """Where positions [first, last) of the global order lie."""
+    sizes = positions_per_cell(build, format_name)
+    ends = list(accumulate(sizes))
+    slices = []
+    for cell, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        start = end - size
+        low, high = max(first, start), min(last, end)
+        if low < high:
+            slices.append(CellSlice(cell, low - start, high - start))
+    return slices
+
+
+def unit_outputs(build: Build, format_name: str) -> list[list[OutputPlan]]:
+    """The outputs that each export unit writes: consecutive ones, at most MAXIMUM_UNITS groups."""
+    outputs = output_plans(build, format_name)
+    group = max(1, -(-len(outputs) // MAXIMUM_UNITS))
+    return [outputs[start : start + group] for start in range(0, len(outputs), group)]

@@ -1,0 +1,84 @@
+"""Reprocess one shard: drop its receipts from a stage on, run what depends on it, and say what changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.errors import ConfigError
+from pipeline.ledger import RECEIPT_NAME
+from pipeline.stages.build import Build, StepMissingError
+from pipeline.stages.stage import WAVES
+
+PER_SHARD = ("download", "index", "anchor", "union", "writeback", "tokenize", "scatter")
+
+Digests = dict[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class DigestChange:
+    """One step whose receipt's digest is another after reprocessing (None: it was not there)."""
+
+    stage: str
+    unit: str
+    before: str | None
+    after: str | None
+
+
+def drop_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
+    """Remove the receipts of one shard's steps from `stage` on; the steps that lost theirs.
+
+    Only receipts go: each step empties its folder itself when it runs. ConfigError for a stage that does not work on
+    shards, or a shard that is not planned.
+    """
+    if stage not in PER_SHARD:
+        raise ConfigError("this stage does not work on shards", got=stage, expected=", ".join(PER_SHARD))
+    names = build.plan.shard_names()
+    if shard not in names:
+        raise ConfigError("there is no such shard", got=shard, expected=f"{names[0]} to {names[-1]}")
+    dropped = []
+    for later in PER_SHARD[PER_SHARD.index(stage) :]:
+        for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:
+            try:
+                receipt = build.step(later, unit).folder(build.work) / RECEIPT_NAME
+            except StepMissingError:
+                continue
+            if receipt.exists():
+                dropped.append((later, unit, receipt))
+    for _, _, receipt in dropped:
+        receipt.unlink()
+    return [(later, unit) for later, unit, _ in dropped]
+
+
+def digests(build: Build) -> Digests:
+    """The receipt digest of every step that has a valid one, except of stages that run every time."""
+    found: Digests = {}
+    for stage in (stage for wave in WAVES for stage in wave if stage not in {"upload", "report"}):
+        try:
+            units = build.units(stage)
+        except StepMissingError:
+            continue
+        found.update({(stage, unit): receipt.digest for unit in units if (receipt := build.find(stage, unit))})
+    return found
+
+
+def compare(before: Digests, after: Digests) -> list[DigestChange]:
+    """What changed between two states of a build; empty when reprocessing came out the same."""
+    keys = list(dict.fromkeys([*before, *after]))
+    return [
+        DigestChange(stage, unit, before.get((stage, unit)), after.get((stage, unit)))
+        for stage, unit in keys
+        if before.get((stage, unit)) != after.get((stage, unit))
+    ]
+
+
+def render_comparison(dropped: list[tuple[str, str]], before: Digests, after: Digests) -> str:
+    """For people: what was done again, and for every stage how many outputs changed, the changed ones by name."""
+    changes = compare(before, after)
+    lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in dropped)]
+    for stage in dict.fromkeys(stage for stage, _ in after):
+        changed = [one for one in changes if one.stage == stage]
+        total = sum(1 for name, _ in after if name == stage)
+        lines.append(f"{stage:<10}  {total - len(changed):>5,} unchanged  {len(changed):>5,} changed")
+        for one in changed:
+            lines.append(f"              {one.unit}  {(one.before or 'none')[:12]} -> {(one.after or 'none')[:12]}")
+    return "\n".join(lines)

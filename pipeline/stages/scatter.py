@@ -1,0 +1,134 @@
+"""Scatter: stage 1 of the shuffle, per shard and kind of record.
+
+Units are `documents-00017` and `contexts-00017`: kind of record and shard. Contexts feed WebDataset; whole documents
+feed Megatron, Nanoset and numpy shards.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import SourceError
+from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.stages.stage import Stage
+from pipeline.stages.tokenize import vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
+
+
+def kinds(build: Build) -> list[str]:
+    """The kinds of record that the configured exports need."""
+    needed = {KINDS[name] for name in build.config.exports.formats()}
+    return [kind for kind in ("documents", "contexts") if kind in needed]
+
+
+def cells(build: Build) -> int:
+    """Number of cells, from the total of tokens and the memory budget; the same for both kinds of record."""
+    import numpy as np
+
+    from pipeline.shuffle import cells_needed
+
+    width = np.dtype(vocabulary(build).dtype).itemsize
+    return cells_needed(build.total("tokenize", "tokens") * width, build.config.shuffle.memory)
+
+
+def require_tokens(build: Build) -> None:
+    """Raise SourceError when there is nothing to shuffle and export."""
+    if build.total("tokenize", "tokens") == 0:
+        lines, documents = build.total("index", "lines"), build.total("index", "documents_out")
+        raise SourceError(
+            "no document of the dataset has any text",
+            expected="at least one token",
+            got=f"{lines:,} lines, {documents:,} documents, all of them empty",
+            next_step="check source.paths and source.text_field",
+        )
+
+
+def split_unit(unit: str) -> tuple[str, int]:
+    """`documents-00017` -> ("documents", 17)."""
+    kind, _, number = unit.partition("-")
+    return kind, int(number)
+
+
+def number_of_unit(unit: str) -> str:
+    """`documents-00017` -> `00017`: both kinds of record of a shard (or a cell) make one task."""
+    return unit.partition("-")[2]
+
+
+def _units(build: Build) -> list[str]:
+    return [f"{kind}-{shard}" for kind in kinds(build) for shard in build.units("tokenize")]
+
+
+def _inputs(_build: Build, unit: str) -> list[tuple[str, str]]:
+    return [("tokenize", number_of_unit(unit))]
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    kind, shard = split_unit(unit)
+    settings = {"seed": build.config.shuffle.seed, "kind": kind, "shard": shard, "cells": cells(build)}
+    if kind == "contexts":
+        assert build.config.exports.webdataset is not None
+        settings["context_tokens"] = build.config.exports.webdataset.context_tokens
+    return settings
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from pipeline.shuffle import scatter_records
+    from pipeline.tokens.records import context_records, document_records
+    from pipeline.tokens.token_shard import open_token_shard
+
+    settings = _settings(build, unit)
+    shard = open_token_shard(build.folder("tokenize", number_of_unit(unit)))
+    if settings["kind"] == "contexts":
+        records = context_records(shard, settings["context_tokens"])
+    else:
+        records = document_records(shard)
+    done = scatter_records(
+        records,
+        seed=settings["seed"],
+        kind=settings["kind"],
+        shard=settings["shard"],
+        cells=settings["cells"],
+        folder=folder,
+    )
+    counts = {
+        "records": done.records,
+        "slots": done.tokens,
+        "special_tokens": records.special_tokens,
+        "pad_tokens": records.pad_tokens,
+        "bytes_read": shard.tokens.nbytes,
+    }
+    details = {
+        "digest": [f"{word:016x}" for word in done.digest],
+        "records_per_cell": done.records_per_cell,
+        "slots_per_cell": done.tokens_per_cell,
+    }
+    return Outcome(counts=counts, details=details)
+
+
+def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
+    kind, shard = unit.partition("-")[::2]
+    counts, tokenized = receipt.counts, build.receipt("tokenize", shard).counts
+    parts = (("tokens", tokenized["tokens"]), ("special", counts["special_tokens"]), ("padding", counts["pad_tokens"]))
+    checks = [Check("tokens", parts, (("record slots", counts["slots"]),))]
+    if kind == "documents":
+        empty = ("without tokens", tokenized["documents_empty"])
+        left = (("tokenized", tokenized["documents_out"]),)
+        checks.append(Check("documents", left, (("records", counts["records"]), empty)))
+    return checks
+
+
+STAGE = Stage(
+    "scatter",
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    checks=_checks,
+    gate=require_tokens,
+    task=number_of_unit,
+)

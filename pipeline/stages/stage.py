@@ -1,0 +1,85 @@
+"""What a stage is, and the order and versions of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Check, Outcome, Receipt
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+# In the order in which they run. The number is the stage's version: raise it whenever the stage's bytes change for the
+# same inputs and settings, and every dataset redoes that stage and what depends on it.
+VERSIONS = {
+    "plan": 1,
+    "download": 1,
+    "index": 2,
+    "anchor": 1,
+    "match": 1,
+    "union": 1,
+    "writeback": 1,
+    "tokenize": 1,
+    "scatter": 1,
+    "gather": 1,
+    "export": 1,
+    "manifest": 1,
+    "upload": 1,
+    "report": 1,
+}
+
+# Stages that may run at the same time; a wave starts when the one before it has ended.
+WAVES = (
+    ("download",),
+    ("index",),
+    ("anchor",),
+    ("match",),
+    ("union",),
+    ("writeback", "tokenize"),
+    ("scatter",),
+    ("gather",),
+    ("export",),
+    ("manifest",),
+    ("upload",),
+    ("report",),
+)
+
+
+def _no_checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:  # noqa: ARG001
+    return []
+
+
+def _no_gate(build: Build) -> None:
+    pass
+
+
+def _whole_unit(unit: str) -> str:
+    return unit
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage; see the package's docstring.
+
+    `reuse` false: the stage looks at the world outside the work folder and runs every time. `gate` runs before every
+    step, reused or not, and raises when the build must not go on. `task` names the scheduler's task that a unit belongs
+    to: its units run one after another, so that a stage with several units per shard still has one task per shard.
+    """
+
+    name: str
+    units: Callable[[Build], list[str]]
+    inputs: Callable[[Build, str], list[tuple[str, str]]]
+    settings: Callable[[Build, str], dict[str, Any]]
+    run: Callable[[Build, str, Path], Outcome]
+    checks: Callable[[Build, str, Receipt], list[Check]] = _no_checks
+    gate: Callable[[Build], None] = _no_gate
+    task: Callable[[str], str] = _whole_unit
+    reuse: bool = True
+
+
+def every(build: Build, stage: str) -> list[tuple[str, str]]:
+    """All steps of a stage, as inputs."""
+    return [(stage, unit) for unit in build.units(stage)]

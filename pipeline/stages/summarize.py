@@ -1,0 +1,245 @@
+"""Receipts to the report's summary: every number in the report is a count of some receipt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import yaml
+
+import pipeline
+from pipeline.fingerprint import FOLDER_DIGITS
+from pipeline.ledger import Check
+from pipeline.report.histograms import merge_histograms
+from pipeline.report.summary import (
+    BalanceCheck,
+    BuildSummary,
+    DestinationSummary,
+    DuplicateSummary,
+    ExportSummary,
+    Flow,
+    LengthSummary,
+    OutputFile,
+    PackingSummary,
+    PowerHistogram,
+    QuarantineExample,
+    QuarantineFile,
+    ShuffleSummary,
+    SourceFileDuplicates,
+    StageSummary,
+)
+from pipeline.stages import gather, scatter
+from pipeline.stages.build import Build
+from pipeline.stages.index import QUARANTINE, rejected_reasons
+from pipeline.stages.stage import WAVES
+
+BESIDE_THE_TRUNK = {"writeback"}
+UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
+
+
+def summarize(build: Build) -> BuildSummary:
+    """The summary of a build whose every stage but the report has finished."""
+    stages = [stage for wave in WAVES for stage in wave if stage != "report"]
+    plan = build.plan
+    return BuildSummary(
+        dataset=build.config.name,
+        plan=build.plan_folder.name[-FOLDER_DIGITS:],
+        code_version=pipeline.__version__,
+        configuration=yaml.safe_dump(build.config.model_dump(mode="json", exclude_none=True), sort_keys=False),
+        source_files=sum(len(shard) for shard in plan.shards),
+        source_bytes=plan.source_bytes(),
+        stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
+        duplicates=_duplicates(build),
+        lengths=_lengths(build),
+        packing=_packing(build),
+        shuffle=_shuffle(build),
+        exports=tuple(_export(build, name) for name in build.config.exports.formats()),
+        destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
+        quarantine=_quarantine(build),
+        checks=tuple(_check(stage, check) for stage in stages for check in _merged(build.checks(stage))),
+    )
+
+
+def _stage(build: Build, stage: str) -> StageSummary:
+    units = build.units(stage)
+    receipts = build.receipts(stage)
+    marks = [build.finished_at(stage, unit) for unit in units]
+    fresh = [
+        (mark - receipt.seconds, mark)
+        for unit, receipt, mark in zip(units, receipts, marks, strict=True)
+        if not build.reused(stage, unit)
+    ]
+    return StageSummary(
+        stage=stage,
+        unit=UNIT_WORDS.get(stage, "shard"),
+        units_total=len(units),
+        units_done=len(receipts),
+        units_reused=len(units) - len(fresh),
+        documents=_documents_flow(build, stage),
+        text_bytes=_text_flow(build, stage),
+        tokens=_tokens_flow(build, stage),
+        seconds=sum(receipt.seconds for receipt in receipts),
+        wall_seconds=max(end for _, end in fresh) - min(start for start, _ in fresh) if fresh else None,
+        timed_bytes=build.total(stage, "bytes_read"),
+        peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in receipts),
+        on_trunk=stage not in BESIDE_THE_TRUNK,
+    )
+
+
+def _documents_flow(build: Build, stage: str) -> Flow | None:
+    if stage == "index":
+        lost: Counter[str] = Counter()
+        for receipt in build.receipts("index"):
+            lost.update(rejected_reasons(receipt))
+        return Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=dict(lost))
+    if stage == "writeback":
+        out = build.total(stage, "documents_out")
+        return Flow(into=out, out=out)
+    if stage == "tokenize":
+        documents, empty = build.total(stage, "documents_out"), build.total(stage, "documents_empty")
+        lost = Counter({"empty": empty} if empty else {})
+        return Flow(into=documents, out=documents - empty, lost=dict(lost))
+    return None
+
+
+def _text_flow(build: Build, stage: str) -> Flow | None:
+    if stage == "index":
+        out = build.total("index", "text_bytes_out")
+        return Flow(into=out, out=out)
+    if stage in {"writeback", "tokenize"}:
+        out = build.total(stage, "text_bytes_out" if stage == "writeback" else "text_bytes_encoded")
+        into = build.total("index", "text_bytes_out")
+        return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
+    return None
+
+
+def _tokens_flow(build: Build, stage: str) -> Flow | None:
+    if stage == "tokenize":
+        tokens = build.total("tokenize", "tokens")
+        return Flow(into=tokens, out=tokens)
+    if stage == "gather" and "contexts" in scatter.kinds(build):
+        tokens = build.total("tokenize", "tokens")
+        special, pads = (_of_kind(build, "contexts", what) for what in ("special_tokens", "pad_tokens"))
+        return Flow(into=tokens, out=tokens + special + pads, gained={"EOT": special, "padding": pads})
+    return None
+
+
+def _of_kind(build: Build, kind: str, count: str) -> int:
+    return sum(build.receipt("scatter", unit).counts[count] for unit in gather.scattered_units(build, kind))
+
+
+def _histogram(build: Build, stage: str, name: str) -> PowerHistogram:
+    return merge_histograms(PowerHistogram.model_validate(one.details[name]) for one in build.receipts(stage))
+
+
+def _duplicates(build: Build) -> DuplicateSummary | None:
+    dedup = build.config.dedup
+    if dedup.mode == "none":
+        return None
+    by_file = [
+        SourceFileDuplicates(**one) for receipt in build.receipts("union") for one in receipt.details["by_source_file"]
+    ]
+    assert dedup.minimum_bytes is not None
+    return DuplicateSummary(
+        mode=dedup.mode,
+        minimum_bytes=dedup.minimum_bytes,
+        ranges=_histogram(build, "union", "range_bytes"),
+        text_bytes=build.total("index", "text_bytes_out"),
+        documents=build.total("index", "documents_out"),
+        documents_touched=build.total("union", "documents_touched"),
+        documents_emptied=build.total("union", "documents_emptied"),
+        by_source_file=tuple(by_file),
+    )
+
+
+def _lengths(build: Build) -> LengthSummary:
+    return LengthSummary(
+        text_bytes_before=_histogram(build, "index", "document_bytes"),
+        text_bytes_after=_histogram(build, "tokenize", "document_bytes"),
+        tokens=_histogram(build, "tokenize", "document_tokens"),
+    )
+
+
+def _packing(build: Build) -> PackingSummary | None:
+    webdataset = build.config.exports.webdataset
+    if webdataset is None:
+        return None
+    return PackingSummary(
+        context_tokens=webdataset.context_tokens,
+        contexts=_of_kind(build, "contexts", "records"),
+        real_tokens=build.total("tokenize", "tokens"),
+        special_tokens=_of_kind(build, "contexts", "special_tokens"),
+        pad_tokens=_of_kind(build, "contexts", "pad_tokens"),
+    )
+
+
+def _shuffle(build: Build) -> ShuffleSummary:
+    return ShuffleSummary(
+        seed=build.config.shuffle.seed,
+        cells=scatter.cells(build),
+        records_by_kind={kind.removesuffix("s"): _of_kind(build, kind, "records") for kind in scatter.kinds(build)},
+    )
+
+
+def _export(build: Build, name: str) -> ExportSummary:
+    files: list[OutputFile] = []
+    for unit in build.units("export"):
+        if unit.startswith(f"{name}-"):
+            receipt = build.receipt("export", unit)
+            holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
+            files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in receipt.outputs]
+    return ExportSummary(format=name, files=tuple(files))
+
+
+def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any]) -> OutputFile:
+    """One file; records and tokens stand with the file that holds them (.bin, .ds, .npy, .tar)."""
+    stem = name.removesuffix(".bin").removesuffix(".ds")
+    held = holds.get(stem, {})
+    return OutputFile(
+        path=name, size_bytes=size_bytes, sha256=sha256, records=held.get("records"), tokens=held.get("slots")
+    )
+
+
+def _destination(build: Build, unit: str) -> DestinationSummary:
+    receipt = build.receipt("upload", unit)
+    files = receipt.counts["files"]
+    return DestinationSummary(
+        where=receipt.details["folder"],
+        files=files,
+        verified_files=files,  # an upload that could not verify a file has no receipt
+        size_bytes=receipt.counts["dataset_bytes"],
+    )
+
+
+def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
+    files = []
+    for shard in build.units("index"):
+        receipt = build.receipt("index", shard)
+        rejected = sum(rejected_reasons(receipt).values())
+        if rejected:
+            examples = tuple(
+                QuarantineExample(reason=one["reason"], source_file=one["source"], line=one["line"])
+                for one in receipt.details["examples"]
+            )
+            path = build.folder("index", shard) / QUARANTINE
+            files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))
+    return tuple(files)
+
+
+def _merged(checks: list[Check]) -> list[Check]:
+    """Checks of the same name over all units, side by side summed: one line in the report instead of one per unit.
+
+    Each was checked by itself when its step ran; sums of balanced accounts balance.
+    """
+    sides: dict[str, tuple[Counter[str], Counter[str]]] = {}
+    for check in checks:
+        left, right = sides.setdefault(check.name, (Counter(), Counter()))
+        for label, count in check.left:
+            left[label] += count
+        for label, count in check.right:
+            right[label] += count
+    return [Check(name, tuple(left.items()), tuple(right.items())) for name, (left, right) in sides.items()]
+
+
+def _check(stage: str, check: Check) -> BalanceCheck:
+    return BalanceCheck(name=f"{stage}: {check.name}", left=check.left, right=check.right)

@@ -1,0 +1,91 @@
+"""Union: the ranges that all partitions found in one shard, merged, and the same cut at whole characters (step 5).
+
+Writes `remove_ranges` (the reference's file, raw bytes positions in `tokenized`) and `cut_ranges` (the same format,
+shortened so that no character is split: what writeback and tokenize take out).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Check, Outcome
+from pipeline.stages.stage import Stage, every
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline.documents.text_shard import TextShard
+    from pipeline.stages.build import Build
+
+REMOVE_RANGES, CUT_RANGES = "remove_ranges", "cut_ranges"
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    return [("index", shard), *every(build, "match")]
+
+
+def _settings(_build: Build, shard: str) -> dict[str, Any]:
+    return {"shard": int(shard)}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from pipeline.dedup.matches import read_match_ranges
+    from pipeline.dedup.ranges import align_ranges, range_statistics, union_ranges, write_ranges
+    from pipeline.documents.text_shard import open_text_shard
+    from pipeline.report.histograms import power_histogram
+
+    text = open_text_shard(build.folder("index", shard))
+    found = [read_match_ranges(build.folder("match", partition), int(shard)) for partition in build.units("match")]
+    rows = np.concatenate(found)
+    ranges = union_ranges(rows)
+    cut = align_ranges(text.text, text.offsets, ranges)
+    write_ranges(folder / REMOVE_RANGES, ranges)
+    write_ranges(folder / CUT_RANGES, cut)
+    lengths = cut[:, 1] - cut[:, 0]
+    statistics = range_statistics(cut, text.offsets, len(text.text))
+    counts = {
+        "ranges_in": len(rows),
+        "ranges_out": len(ranges),
+        "duplicate_bytes": int((ranges[:, 1] - ranges[:, 0]).sum()),
+        "removed_bytes": int(lengths.sum()),
+        "documents_touched": statistics["documents_touched"],
+        "documents_emptied": statistics["documents_emptied"],
+        "bytes_read": rows.nbytes,
+    }
+    details = {"range_bytes": power_histogram(lengths).model_dump(), "by_source_file": _by_source_file(text, cut)}
+    return Outcome(counts=counts, details=details)
+
+
+def _by_source_file(text: TextShard, cut: NDArray[np.uint64]) -> list[dict[str, Any]]:
+    """Text bytes and duplicate bytes of each source file; a range never reaches over a document's end."""
+    import numpy as np
+
+    covered = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut[:, 1] - cut[:, 0], dtype=np.uint64)])
+    found = []
+    for source in text.sources:
+        bounds = text.bounds(source.first_document, source.documents)
+        first, last = np.searchsorted(cut[:, 0], bounds[[0, -1]])
+        text_bytes = int(bounds[-1] - bounds[0]) - source.documents
+        found.append(
+            {"path": source.path, "text_bytes": text_bytes, "duplicate_bytes": int(covered[last] - covered[first])}
+        )
+    return found
+
+
+STAGE = Stage(
+    "union",
+    units=lambda build: build.units("anchor"),
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+)
+
+
+def ranges_match_check(build: Build) -> Check:
+    """Ranges written by all partitions = ranges read by all shards."""
+    found, united = build.total("match", "ranges"), build.total("union", "ranges_in")
+    return Check("ranges", (("found by match", found),), (("read by union", united),))

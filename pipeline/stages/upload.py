@@ -1,0 +1,110 @@
+"""Upload: the finished dataset at every destination, verified, its manifest last.
+
+At a destination a dataset lies in a folder of its version, so that two contents never mix and a training run that
+reads one version never sees another::
+
+    <destination>/<name>/<version>/megatron/...  nanoset/...  numpy/...  webdataset/...  documents/...
+    <destination>/<name>/<version>/dataset.json     written after everything above was verified
+    <destination>/<name>/latest.json                {"version": ...}, written last
+    <destination>/<name>/latest                     in folders: a link to the version, for people
+
+A file is skipped only if the destination holds one of the same sha256. Afterwards the folder is listed and compared:
+missing, extra and different files fail the step before dataset.json appears.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config import absolute
+from pipeline.errors import VerificationError
+from pipeline.ledger import Outcome
+from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
+from pipeline.stages.stage import Stage, every
+from pipeline.storage import Store, is_local, open_store
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+THREADS = 4
+
+
+def destination_folder(build: Build, unit: str) -> str:
+    """Where one destination keeps this version of the dataset."""
+    path = absolute(build.config.destinations[int(unit)].path).rstrip("/")
+    return f"{path}/{build.config.name}/{dataset_version(build)}"
+
+
+def _units(build: Build) -> list[str]:
+    return [f"{number:05d}" for number in range(len(build.config.destinations))]
+
+
+def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
+    return [*every(build, "export"), *every(build, "writeback"), ("manifest", UNIT)]
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    return {"destination": build.config.destinations[int(unit)].path}
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    destination = destination_folder(build, unit)
+    endpoint_url = build.config.destinations[int(unit)].endpoint_url
+    store = open_store(destination, endpoint_url=endpoint_url)
+    files = dataset_files(build)
+    content = [file for file in files if file[0] != DATASET]
+    with ThreadPoolExecutor(THREADS) as pool:
+        sent = list(pool.map(lambda file: _send(store, *file), content))
+    _require_same(store, {name: size for name, _, _, size in content})
+    for name, path, sha256, _ in files[-1:]:
+        store.receive(path, name, sha256)
+    _point_to_latest(destination, endpoint_url)
+    listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
+    (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
+    size = sum(file[3] for file in files)
+    counts = {"files": len(files), "files_sent": sum(sent), "dataset_bytes": size, "bytes_read": size}
+    return Outcome(counts=counts, details={"folder": destination})
+
+
+def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) -> bool:
+    """Whether the file had to be sent: it does not if the destination holds the same bytes."""
+    if store.digest(name) == sha256:
+        return False
+    store.receive(path, name, sha256)
+    return True
+
+
+def _require_same(store: Store, expected: dict[str, int]) -> None:
+    """List the destination and compare names and sizes."""
+    got = {file.name: file.size_bytes for file in store.list_files() if file.name != DATASET}
+    wrong = (
+        *(("missing", name) for name in sorted(expected.keys() - got.keys())),
+        *(("extra", name) for name in sorted(got.keys() - expected.keys())),
+        *(("different", name) for name in sorted(expected) if got.get(name, expected[name]) != expected[name]),
+    )
+    if wrong:
+        raise VerificationError(
+            "the destination does not hold exactly what was sent",
+            where=store.folder,
+            details=wrong[:20],
+            expected=f"{len(expected)} files",
+            got=f"{len(got)} files, {len(wrong)} of them missing, extra or different",
+            next_step="remove what does not belong there, then run again",
+        )
+
+
+def _point_to_latest(destination: str, endpoint_url: str | None) -> None:
+    parent, _, version = destination.rpartition("/")
+    pointer = json.dumps({"version": version}) + "\n"
+    open_store(parent, endpoint_url=endpoint_url).receive_bytes(pointer.encode(), "latest.json")
+    if is_local(destination):
+        temporary = Path(parent) / ".latest"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(version)
+        temporary.replace(Path(parent) / "latest")
+
+
+STAGE = Stage("upload", units=_units, inputs=_inputs, settings=_settings, run=_run, reuse=False)

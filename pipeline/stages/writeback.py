@@ -1,0 +1,88 @@
+"""Writeback: the deduplicated documents in their original files' format, a deliverable of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.stages import download
+from pipeline.stages.stage import Stage
+from pipeline.stages.union import CUT_RANGES
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+FOLDER = "documents"
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("union") if build.config.dedup.writeback else []
+
+
+def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
+    return [("download", shard), ("index", shard), ("union", shard)]
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    dedup = build.config.dedup
+    settings = {"mode": dedup.mode, "text_field": build.config.source.text_field}
+    return {**settings, "annotate_key": dedup.annotate_key} if dedup.mode == "annotate" else settings
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from pipeline.dedup.ranges import read_ranges
+    from pipeline.dedup.writeback import write_back_file
+    from pipeline.documents.compression import open_compressed, open_decompressed
+    from pipeline.documents.text_shard import open_text_shard
+    from pipeline.storage import open_verified
+
+    dedup = build.config.dedup
+    assert dedup.mode != "none"
+    text = open_text_shard(build.folder("index", shard))
+    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    totals: Counter[str] = Counter()
+    for copy, source in zip(download.local_copies(build, shard), text.sources, strict=True):
+        path = folder / FOLDER / copy.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        bounds = text.bounds(source.first_document, source.documents)
+        first, last = np.searchsorted(ranges[:, 0], bounds[[0, -1]])
+        with (
+            open_verified(copy.path, copy.sha256, name=copy.name) as raw,
+            open_decompressed(raw, copy.name) as lines,
+            path.open("wb") as file,
+            open_compressed(file, copy.name) as sink,
+        ):
+            counts = write_back_file(
+                lines,
+                sink,
+                source=copy.name,
+                line_numbers=text.line_numbers[source.first_document : source.first_document + source.documents],
+                bounds=bounds,
+                ranges=ranges[first:last],
+                mode=dedup.mode,
+                text_field=build.config.source.text_field,
+                annotate_key=dedup.annotate_key,
+            )
+        totals.update(asdict(counts))
+    return Outcome(counts={**totals, "bytes_read": len(text.text)})
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    counts, index = receipt.counts, build.receipt("index", shard).counts
+    removed = build.receipt("union", shard).counts["removed_bytes"] if build.config.dedup.mode == "remove" else 0
+    return [
+        Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]),)),
+        Check(
+            "text bytes",
+            (("indexed", index["text_bytes_out"]),),
+            (("written", counts["text_bytes_out"]), ("removed", removed)),
+        ),
+    ]
+
+
+STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks)

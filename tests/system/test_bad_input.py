@@ -1,0 +1,242 @@
+"""Every bad input gets a message that says what, where, expected and got, and the next step; nothing is lost."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+import zstandard
+
+from pipeline import cli
+from pipeline.config import check_config
+from pipeline.documents.quarantine import read_quarantine
+from pipeline.errors import CorruptDataError, RejectedDocumentsError, SourceError, VerificationError
+from pipeline.local import build_dataset
+from pipeline.stages import open_build
+from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+
+GOOD = lines_of(["one two three"] * 5000)
+
+
+def config_file(root: Path, **changes: object) -> Path:
+    path = root / "dataset.yaml"
+    path.write_text(yaml.safe_dump(configuration(root, **changes)))
+    return path
+
+
+def run_cli(*arguments: str, monkeypatch, capsys) -> tuple[int, str]:
+    """Exit code and everything said, of the console command in this process."""
+    monkeypatch.setattr(sys, "argv", ["corpusmill", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    output = capsys.readouterr()
+    return int(caught.value.code or 0), output.out + output.err
+
+
+def source(root: Path, content: bytes, name: str = "a.jsonl") -> None:
+    (root / "corpus").mkdir(exist_ok=True)
+    (root / "corpus" / name).write_bytes(content)
+
+
+def build(root: Path, **changes: object) -> Path:
+    return build_dataset(check_config(configuration(root, **changes), where="test"), workers=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"source": {"paths": ["/no/such/folder"]}},
+            ["SourceError: a source does not exist", "/no/such/folder", "next"],
+        ),
+        ({"source": {"paths": ["/no/such/*.jsonl"]}}, ["no file of a known kind", "no files at all"]),
+        ({"tokenizer": {"name": "gpt5"}}, ["TokenizerError: unknown tokenizer", "cl100k_base, o200k_base, r50k_base"]),
+        (
+            {"tokenizer": {"name": "cl100k_base", "sha256": "0" * 64}},
+            ["not the one that tokenizer.sha256 names", "got"],
+        ),
+        ({"destinations": [{"path": "ftp://host/x"}]}, ["there is no store for this kind of location", "ftp://host/x"]),
+        ({"shufle": {"seed": 1}}, ["ConfigError", "shufle", "did you mean shuffle?"]),
+    ],
+)
+def test_cli_build_that_cannot_start_says_why_and_exits_1(tmp_path, monkeypatch, capsys, changes, said) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    config = config_file(tmp_path, **changes)
+    code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    for words in said:
+        assert words in output
+    assert "Traceback" not in output
+
+
+def test_cli_config_check_valid_file_says_what_it_found(tmp_path, monkeypatch, capsys) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    code, output = run_cli("config", "check", str(config_file(tmp_path)), monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    assert "tiny: 5 source files" in output
+    assert "cl100k_base (100,277 ids" in output
+
+
+def test_cli_config_example_can_be_checked_as_it_is_printed(monkeypatch, capsys, tmp_path) -> None:
+    code, output = run_cli("config", "example", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    path = tmp_path / "x.yaml"
+    path.write_text(output)
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    code, output = run_cli("config", "check", str(path), monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    assert "the vocabulary file does not exist" in output  # the first thing that the example's paths lack here
+
+
+def test_cli_build_prints_the_report(tmp_path, monkeypatch, capsys) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    config = config_file(tmp_path)
+    code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    for words in ("Duplicates", "accounts in balance", "report.html"):
+        assert words in output
+
+
+BAD_LINES = {
+    b"": "blank_line",
+    b'{"text": "cut off': "broken_json",
+    b'["text"]': "not_an_object",
+    b'{"body": "x"}': "missing_text",
+    b'{"text": 5}': "text_not_a_string",
+    b'{"text": null}': "text_not_a_string",
+    b'{"text": "\xff\xfe"}': "invalid_utf8",
+    b'{"text": "\\ud800"}': "lone_surrogate",
+}
+
+
+def test_build_bad_lines_are_quarantined_counted_and_the_rest_goes_on(tmp_path) -> None:
+    source(tmp_path, GOOD + b"".join(line + b"\n" for line in BAD_LINES) + GOOD)
+    built = open_build(build(tmp_path, source={"paths": [str(tmp_path / "corpus")], "max_rejected_share": 0.01}))
+    receipt = built.receipt("index", "00000")
+    assert receipt.counts["documents_out"] == 10_000
+    assert receipt.counts["lines"] == 10_000 + len(BAD_LINES)
+    quarantine = built.folder("index", "00000") / "quarantine.jsonl"
+    with quarantine.open("rb") as stream:
+        found = {one.raw: (one.reason.value, one.line_number) for _, one in read_quarantine(stream, name="q")}
+    assert {raw: reason for raw, (reason, _) in found.items()} == BAD_LINES
+    assert [line for _, line in found.values()] == list(range(5000, 5000 + len(BAD_LINES)))
+    first = json.loads(quarantine.read_text().splitlines()[1])
+    assert (first["source"], first["line"]) == ("a.jsonl", 5002)
+    assert base64.b64decode(first["raw_base64"]) == b'{"text": "cut off'
+
+
+def test_build_too_many_bad_lines_fail_with_examples(tmp_path) -> None:
+    source(tmp_path, lines_of(["good"] * 100) + b"{broken\n")
+    with pytest.raises(RejectedDocumentsError, match="1 of 101 lines are not documents") as caught:
+        build(tmp_path)
+    for words in (
+        "a.jsonl line 101: broken_json",
+        "0.1000% (source.max_rejected_share)",
+        "0.9901%",
+        "quarantine.jsonl",
+    ):
+        assert words in str(caught.value)
+
+
+def test_build_allowed_bad_lines_do_not_fail(tmp_path) -> None:
+    source(tmp_path, lines_of(["good"] * 1000) + b"{broken\n")
+    build(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".jsonl.zst", ".jsonl.gz"])
+def test_build_truncated_file_fails_by_name_and_leaves_nothing_readable(tmp_path, ending: str) -> None:
+    content = lines_of(make_documents(200))
+    compressed = zstandard.compress(content) if ending == ".jsonl.zst" else gzip.compress(content)
+    source(tmp_path, compressed[:-20], f"a{ending}")
+    with pytest.raises(CorruptDataError, match=r"(?i)cut off|trunc|end") as caught:
+        build(tmp_path)
+    assert f"a{ending}" in str(caught.value)
+    assert "next" in str(caught.value)
+    assert not list((tmp_path / "work/tiny/index").glob("*/receipt.json"))
+
+
+def test_build_empty_file_among_others_gives_an_empty_file_back(tmp_path) -> None:
+    source(tmp_path, GOOD)
+    source(tmp_path, b"", "empty.jsonl.zst")
+    build(tmp_path)
+    written = tmp_path / "outputs/tiny/latest/documents/empty.jsonl.zst"
+    assert zstandard.ZstdDecompressor().stream_reader(written.open("rb")).read() == b""
+
+
+def test_build_source_changed_between_plan_and_download_is_refused(tmp_path) -> None:
+    from pipeline.stages import plan_dataset
+
+    source(tmp_path, GOOD)
+    planned = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
+    source(tmp_path, GOOD + GOOD)
+    with pytest.raises(SourceError, match="changed after it was planned"):
+        planned.run("download", "00000")
+
+
+def test_build_source_changed_after_download_is_refused(tmp_path) -> None:
+    from pipeline.stages import plan_dataset
+
+    source(tmp_path, GOOD)
+    planned = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
+    planned.run("download", "00000")
+    source(tmp_path, GOOD.replace(b"three", b"seven"))
+    with pytest.raises(SourceError, match="changed while the dataset was being built"):
+        planned.run("index", "00000")
+
+
+def test_build_stale_file_at_the_destination_is_refused_before_the_manifest(tmp_path) -> None:
+    source(tmp_path, GOOD)
+    build(tmp_path)
+    version = (tmp_path / "outputs/tiny/latest").resolve()
+    (version / "dataset.json").unlink()
+    (version / "webdataset" / "shard_00009999.tar").write_bytes(b"stale")
+    with pytest.raises(VerificationError, match="does not hold exactly what was sent") as caught:
+        build(tmp_path)
+    assert "webdataset/shard_00009999.tar" in str(caught.value)
+    assert not (version / "dataset.json").exists()
+
+
+def test_build_damaged_file_at_the_destination_is_sent_again(tmp_path) -> None:
+    source(tmp_path, GOOD)
+    build(tmp_path)
+    path = next((tmp_path / "outputs/tiny/latest").resolve().glob("megatron/*.bin"))
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"\x00")
+    build(tmp_path)
+    assert path.read_bytes() == good
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 2 MiB, where this user may make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here (needs root)")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, small_disk, monkeypatch, capsys) -> None:
+    source(tmp_path, lines_of(make_documents(400)))
+    (small_disk / "ballast").write_bytes(os.urandom(1_600_000))
+    config = config_file(tmp_path, work_folder=str(small_disk / "work"))
+    code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == cli.EXIT_TRY_AGAIN
+    assert "StorageFullError: no space left" in output
+    assert "free space or move work_folder" in output
+    (small_disk / "ballast").unlink()
+    subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
+    code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    assert "accounts in balance" in output

@@ -1,0 +1,85 @@
+"""kill -9 at any moment: a second run ends with the bytes of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.system.corpus import configuration, write_corpus
+
+BUILD = [sys.executable, "-m", "pipeline.cli", "build"]
+
+
+def config_file(root: Path) -> Path:
+    root.mkdir()
+    write_corpus(root / "corpus", documents=60)
+    path = root / "dataset.yaml"
+    path.write_text(yaml.safe_dump(configuration(root)))
+    return path
+
+
+def start(config: Path) -> subprocess.Popen[bytes]:
+    command = [*BUILD, str(config), "--workers", "2"]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = root / "outputs" / "tiny"
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def stage_reached(root: Path, stage: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a folder of the stage appears, or the build ends."""
+    while process.poll() is None and not (root / "work" / "tiny" / stage).exists():
+        os.sched_yield()
+
+
+@pytest.mark.parametrize("stage", ["index", "match", "tokenize", "export"])
+def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(tmp_path, stage: str) -> None:
+    undisturbed = start(config_file(tmp_path / "whole"))
+    config = config_file(tmp_path / "killed")
+    process = start(config)
+    stage_reached(tmp_path / "killed", stage, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert undisturbed.wait() == 0
+    assert start(config).wait() == 0
+    assert outputs(tmp_path / "killed") == outputs(tmp_path / "whole")
+
+
+def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_path) -> None:
+    config = config_file(tmp_path / "killed")
+    process = start(config)
+    stage_reached(tmp_path / "killed", "index", process)
+    workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    os.kill(workers[-1], signal.SIGKILL)
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    assert process.wait() == 75
+    assert "WorkerLostError: a worker died" in said
+    assert start(config).wait() == 0
+
+
+@pytest.mark.slow
+def test_build_killed_at_random_moments_ends_with_the_same_bytes(tmp_path) -> None:
+    rng = random.Random(0)
+    whole = start(config_file(tmp_path / "whole"))
+    assert whole.wait() == 0
+    config = config_file(tmp_path / "killed")
+    for _ in range(12):
+        process = start(config)
+        time.sleep(rng.uniform(0.5, 4))  # the subject is the moment of the kill, not a wait for something
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert start(config).wait() == 0
+    assert outputs(tmp_path / "killed") == outputs(tmp_path / "whole")

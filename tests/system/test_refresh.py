@@ -1,0 +1,171 @@
+"""New, changed and removed sources: only what depends on them runs, and the result is that of a build from scratch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import ConfigError
+from pipeline.ledger import LockHeldError, held
+from pipeline.local import LOCK_NAME, build_dataset
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.preview import preview, render_preview
+from pipeline.stages.reprocess import compare, digests, drop_shard, render_comparison
+from tests.system.corpus import configuration, lines_of, make_documents
+
+
+def write_files(folder: Path, *numbers: int) -> None:
+    """Files of 20 documents; equal numbers give equal files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        (folder / f"part{number}.jsonl").write_bytes(lines_of(make_documents(20, seed=number), 20 * number))
+
+
+def settings(root: Path, **changes: object):
+    """A shard per file, so that the test can name them."""
+    source = {"paths": [str(root / "corpus")], "shard_bytes": 1}
+    return check_config(configuration(root, source=source, **changes), where="test")
+
+
+def build(root: Path, **changes: object) -> Build:
+    return open_build(build_dataset(settings(root, **changes), workers=1))
+
+
+def fates(root: Path, **changes: object) -> dict[tuple[str, str], str]:
+    return {(one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(settings(root, **changes))))}
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = (root / "outputs" / "tiny" / "latest").resolve()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    build(tmp_path)
+    return tmp_path
+
+
+def scratch(root: Path, *numbers: int) -> dict[str, bytes]:
+    other = root / "scratch"
+    write_files(other / "corpus", *numbers)
+    build(other)
+    return outputs(other)
+
+
+def test_refresh_appended_file_reuses_old_shards_and_equals_a_build_from_scratch(root) -> None:
+    write_files(root / "corpus", 4)
+    before = fates(root)
+    for stage in ("download", "index", "anchor"):
+        assert [before[stage, f"{shard:05d}"] for shard in range(3)] == ["reuse"] * 3
+    assert before["download", "00003"] == "run"
+    built = build(root)
+    assert all(built.reused("tokenize", f"{shard:05d}") for shard in range(3))
+    assert not built.reused("tokenize", "00003")
+    assert outputs(root) == scratch(root, 1, 2, 3, 4)
+
+
+def test_refresh_changed_file_redoes_exactly_its_dependants(root) -> None:
+    changed = lines_of(make_documents(20, seed=99), 40)
+    (root / "corpus" / "part2.jsonl").write_bytes(changed)
+    built = build(root)
+    for stage in ("download", "index", "anchor"):
+        assert [built.reused(stage, unit) for unit in built.units(stage)] == [True, False, True]
+    other = root / "scratch"
+    write_files(other / "corpus", 1, 2, 3)
+    (other / "corpus" / "part2.jsonl").write_bytes(changed)
+    build(other)
+    assert outputs(root) == outputs(other)
+
+
+def test_refresh_touched_but_equal_file_changes_nothing_after_download(root) -> None:
+    path = root / "corpus" / "part2.jsonl"
+    path.write_bytes(path.read_bytes())
+    built = build(root)
+    assert not built.reused("download", "00001")
+    assert all(built.reused(stage, unit) for stage in ("index", "tokenize", "export") for unit in built.units(stage))
+
+
+def test_refresh_removed_file_equals_a_build_from_scratch(root) -> None:
+    (root / "corpus" / "part3.jsonl").unlink()
+    built = build(root)
+    assert all(built.reused("tokenize", unit) for unit in built.units("tokenize"))
+    assert outputs(root) == scratch(root, 1, 2)
+
+
+def test_plan_changed_setting_is_named_with_both_values(root) -> None:
+    planned = open_build(plan_dataset(settings(root, dedup={"mode": "remove", "minimum_bytes": 120})))
+    text = render_preview(preview(planned))
+    assert "minimum_bytes 100 -> 120" in text
+    assert "index      3 reuse" in text
+    assert "union      3 may run" in text
+
+
+def test_plan_new_dataset_says_new(tmp_path) -> None:
+    write_files(tmp_path / "corpus", 1)
+    text = render_preview(preview(open_build(plan_dataset(settings(tmp_path)))))
+    assert "run: new  [00000]" in text
+    assert "depends on download 00000, which will run" in text
+
+
+def test_plan_damaged_and_unfinished_steps_are_said(root) -> None:
+    built = build(root)
+    (built.folder("index", "00000") / "tokenized").write_bytes(b"short")
+    (built.folder("index", "00001") / "receipt.json").unlink()
+    text = render_preview(preview(open_build(built.plan_receipt)))
+    assert "its outputs were damaged" in text
+    assert "an earlier run did not finish it" in text
+
+
+def test_build_verify_flipped_byte_is_repaired_and_said_aloud(root, caplog) -> None:
+    whole = outputs(root)
+    built = build(root)
+    path = built.folder("tokenize", "00001") / "tokens"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    build_dataset(settings(root), workers=1)
+    assert path.read_bytes() != content  # sizes are equal: without verify nothing is read
+    build_dataset(settings(root), workers=1, verify=True)
+    assert path.read_bytes() == content
+    assert "tokens does not have sha256" in caplog.text
+    assert outputs(root) == whole
+
+
+@pytest.mark.parametrize("stage", ["download", "index", "tokenize"])
+def test_reprocess_unchanged_shard_shows_that_nothing_changed(root, stage: str) -> None:
+    built = build(root)
+    before = digests(built)
+    dropped = drop_shard(open_build(built.plan_receipt), stage, "00001")
+    assert dropped[0] == (stage, "00001")
+    assert {unit.split("-")[-1] for _, unit in dropped} == {"00001"}
+    again = build(root)
+    assert not again.reused("tokenize", "00001")
+    assert again.reused("tokenize", "00000")
+    assert compare(before, digests(again)) == []
+    assert "tokenize        3 unchanged      0 changed" in render_comparison(dropped, before, digests(again))
+
+
+def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
+    built = build(root)
+    before = digests(built)
+    (root / "corpus" / "part2.jsonl").write_bytes(lines_of(make_documents(20, seed=98), 40))
+    after = digests(build(root))
+    changed = {(one.stage, one.unit) for one in compare(before, after)}
+    assert ("index", "00001") in changed
+    assert ("index", "00000") not in changed
+
+
+@pytest.mark.parametrize(("stage", "shard"), [("gather", "00001"), ("tokenize", "00009"), ("tokenise", "00001")])
+def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard: str) -> None:
+    with pytest.raises(ConfigError, match=r"there is no such shard|does not work on shards"):
+        drop_shard(build(root), stage, shard)
+
+
+def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(root) -> None:
+    with held(root / "work" / "tiny" / LOCK_NAME, wait=False), pytest.raises(LockHeldError) as caught:
+        build(root)
+    for words in ("another run holds this dataset", "process ", " on ", " seconds", "next"):
+        assert words in str(caught.value)

@@ -1,0 +1,110 @@
+"""A build from a bucket to a bucket, against a real S3 server on loopback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from pipeline.config import check_config
+from pipeline.errors import SourceError, VerificationError
+from pipeline.local import build_dataset
+from pipeline.stages import open_build, plan_dataset
+from tests.system.corpus import configuration, write_corpus
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def client(endpoint, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=endpoint)
+    for bucket in ("raw", "ready"):
+        client.create_bucket(Bucket=bucket)
+    yield client
+    for bucket in ("raw", "ready"):
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+            for one in page.get("Contents", []):
+                client.delete_object(Bucket=bucket, Key=one["Key"])
+        client.delete_bucket(Bucket=bucket)
+
+
+def upload_corpus(client, folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            client.put_object(Bucket="raw", Key=f"dump/{path.relative_to(folder).as_posix()}", Body=path.read_bytes())
+
+
+def s3_configuration(root: Path, endpoint: str) -> dict[str, object]:
+    source = {"paths": ["s3://raw/dump"], "shard_bytes": "8KiB", "endpoint_url": endpoint}
+    destinations = [{"path": "s3://ready/datasets", "endpoint_url": endpoint}, {"path": str(root / "outputs")}]
+    return configuration(root, source=source, destinations=destinations)
+
+
+def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, endpoint, client) -> None:
+    write_corpus(tmp_path / "corpus", documents=40)
+    upload_corpus(client, tmp_path / "corpus")
+    build_dataset(check_config(s3_configuration(tmp_path, endpoint), where="test"), workers=1)
+    local = tmp_path / "outputs/tiny"
+    version = json.loads((local / "latest.json").read_text())["version"]
+    listed = client.list_objects_v2(Bucket="ready", Prefix=f"datasets/tiny/{version}/")["Contents"]
+    remote = {
+        one["Key"].removeprefix("datasets/tiny/"): client.get_object(Bucket="ready", Key=one["Key"])["Body"].read()
+        for one in listed
+    }
+    folder = {
+        path.relative_to(local).as_posix(): path.read_bytes() for path in (local / version).rglob("*") if path.is_file()
+    }
+    assert remote == folder
+    assert f"{version}/dataset.json" in remote
+
+    from_folder = tmp_path / "other"
+    write_corpus(from_folder / "corpus", documents=40)
+    build_dataset(check_config(configuration(from_folder), where="test"), workers=1)
+    assert (from_folder / "outputs/tiny" / version).is_dir(), (
+        "a bucket and a folder with the same files give one version"
+    )
+
+
+def test_build_second_upload_sends_nothing_again(tmp_path, endpoint, client) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    upload_corpus(client, tmp_path / "corpus")
+    config = check_config(s3_configuration(tmp_path, endpoint), where="test")
+    build_dataset(config, workers=1)
+    built = open_build(build_dataset(config, workers=1))
+    assert built.receipt("upload", "00000").counts["files_sent"] == 0
+    assert built.receipt("upload", "00000").counts["files"] > 10
+
+
+def test_build_object_overwritten_after_the_plan_is_refused_by_name(tmp_path, endpoint, client) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    upload_corpus(client, tmp_path / "corpus")
+    planned = open_build(plan_dataset(check_config(s3_configuration(tmp_path, endpoint), where="test")))
+    client.put_object(Bucket="raw", Key="dump/a1.jsonl", Body=b'{"text": "other"}\n')
+    with pytest.raises(SourceError, match="changed after it was planned") as caught:
+        planned.run("download", "00000")
+    assert "s3://raw/dump/a1.jsonl" in str(caught.value)
+
+
+def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, endpoint, client) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    upload_corpus(client, tmp_path / "corpus")
+    config = check_config(s3_configuration(tmp_path, endpoint), where="test")
+    build_dataset(config, workers=1)
+    version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())["version"]
+    client.put_object(Bucket="ready", Key=f"datasets/tiny/{version}/megatron/stale.bin", Body=b"x")
+    with pytest.raises(VerificationError, match="does not hold exactly what was sent") as caught:
+        build_dataset(config, workers=1)
+    assert "megatron/stale.bin" in str(caught.value)
