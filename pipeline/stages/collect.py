@@ -24,17 +24,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import PermanentError
+from pipeline.errors import CorpusmillError, PermanentError
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
-from pipeline.stages.build import Build, StepMissingError, open_build
+from pipeline.stages.build import Build, open_build
 from pipeline.stages.plan import STARTED
 from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
-HIDDEN = (StepMissingError, LookupError, TypeError, ValueError)  # what an unfinished or a damaged build raises
+HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
 SUPERSEDED = "no step of the newest plan leads here"
 
 

@@ -1,0 +1,76 @@
+# Corpusmill. Every target sets up what it needs: on a machine with make and Python 3.11 or newer, `make demo` and
+# `make test` are each one command. Everything is installed into .venv, hash-checked, from requirements.lock.
+
+PYTHON ?=
+VENV   := .venv
+TOOLS  := .cache/setup-venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+LOCK   := --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+          --no-annotate --no-header
+
+# Some environments forbid Python to keep compiled files; every process would then compile every library anew.
+export PYTHONDONTWRITEBYTECODE :=
+# OpenMP returns wrong numbers in forked children, and tasks are forked.
+export NUMBA_THREADING_LAYER := workqueue
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up down test test-slow check lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## install everything into .venv (the other targets do this by themselves)
+
+demo: $(STAMP) ## build a dataset from text on this machine, under Airflow, offline: about 2 minutes
+	@$(BIN)/python demo/run.py
+
+up: $(STAMP) ## start Airflow and leave it running; prints the address of its UI
+	@$(BIN)/python demo/server.py up
+
+down: $(STAMP) ## stop Airflow
+	@$(BIN)/python demo/server.py down
+
+test: $(STAMP) ## run the tests, but for the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP) ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff check --select AIR --preview dags plugins
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
+	$(TOOLS)/bin/uv pip compile requirements.in $(LOCK) -o requirements.lock
+	$(TOOLS)/bin/uv pip compile requirements-setup.in $(LOCK) -o requirements-setup.lock
+
+clean: ## remove what the demo, the tests and the caches left; keeps .venv and other datasets
+	@if [ -x $(BIN)/python ]; then $(BIN)/python demo/server.py down; fi
+	rm -rf .airflow .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache sample .sample-being-written
+	rm -rf work/demo outputs/demo
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
+
+$(TOOLS)/.installed: requirements-setup.lock
+	@set -e; for python in $(or $(PYTHON),python3.11 python3 python3.12 python3.13 python3.14); do \
+	    if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "Using $$($$python --version): $$python"; \
+	        "$$python" -m venv --clear $(TOOLS); \
+	        $(TOOLS)/bin/python -m pip install -q --require-hashes -r requirements-setup.lock; \
+	        touch $@; exit 0; \
+	    fi; \
+	done; \
+	echo "Corpusmill needs Python 3.11 or newer with its venv module." >&2; \
+	echo "  looked for  $(or $(PYTHON),python3.11 python3 python3.12 python3.13 python3.14)" >&2; \
+	echo "  next        install one (Debian, Ubuntu: python3 and python3-venv), or say: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+$(STAMP): $(TOOLS)/.installed requirements.lock pyproject.toml
+	@$(TOOLS)/bin/uv venv -q --allow-existing --python $(TOOLS)/bin/python $(VENV)
+	@$(TOOLS)/bin/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
+	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock -e .
+	@touch $@
+	@echo "Installed into $(VENV)."

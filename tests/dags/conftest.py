@@ -1,0 +1,77 @@
+"""An Airflow of their own for these tests: settings before the first import, a home that is removed afterwards."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.sdk import DAG
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="corpusmill-airflow-"))
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+
+PASSWORDS = {"admin": "admin"}
+(HOME / "passwords.json").write_text(json.dumps(PASSWORDS))
+os.environ.update(
+    {
+        "AIRFLOW_HOME": str(HOME),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "for tests " * 8,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+    }
+)
+
+
+@pytest.fixture(scope="session")
+def airflow_database() -> None:
+    """A migrated database."""
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+@pytest.fixture(scope="session")
+def dagbag(airflow_database: None) -> DagBag:
+    """Everything in dags/, parsed once."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(str(ROOT / "dags"))
+
+
+@pytest.fixture(scope="session")
+def dag(dagbag: DagBag) -> DAG:
+    """The DAG build_dataset; tests only read it."""
+    return dagbag.dags["build_dataset"]
+
+
+@pytest.fixture
+def run_dag(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A function that runs build_dataset to its end in this process, retrying at once; it returns the dag run."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    fresh = DagBag(str(ROOT / "dags")).dags["build_dataset"]
+    for task in fresh.tasks:
+        task.retry_delay = timedelta(0)
+        task.retry_exponential_backoff = 0
+
+    def run(**form: Any) -> Any:
+        return fresh.test(run_conf=form)
+
+    return run

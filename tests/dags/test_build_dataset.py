@@ -1,0 +1,127 @@
+"""The DAG as it is declared: form, order, retries, mapping."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import errors
+from pipeline.config import load_config
+from pipeline.errors import CorpusmillError, PermanentError, TransientError
+from pipeline.form import FIELDS, config_from_form
+from pipeline.stages.stage import VERSIONS, WAVES
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+DEMO = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "demo.yaml"
+TASK_OF_STAGE = {
+    "anchor": "find_ranges.anchor",
+    "match": "find_ranges.match",
+    "union": "find_ranges.union",
+    "scatter": "shuffle_scatter",
+    "gather": "shuffle_gather",
+    "export": "export.parts",
+    "manifest": "export.manifest",
+}
+ERRORS = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, CorpusmillError)]
+
+
+def task_of(stage: str) -> str:
+    return TASK_OF_STAGE.get(stage, stage)
+
+
+def all_upstream(dag: DAG, task_id: str) -> set[str]:
+    return dag.get_task(task_id).get_flat_relative_ids(upstream=True)
+
+
+def test_form_defaults_are_the_demo_configuration(dag: DAG) -> None:
+    assert config_from_form(dag.params.dump()) == load_config(DEMO)
+
+
+def test_form_shows_every_field_with_title_and_help(dag: DAG) -> None:
+    assert list(dag.params) == [item.name for item in FIELDS]
+    for name in dag.params:
+        param = dag.params.get_param(name)
+        assert param.schema["title"], name
+        assert param.description, name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minimum_bytes", 6),
+        ("minimum_bytes", "many"),
+        ("dedup_mode", "delete"),
+        ("shard_bytes", "8 apples"),
+        ("source_paths", []),
+        ("export_numpy", "yes"),
+        ("max_rejected_share", 2),
+        ("tokenizer_sha256", "abc"),
+        ("name", "Upper Case"),
+    ],
+)
+def test_form_refuses_a_bad_value_before_a_run_starts(dag: DAG, name: str, value: Any) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        copy.deepcopy(dag.params).__setitem__(name, value)
+
+
+def test_every_stage_has_its_task(dag: DAG) -> None:
+    assert {task_of(stage) for stage in VERSIONS} <= set(dag.task_ids)
+
+
+def test_stages_run_in_the_order_of_the_waves(dag: DAG) -> None:
+    before = {"plan"}
+    for wave in WAVES:
+        # writeback is a deliverable beside the main line: only upload waits for it
+        needed = before - ({"writeback"} if "upload" not in wave and "report" not in wave else set())
+        for stage in wave:
+            assert needed <= all_upstream(dag, task_of(stage)), stage
+        before |= {task_of(stage) for stage in wave}
+
+
+def test_stages_of_one_wave_run_side_by_side(dag: DAG) -> None:
+    assert "tokenize" not in all_upstream(dag, "writeback")
+    assert "writeback" not in all_upstream(dag, "tokenize")
+
+
+def test_every_stage_but_the_ends_is_mapped_and_shows_its_unit(dag: DAG) -> None:
+    mapped = {task.task_id: task for task in dag.tasks if task.is_mapped}
+    assert set(mapped) == {task_of(stage) for stage in VERSIONS if stage not in {"plan", "report"}}
+    assert {task.map_index_template for task in mapped.values()} == {"{{ task.op_kwargs['unit'] }}"}
+
+
+def test_tasks_retry_three_times_with_growing_delay(dag: DAG) -> None:
+    for task in dag.tasks:
+        assert task.retries == 3, task.task_id
+        assert task.retry_exponential_backoff == 2.0, task.task_id
+        assert task.trigger_rule.value == "none_failed", task.task_id
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_retry_policy_follows_the_error_family(dag: DAG, error: type[CorpusmillError]) -> None:
+    from airflow.sdk import RetryAction
+
+    wanted = RetryAction.FAIL if issubclass(error, PermanentError) else RetryAction.RETRY
+    for task in dag.tasks:
+        assert task.retry_policy.evaluate(error("said"), 1, 3).action is wanted, task.task_id
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), TransientError("busy"), RuntimeError("unknown")])
+def test_retry_policy_retries_what_is_not_known_to_be_permanent(dag: DAG, error: BaseException) -> None:
+    from airflow.sdk import RetryAction
+
+    assert dag.get_task("tokenize").retry_policy.evaluate(error, 1, 3).action is RetryAction.RETRY
+
+
+def test_dag_lets_the_queue_be_longer_than_the_workers(dag: DAG) -> None:
+    assert dag.max_active_tasks >= 64
+    assert dag.tags == {"corpusmill"}
+    assert dag.schedule is None
+    assert dag.doc_md

@@ -1,0 +1,108 @@
+"""The DAG over the real stages: the same bytes as the command line, the same with stages switched off, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.form import config_from_form
+from pipeline.local import build_dataset
+from tests.system.corpus import write_corpus
+
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "name": "small",
+    "source_paths": ["source"],
+    "shard_bytes": "20KB",
+    "dedup_mode": "remove",
+    "minimum_bytes": 100,
+    "shuffle_memory": "64KiB",
+    "webdataset_context_tokens": 65,
+    "webdataset_contexts_per_shard": 100,
+    "numpy_tokens_per_shard": 5000,
+    "megatron_part_bytes": "64KiB",
+    "nanoset_file_bytes": "64KiB",
+}
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(run: Any) -> dict[str, list[Any]]:
+    """What each task handed on, from Airflow's own records."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    found: dict[str, list[Any]] = {}
+    with create_session() as session:
+        for one in session.scalars(select(XComModel).where(XComModel.run_id == run.run_id)):
+            found.setdefault(one.task_id, []).append(XComModel.deserialize_value(one))
+    return found
+
+
+def flat(values: list[Any]) -> list[str]:
+    """The receipt paths that one task's instances handed on: one, or one for each kind of record."""
+    return [path for value in values for path in (value if isinstance(value, list) else [value])]
+
+
+def names(run: Any, task_id: str) -> list[str]:
+    found = [one for one in run.get_task_instances() if one.task_id == task_id]
+    return [one.rendered_map_index for one in sorted(found, key=lambda one: one.map_index)]
+
+
+@pytest.fixture
+def form(tmp_path: Path, run_dag: Callable[..., Any]) -> dict[str, Any]:
+    """Form values for a small corpus below CORPUSMILL_ROOT (which `run_dag` sets)."""
+    write_corpus(tmp_path / "source")
+    return SMALL | {"destinations": ["airflow/outputs"], "work_folder": "airflow/work"}
+
+
+def test_dag_writes_the_same_bytes_as_the_command_line(
+    dag: Any, run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+) -> None:
+    run = run_dag(**form)
+    assert run.state == "success"
+
+    values = dag.params.dump() | form | {"destinations": ["local/outputs"], "work_folder": "local/work"}
+    build_dataset(config_from_form(values), workers=1)
+    under_airflow = files_below(tmp_path / "airflow" / "outputs")
+    assert len(under_airflow) > 10
+    assert under_airflow == files_below(tmp_path / "local" / "outputs")
+
+    handed_on = results(run)
+    lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
+    assert all(isinstance(unit, str) for name in lists for units in handed_on[name] for unit in units)
+    paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
+    assert paths
+    assert all(path.name == "receipt.json" and path.is_file() for path in paths)
+
+    assert names(run, "tokenize")[:2] == ["00000", "00001"]
+    assert names(run, "shuffle_gather")[:2] == ["00000", "00001"]
+    assert {name.split("-")[0] for name in names(run, "export.parts")} == {"webdataset", "numpy", "megatron", "nanoset"}
+
+
+def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
+    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+) -> None:
+    run = run_dag(**form | {"dedup_mode": "none", "minimum_bytes": None, "export_webdataset": False})
+    assert run.state == "success"
+    states = {one.task_id: str(one.state) for one in run.get_task_instances()}
+    skipped = {"find_ranges.anchor", "find_ranges.match", "find_ranges.union", "writeback"}
+    assert {name for name, state in states.items() if state == "skipped"} == skipped
+    assert not [name for name in files_below(tmp_path / "airflow" / "outputs") if name.endswith(".tar")]
+
+
+def test_changed_setting_runs_only_what_depends_on_it(
+    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+) -> None:
+    first, second = results(run_dag(**form)), results(run_dag(**form | {"seed": "99"}))
+    for task in ("download", "index", "find_ranges.union", "writeback", "tokenize"):
+        assert sorted(flat(first[task])) == sorted(flat(second[task])), task
+    for task in ("shuffle_scatter", "shuffle_gather", "export.parts", "upload"):
+        assert not set(flat(first[task])) & set(flat(second[task])), task

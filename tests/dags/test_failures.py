@@ -1,0 +1,89 @@
+"""Tasks that really fail, in runs of the real DAG over stand-in steps (the steps themselves are tested elsewhere)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import DatasetConfig
+from pipeline.errors import CorruptDataError, StoreUnavailableError
+
+
+class StandInBuild:
+    """Two shards, one unit of everything else; `fail` is called before each step and may raise."""
+
+    def __init__(self, folder: Path, fail: Callable[[str, str], None]) -> None:
+        self.folder = folder
+        self.fail = fail
+
+    def tasks(self, stage: str) -> list[str]:
+        return ["00000", "00001"] if stage == "download" else ["00000"]
+
+    def run(self, stage: str, unit: str) -> Path:
+        self.fail(stage, unit)
+        return self.folder / stage / unit / "receipt.json"
+
+    def run_task(self, stage: str, task: str) -> list[Path]:
+        return [self.run(stage, task)]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, str], None]], None]:
+    """A function that puts a stand-in build in the place of the real one."""
+
+    def install(fail: Callable[[str, str], None]) -> None:
+        def plan(config: DatasetConfig) -> Path:
+            return tmp_path / config.name / "receipt.json"
+
+        monkeypatch.setattr("pipeline.stages.plan_dataset", plan)
+        monkeypatch.setattr("pipeline.stages.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
+
+    return install
+
+
+def states(run: Any, task_id: str) -> list[tuple[str, int]]:
+    """(state, tries) of every instance of a task, by map index."""
+    found = [one for one in run.get_task_instances() if one.task_id == task_id]
+    return [(str(one.state), one.try_number) for one in sorted(found, key=lambda one: one.map_index)]
+
+
+def test_corrupt_data_fails_at_once_and_stops_what_follows(run_dag: Any, stand_in: Any) -> None:
+    def fail(stage: str, unit: str) -> None:
+        if (stage, unit) == ("index", "00001"):
+            raise CorruptDataError("the frame ends too early", where=unit)
+
+    stand_in(fail)
+    run = run_dag()
+    assert run.state == "failed"
+    assert states(run, "index") == [("success", 1), ("failed", 1)]
+    assert {state for state, _ in states(run, "find_ranges.anchor")} == {"upstream_failed"}
+    assert states(run, "report") == [("upstream_failed", 0)]
+
+
+def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: Any) -> None:
+    calls: list[tuple[str, str]] = []
+
+    def fail(stage: str, unit: str) -> None:
+        calls.append((stage, unit))
+        if (stage, unit) == ("index", "00001") and calls.count((stage, unit)) < 3:
+            raise StoreUnavailableError("the store answers 503", where=unit)
+
+    stand_in(fail)
+    run = run_dag()
+    assert run.state == "success"
+    assert states(run, "index") == [("success", 1), ("success", 3)]
+    assert calls.count(("index", "00000")) == 1
+    assert states(run, "report") == [("success", 1)]
+
+
+def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
+    run_dag: Any, stand_in: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(lambda _stage, _unit: None)
+    run = run_dag(minimum_bytes=None)
+    assert run.state == "failed"
+    assert states(run, "plan") == [("failed", 1)]
+    assert "minimum_bytes is required unless mode is none" in capsys.readouterr().out + caplog.text

@@ -1,0 +1,182 @@
+"""The web form shows a configuration, and its fields give that configuration back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.config import FORMATS, DatasetConfig, Section, check_config, load_config
+from pipeline.errors import ConfigError
+from pipeline.form import ENDPOINT_MARK, FIELDS, config_from_form, form_from_config, size_text
+
+DEMO = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
+SCHEMA = {"type": "object", "properties": {item.name: item.schema for item in FIELDS}}
+
+words = st.text(min_size=1, max_size=20).filter(lambda text: ENDPOINT_MARK not in text)
+sizes = st.integers(min_value=1, max_value=1 << 60)
+counts = st.integers(min_value=2, max_value=1 << 40)
+sections = st.fixed_dictionaries(
+    {},
+    optional={
+        "webdataset": st.fixed_dictionaries({}, optional={"context_tokens": counts, "contexts_per_shard": counts}),
+        "numpy": st.fixed_dictionaries({}, optional={"tokens_per_shard": counts, "test_share": st.floats(0, 0.99)}),
+        "megatron": st.fixed_dictionaries({}, optional={"part_bytes": sizes}),
+        "nanoset": st.fixed_dictionaries({}, optional={"file_bytes": sizes}),
+    },
+).filter(bool)
+configs = st.fixed_dictionaries(
+    {
+        "name": st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True),
+        "source": st.fixed_dictionaries(
+            {"paths": st.lists(words, min_size=1, max_size=3)},
+            optional={
+                "text_field": words,
+                "max_rejected_share": st.floats(0, 1),
+                "shard_bytes": sizes,
+                "endpoint_url": words,
+            },
+        ),
+        "dedup": st.fixed_dictionaries(
+            {"mode": st.sampled_from(["remove", "annotate", "none"]), "minimum_bytes": st.integers(7, 1 << 20)},
+            optional={"annotate_key": words, "writeback": st.booleans(), "memory": sizes},
+        ),
+        "tokenizer": st.fixed_dictionaries(
+            {"name": st.from_regex(r"[a-z0-9_/-]{1,20}", fullmatch=True)},
+            optional={"file": words, "sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True)},
+        ),
+        "shuffle": st.fixed_dictionaries({"seed": st.integers(0, (1 << 64) - 1)}, optional={"memory": sizes}),
+        "exports": sections,
+        "destinations": st.lists(
+            st.fixed_dictionaries({"path": words}, optional={"endpoint_url": words}),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda destination: destination["path"],
+        ),
+    },
+    optional={"work_folder": words},
+).map(lambda values: check_config(values, where="a test"))
+
+
+def demo_form() -> dict[str, Any]:
+    return form_from_config(load_config(DEMO))
+
+
+def leaf_keys(section: Any, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """Every key path of the configuration, down to values and to the on/off of each export."""
+    keys: set[tuple[str, ...]] = set()
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            keys |= leaf_keys(value, (*prefix, name))
+        if not isinstance(value, Section) or prefix == ("exports",):
+            keys.add((*prefix, name))
+    return keys
+
+
+@given(configs)
+def test_form_of_any_config_gives_that_config_back(config: DatasetConfig) -> None:
+    assert config_from_form(form_from_config(config)) == config
+
+
+@given(configs)
+def test_form_of_any_config_passes_the_schema_that_the_form_shows(config: DatasetConfig) -> None:
+    jsonschema.validate(form_from_config(config), SCHEMA)
+
+
+def test_fields_cover_every_configuration_key_once() -> None:
+    every_format_on = load_config(DEMO)
+    assert every_format_on.exports.formats() == list(FORMATS)
+    assert sorted(item.keys for item in FIELDS) == sorted(leaf_keys(every_format_on))
+    assert len({item.name for item in FIELDS}) == len(FIELDS)
+
+
+def test_fields_left_empty_mean_the_defaults() -> None:
+    required = {"name", "source_paths", "dedup_mode", "minimum_bytes", "tokenizer_name", "seed", "destinations"}
+    form = {name: value if name in required else None for name, value in demo_form().items()} | {"export_numpy": True}
+    config = config_from_form(form)
+    assert config.source.text_field == "text"
+    assert config.exports.numpy is not None
+    assert config.exports.numpy.tokens_per_shard == 100_000_000
+    assert config.exports.formats() == ["numpy"]
+
+
+def test_destination_with_an_endpoint_is_one_line_of_the_form() -> None:
+    form = demo_form() | {"destinations": ["outputs", "s3://bucket/prefix | http://127.0.0.1:9000"]}
+    plain, store = config_from_form(form).destinations
+    assert (plain.path, plain.endpoint_url) == ("outputs", None)
+    assert (store.path, store.endpoint_url) == ("s3://bucket/prefix", "http://127.0.0.1:9000")
+
+
+def test_destination_that_one_line_cannot_show_is_refused() -> None:
+    form = demo_form() | {"destinations": ["a folder"]}
+    config = config_from_form(form).model_dump() | {"destinations": [{"path": "a | b"}]}
+    with pytest.raises(ConfigError, match="cannot show"):
+        form_from_config(check_config(config, where="a test"))
+
+
+def test_unknown_field_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean minimum_bytes"):
+        config_from_form(demo_form() | {"minimum_byte": 100})
+
+
+@pytest.mark.parametrize(
+    ("change", "label", "word"),
+    [
+        ({"minimum_bytes": 3}, "dedup.minimum_bytes", "greater than or equal to 7"),
+        ({"minimum_bytes": None}, "dedup", "minimum_bytes is required"),
+        ({"seed": ""}, "shuffle", "required, and has no default"),
+        ({"seed": "many"}, "shuffle.seed", "valid integer"),
+        ({"shard_bytes": "8 apples"}, "source.shard_bytes", "got '8 apples'"),
+        ({"tokenizer_sha256": "abc"}, "tokenizer.sha256", "got 'abc'"),
+        ({f"export_{name}": False for name in FORMATS}, "exports", "at least one export is required"),
+        ({"destinations": ["x", "x"]}, "configuration", "two destinations have the same path"),
+    ],
+)
+def test_bad_value_is_refused_in_the_words_of_the_command_line(change: dict[str, Any], label: str, word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from_form(demo_form() | change)
+    assert any(label in str(key) and word in str(value) for key, value in caught.value.details), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"minimum_bytes": 6},
+        {"minimum_bytes": (1 << 20) + 1},
+        {"dedup_mode": "delete"},
+        {"max_rejected_share": 1.5},
+        {"numpy_test_share": 1},
+        {"webdataset_context_tokens": 1},
+        {"numpy_tokens_per_shard": 0},
+        {"source_paths": []},
+        {"shard_bytes": "lots"},
+        {"seed": "-1"},
+        {"name": "Upper Case"},
+    ],
+)
+def test_value_the_schema_refuses_is_refused_by_the_configuration_too(change: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(demo_form() | change, SCHEMA)
+    with pytest.raises(ConfigError):
+        config_from_form(demo_form() | change)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (1, "1"),
+        (1000, "1KB"),
+        (1024, "1KiB"),
+        (256 << 20, "256MiB"),
+        (10**10, "10GB"),
+        (1025, "1025"),
+        (3 << 40, "3TiB"),
+    ],
+)
+def test_size_text_known_sizes_are_written_as_people_do(size_bytes: int, text: str) -> None:
+    assert size_text(size_bytes) == text
