@@ -27,7 +27,7 @@ is removed depends on the order of documents only, not on how they are cut into 
 Hashes only propose: every match is compared byte for byte, and unequal k-grams with equal hashes stay apart.
 
 Price, one core, 136 MB of documentation, text in memory: L = 500 (14 % removed) anchors 1.5 ns per byte, matches 0.5,
-in all 480 MB/s; L = 100 (29 % removed) 2.6 and 2.7 ns, 185 MB/s. Disk: 16 bytes per anchor, 9 % of the text at L = 500
-and 46 % at L = 100. Memory: 32 bytes x 4 Mi anchors to index; 17 bytes per anchor of the partition to match (49 at
-most). A text is read once to index, and once by each partition.
+in all 490 MB/s; L = 100 (29 % removed) 2.7 and 2.8 ns, 180 MB/s. Disk: 16 bytes per anchor, 9 % of the text at L = 500
+and 46 % at L = 100. Memory: 32 bytes x 4 Mi anchors to index; 17 bytes per anchor of the partition to match
+(matches.py has the bound). A text is read once to index, and once by each partition.
 """

@@ -7,6 +7,8 @@ one int64 array, and allows the unaligned loads that make comparing eight bytes 
 All addresses, positions and lengths are int64 (mixing int64 and uint64 makes numba compute in float64); words and
 hashes are uint64. Words are little-endian, as on every machine numba supports. Nothing here checks bounds: every
 function states the bytes it reads.
+
+numba's cache on disk looks at a kernel's own file only: after a change here, delete the cache.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def _add_windows(windows: Any, filled: Any, first: Any, stop: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def slice_crowded(text: Any, rows: Any, slice_windows: Any, gram_bytes: Any, slices: Any) -> Any:
+def slice_crowded(text: Any, rows: Any, slice_windows: Any, gram_bytes: Any, turn: Any, turns: Any, slices: Any) -> Any:
     """Cut the open anchors of crowded groups into slices with a longer gram; returns the rows of `slices` filled.
 
     A slice is the anchor's windows that start between n x slice_windows and (n + 1) x slice_windows - 1 bytes before
@@ -247,6 +247,7 @@ def slice_crowded(text: Any, rows: Any, slice_windows: Any, gram_bytes: Any, sli
 
     text            address of the shard's text
     rows            uint64 (n, 2): place, not used
+    turn, turns     only slices whose hash is `turn` modulo `turns` are made: all slices of a group, or none
     slices          uint64 (c, 2), filled: hash, place
     """
     filled = 0
@@ -259,7 +260,10 @@ def slice_crowded(text: Any, rows: Any, slice_windows: Any, gram_bytes: Any, sli
             start = number * slice_windows
             high = min(most_before, start + slice_windows - 1)
             low = max(least_before, start)
-            slices[filled, 0] = bytes_hash(text + position - start, gram_bytes)
+            value = bytes_hash(text + position - start, gram_bytes)
+            if turns > 1 and (np.int64(value >> np.uint64(20)) & 0xFFFFFFFF) % turns != turn:
+                continue  # bits that neither the bucket nor a small table uses
+            slices[filled, 0] = value
             slices[filled, 1] = np.uint64((position - start) << 20 | (high - start) << 10 | (high - low))
             filled += 1
     return filled

@@ -20,8 +20,9 @@ The partitions' ranges of one task, rows grouped by shard:
 
 Memory of a partition with N anchors: its slice of the anchors files, memory-mapped (16 N); for each of the M anchors
 whose hash is shared (0.3 N at L = 500, 0.4 N at L = 100 on documentation) 16 bytes, 16 more while they are sorted or 13
-while they are matched; 40 bytes per anchor of the largest bucket; 64 bytes per match. Measured 17 N, at most 49 N.
-Texts are memory-mapped and read in text order by every partition: prefer the fewest partitions that fit in memory.
+while they are matched; 40 bytes per anchor of the largest bucket; 64 bytes per match. Slices take the same, in turns of
+N or 1 Mi. Measured 17 N; at most 49 max(N, 1 Mi), and 16 N for each level that waits. Texts are memory-mapped and read
+in text order by every partition: prefer the fewest partitions that fit in memory.
 """
 
 from __future__ import annotations
@@ -33,18 +34,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.dedup.anchor_kernels import BUCKETS, sort_into_buckets
 from pipeline.dedup.anchors import Anchors, partition_buckets
-from pipeline.dedup.match_kernels import find_groups, slice_crowded, sort_by_position, walk_anchors
+from pipeline.dedup.levels import Level, count_slices, match_level, slice_level
 from pipeline.dedup.ranges import Ranges, union_ranges
 from pipeline.errors import ConfigError, CorruptDataError
 
 MOST_SHARDS = 1 << 19
 
 _MOST_REPRESENTATIVES = 16
-_FOLLOW_BYTES = 1 << 40
-_FOLLOW_GAP_BYTES = 1000
-_WINDOW_ROWS = 1 << 16
+_TURN_ANCHORS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,24 +53,6 @@ class IndexedShard:
     anchors: Anchors
 
 
-@dataclass(frozen=True)
-class Level:
-    """Anchors of one k.
-
-    rows        per shard uint64 (n, 2): hash, place; by bucket, in text order within a bucket
-    starts      int64[B + 1, S]: each shard's first row of each bucket to match, and the end of the last
-    """
-
-    kgram_bytes: int
-    rows: list[NDArray[np.uint64]]
-    starts: NDArray[np.int64]
-
-    @property
-    def anchors(self) -> int:
-        """How many there are to match."""
-        return int((self.starts[-1] - self.starts[0]).sum())
-
-
 def match_partition(
     shards: Sequence[IndexedShard],
     partition: int,
@@ -80,11 +60,13 @@ def match_partition(
     minimum_bytes: int,
     *,
     most_representatives: int = _MOST_REPRESENTATIVES,
+    turn_anchors: int = _TURN_ANCHORS,
 ) -> tuple[list[Ranges], dict[str, int]]:
     """Ranges of the windows of this partition that occurred earlier, per shard, merged and ascending; and counts.
 
     shards          all shards, in dataset order: of equal windows the first in this order is kept
     most_representatives    after which a group is split; changes the speed only
+    turn_anchors    slices matched at a time, if that is more than the partition's anchors; changes the memory only
 
     counts: anchors, candidates (their hash is shared), windows (that occurred earlier: remove pointers), ranges.
     The union of all partitions' ranges is the answer. Repeats of the anchors files are added by partition 0.
@@ -101,9 +83,9 @@ def match_partition(
     )
     texts = [shard.text for shard in shards]
     counts = {"anchors": level.anchors, "candidates": 0}
-    while level.anchors:
-        candidates, level = match_level(texts, level, minimum_bytes, most_representatives, windows)
-        counts["candidates"] += candidates
+    if level.anchors:
+        turn_anchors = max(turn_anchors, level.anchors)
+        counts["candidates"] = _match(texts, level, minimum_bytes, most_representatives, turn_anchors, windows)
     merged = [union_ranges(np.concatenate(rows)) if rows else np.empty((0, 2), np.uint64) for rows in windows]
     counts["windows"] = sum(int((rows[:, 1] - rows[:, 0]).sum()) for rows in merged)
     ranges = [union_ranges(rows + np.array([0, minimum_bytes - 1], np.uint64)) for rows in merged]
@@ -111,74 +93,35 @@ def match_partition(
     return ranges, counts
 
 
-def match_level(
+def _match(
     texts: Sequence[NDArray[np.uint8]],
     level: Level,
     minimum_bytes: int,
     most_representatives: int,
+    turn_anchors: int,
     windows: list[list[Ranges]],
-) -> tuple[int, Level]:
-    """Match the anchors of one level; the windows found are appended to `windows`, per shard.
+) -> int:
+    """Match a level and all below it, appending to `windows`; returns the candidates.
 
-    Returns the number of candidates, and the next level: the slices of the crowded groups' anchors, none when k is L.
+    One anchor can leave nine slices to the next level, so slices are made and matched in turns, by their hash: a level
+    never holds many more than `turn_anchors`, whatever the text.
     """
     k = level.kgram_bytes
-    most = most_representatives if k < minimum_bytes else 1 << 40
-    addresses = np.array([text.ctypes.data for text in texts], np.int64)
-    sizes = np.array([text.size for text in texts], np.int64)
-    anchors = level.starts[-1] - level.starts[0]
-    found = np.empty((int(anchors.sum()), 2), np.uint64)
-    found_starts = np.cumsum(anchors) - anchors
-    found_ends = np.empty_like(found_starts)
-    rows_addresses = np.array([rows.ctypes.data for rows in level.rows], np.int64)
-    slot_count = find_groups(rows_addresses, level.starts, most, found, found_starts, found_ends)
-    candidates = [found[first:last] for first, last in zip(found_starts, found_ends, strict=True)]
-    spare = np.empty((max(map(len, candidates)), 2), np.uint64)
-    for text, rows in zip(texts, candidates, strict=True):
-        if sort_by_position(rows, spare[: len(rows)], text.size):
-            rows[:] = spare[: len(rows)]
-    del spare
-
-    slots = np.zeros(slot_count, np.int64)
-    crowded = np.zeros(len(found), np.uint8)
-    # Following a match costs 0.15 ns per byte and saves the 150 ns of looking at the next anchor, if that is near.
-    farthest = _FOLLOW_BYTES if int(sizes.sum()) < _FOLLOW_GAP_BYTES * len(found) else 0
-    matched = np.empty((max(_WINDOW_ROWS, 2 * most_representatives), 2), np.uint64)
-    for shard, (row, end) in enumerate(zip(found_starts.tolist(), found_ends.tolist(), strict=True)):
-        next_row = row
-        while next_row < end:
-            next_row, filled = walk_anchors(
-                addresses,
-                sizes,
-                shard,
-                found,
-                found_starts,
-                found_ends,
-                next_row,
-                slots,
-                minimum_bytes,
-                k,
-                most,
-                farthest,
-                crowded,
-                matched,
-            )
-            windows[shard].append(matched[:filled].copy())
-    del slots
-
-    slice_windows = (minimum_bytes - k + 1 + 7) // 8
-    gram_bytes = minimum_bytes - slice_windows + 1
-    next_rows = []
-    next_starts = np.zeros((len(texts), BUCKETS + 1), np.int64)
-    for shard, (row, end) in enumerate(zip(found_starts.tolist(), found_ends.tolist(), strict=True)):
-        anchors_left = found[row:end][crowded[row:end] == 1]
-        most_slices = int(((anchors_left[:, 0] & np.uint64(1023)) // np.uint64(slice_windows) + np.uint64(2)).sum())
-        slices = np.empty((most_slices, 2), np.uint64)
-        slices = slices[: slice_crowded(addresses[shard], anchors_left, slice_windows, gram_bytes, slices)]
-        bucketed = np.empty_like(slices)
-        sort_into_buckets(slices, bucketed, next_starts[shard])
-        next_rows.append(bucketed)
-    return sum(map(len, candidates)), Level(gram_bytes, next_rows, np.ascontiguousarray(next_starts.T))
+    candidates, crowded = match_level(texts, level, minimum_bytes, most_representatives, windows)
+    del level  # this frame has the only reference to slices
+    for shard, found in enumerate(windows):
+        windows[shard] = [union_ranges(np.concatenate(found))] if found else []
+    turns = -(-count_slices(crowded, k, minimum_bytes) // turn_anchors)
+    for turn in range(turns):
+        candidates += _match(
+            texts,
+            slice_level(texts, crowded, k, minimum_bytes, turn, turns),
+            minimum_bytes,
+            most_representatives,
+            turn_anchors,
+            windows,
+        )
+    return candidates
 
 
 def write_match_ranges(folder: Path, ranges_per_shard: Sequence[Ranges]) -> None:

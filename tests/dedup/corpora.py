@@ -25,6 +25,7 @@ def find_ranges(
     partitions: int = 1,
     most_representatives: int = 16,
     run_anchors: int = 1 << 20,
+    turn_anchors: int = 1 << 20,
 ) -> tuple[list[list[list[int]]], int]:
     """What the stages do, over files: ranges per shard, and duplicate windows summed over partitions."""
     windows = 0
@@ -40,7 +41,12 @@ def find_ranges(
         matches = []
         for partition in range(partitions):
             found, counts = match_partition(
-                indexed, partition, partitions, minimum_bytes, most_representatives=most_representatives
+                indexed,
+                partition,
+                partitions,
+                minimum_bytes,
+                most_representatives=most_representatives,
+                turn_anchors=turn_anchors,
             )
             windows += counts["windows"]
             matches.append(Path(folder) / f"partition{partition}")

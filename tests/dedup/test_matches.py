@@ -15,14 +15,8 @@ from hypothesis import strategies as st
 
 from pipeline.dedup.anchor_kernels import BUCKETS
 from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.matches import (
-    IndexedShard,
-    Level,
-    match_level,
-    match_partition,
-    read_match_ranges,
-    write_match_ranges,
-)
+from pipeline.dedup.levels import Level, match_level, slice_level
+from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
 from pipeline.dedup.ranges import union_ranges
 from pipeline.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_ranges, random_shards
@@ -39,6 +33,7 @@ def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[li
         partitions=rng.choice([1, 2, 3, 7]),
         most_representatives=rng.choice([1, 2, 3, 16]),
         run_anchors=rng.choice([200, 1 << 20]),
+        turn_anchors=rng.choice([1, 1 << 20]),
     )
     texts = [text_of(documents)[0] for documents in shards]
     assert ranges == [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)], seed
@@ -161,7 +156,9 @@ def test_ranges_when_all_hashes_collide_equal_the_oracle(tmp_path: Path, seed: i
             same[:, 0] = (same[:, 0] % np.uint64(different_hashes)) << np.uint64(20)
             colliding.append(same)
         starts = np.array([[0] * len(colliding), [len(one) for one in colliding]])
-        _, level = match_level(texts, Level(level.kgram_bytes, colliding, starts), minimum_bytes, 3, windows)
+        level = Level(level.kgram_bytes, colliding, starts)
+        _, crowded = match_level(texts, level, minimum_bytes, 3, windows)
+        level = slice_level(texts, crowded, level.kgram_bytes, minimum_bytes, 0, 1)
     pointers = [
         [start for first, stop in union_ranges(np.concatenate(one)).tolist() for start in range(first, stop)]
         for one in windows
