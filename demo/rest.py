@@ -15,6 +15,15 @@ from server import DIRECT, Server, ServerError, log_tail
 DAG = "build_dataset"
 PARSE_SECONDS = 60
 LOG_TAIL_LINES = 40
+TRIES = 5
+
+
+class ApiError(ServerError):
+    """Airflow refused a call; the message carries what it said."""
+
+    def __init__(self, method: str, path: str, error: urllib.error.HTTPError) -> None:
+        self.code = error.code
+        super().__init__(f"Airflow refused {method} {path}: {error.code}\n{error.read().decode(errors='replace')}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,11 @@ class Api:
             if one["dag_run_id"].startswith(kind):
                 self.give_up(one["dag_run_id"])
         self._call("PATCH", f"/api/v2/dags/{DAG}?update_mask=is_paused", {"is_paused": False})
-        self._call("POST", f"/api/v2/dags/{DAG}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": {}})
+        try:
+            self._call("POST", f"/api/v2/dags/{DAG}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": {}})
+        except ApiError as error:
+            if error.code != 409:  # it exists: an earlier try had got through
+                raise
 
     def give_up(self, run: str) -> None:
         """Mark a run as failed; Airflow ends its tasks."""
@@ -62,7 +75,7 @@ class Api:
         """What a task handed on (the path of its receipt), or None if it has not finished."""
         try:
             found = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")
-        except urllib.error.HTTPError as error:
+        except ApiError as error:
             if error.code == 404:
                 return None
             raise
@@ -102,13 +115,17 @@ class Api:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.server.url + path, data, headers, method=method)  # noqa: S310
-        try:
-            with DIRECT.open(request, timeout=30) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError:
-            raise
-        except OSError as error:
-            raise ServerError(f"Airflow does not answer any more: {error}\n{log_tail()}") from error
+        for attempt in range(1, TRIES + 1):
+            try:
+                with DIRECT.open(request, timeout=30) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code < 500 or attempt == TRIES:
+                    raise ApiError(method, path, error) from error
+            except OSError as error:
+                raise ServerError(f"Airflow does not answer any more: {error}\n{log_tail()}") from error
+            time.sleep(1)  # SQLite was busy; every call here may be repeated
+        raise AssertionError("not reached")
 
 
 def _name(one: dict[str, Any]) -> str:

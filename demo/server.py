@@ -32,7 +32,7 @@ NO_PROXY = ",".join(
     ["127.0.0.1", "localhost", *filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")])]
 )
 START_SECONDS = 180
-STOP_SECONDS = 20
+STOP_SECONDS = 10
 LOG_TAIL_LINES = 25
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")

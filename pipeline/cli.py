@@ -83,6 +83,92 @@ def reprocess(
     typer.echo(render_comparison(dropped, before, digests(open_build(plan_receipt))))
 
 
+@app.command()
+def verify(
+    config: ConfigFile,
+    workers: Workers = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Instead: make this many random records again from their sources.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which records --sample draws.", min=0)] = 0,
+) -> None:
+    """Read everything again: digests, accounts, exports, destinations. Exits 1 when something is wrong."""
+    from pipeline.stages import open_build, plan_dataset
+
+    planned = open_build(plan_dataset(load_config(config)))
+    if sample:
+        from pipeline.lineage import render_verified, verify_records
+
+        typer.echo(render_verified(verify_records(planned, sample, seed)))
+        return
+    from pipeline.verify import render, verify_build
+
+    found = verify_build(planned, workers=workers or 1)
+    typer.echo(render(found))
+    if found.findings:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def trace(
+    config: ConfigFile,
+    export: Annotated[str, typer.Option(help="webdataset, numpy, megatron or nanoset.")],
+    shard: Annotated[str, typer.Option(help="The output file's number or name.")],
+    record: Annotated[int, typer.Option(help="The record in it, from 0 (numpy: a token position).", min=0)],
+) -> None:
+    """Say which documents are in one record of an export: file, line, id, and the spans of tokens and bytes."""
+    from pipeline.lineage import render_trace
+    from pipeline.lineage import trace as trace_record
+    from pipeline.stages import open_build, plan_dataset
+
+    planned = open_build(plan_dataset(load_config(config)))
+    typer.echo(render_trace(trace_record(planned, export, int(shard) if shard.isdigit() else shard, record)))
+
+
+@app.command()
+def locate(
+    config: ConfigFile,
+    source: Annotated[str | None, typer.Option(help="A source file's name.")] = None,
+    line: Annotated[int | None, typer.Option(help="The line in it, from 1.", min=1)] = None,
+    document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
+) -> None:
+    """Say where a document ended up: its records, or what was removed and which earlier text it repeats."""
+    from pipeline.lineage import locate as locate_line
+    from pipeline.lineage import locate_id, render_located
+    from pipeline.stages import open_build, plan_dataset
+
+    planned = open_build(plan_dataset(load_config(config)))
+    if document_id is not None:
+        typer.echo("\n\n".join(render_located(found) for found in locate_id(planned, document_id)))
+    elif source is not None and line is not None:
+        typer.echo(render_located(locate_line(planned, source, line)))
+    else:
+        raise typer.BadParameter("give --source and --line, or --id")
+
+
+@app.command()
+def gc(
+    config: ConfigFile,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
+    keep_plans: Annotated[int, typer.Option(help="How many of the newest plans keep their folders.", min=1)] = 1,
+) -> None:
+    """List (or remove) intermediate folders that the newest plan no longer reaches. Destinations are not touched."""
+    from pipeline.config import absolute
+    from pipeline.ledger import RUN_LOCK, held
+    from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage
+
+    dataset = load_config(config)
+    work = Path(absolute(dataset.work_folder)) / dataset.name
+    if not work.is_dir():
+        typer.echo(f"{work} does not exist: nothing to remove")
+        return
+    with held(work / RUN_LOCK, wait=False):
+        garbage = find_garbage(work, keep_plans=keep_plans)
+        if remove:
+            garbage = remove_garbage(work, garbage)
+    typer.echo(render_garbage(garbage, removed=remove))
+
+
 @app.command("sample-corpus")
 def sample_corpus(
     folder: Annotated[Path, typer.Argument(help="Where the files go; made if missing.")],

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import TransientError
-from pipeline.ledger import held
+from pipeline.ledger import RUN_LOCK, held
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.stage import WAVES
 
 PR_SET_PDEATHSIG = 1
-LOCK_NAME = ".run.lock"
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ def run_build(plan_receipt: Path, *, workers: int | None = None, verify: bool = 
     """
     workers = workers or os.cpu_count() or 1
     build = open_build(plan_receipt)
-    with held(build.work / LOCK_NAME, wait=False):
+    with held(build.work / RUN_LOCK, wait=False):
         if workers == 1:
             for stage in (stage for wave in WAVES for stage in wave):
                 for unit in build.units(stage):

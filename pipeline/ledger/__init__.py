@@ -22,12 +22,13 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 """
 
 from pipeline.ledger.balance import Check, require_balanced
-from pipeline.ledger.lock import LockHeldError, held
+from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
 from pipeline.ledger.receipt import RECEIPT_NAME, InputReceipt, OutputFile, Receipt, read_receipt
 
 __all__ = [
     "RECEIPT_NAME",
+    "RUN_LOCK",
     "Check",
     "InputReceipt",
     "LockHeldError",

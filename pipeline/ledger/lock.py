@@ -15,6 +15,8 @@ from typing import IO
 
 from pipeline.errors import TransientError
 
+RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by whoever builds or cleans up
+
 log = logging.getLogger(__name__)
 
 
@@ -25,7 +27,9 @@ class LockHeldError(TransientError):
 @contextmanager
 def held(path: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock file `path` (flock). If another process holds it, wait, or raise LockHeldError saying who does."""
-    with path.open("a+", encoding="utf-8") as file:
+    # Never through a link: the lock file is emptied, and a link could lead anywhere.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+    with open(descriptor, "a+", encoding="utf-8") as file:  # noqa: PTH123
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -26,9 +26,3 @@ and after: the shuffle is a permutation.
 Price: every record is written twice. Scatter holds 40 bytes per record of its shard and one batch; gather holds a
 cell twice (read and permuted), so cells >= 2 x token bytes / memory.
 """
-
-from pipeline.shuffle.gather import gather_cell
-from pipeline.shuffle.placement import cells_needed, draw_placements
-from pipeline.shuffle.scatter import scatter_records
-
-__all__ = ["cells_needed", "draw_placements", "gather_cell", "scatter_records"]

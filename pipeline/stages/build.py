@@ -58,13 +58,13 @@ class Build:
 
     def units(self, stage: str) -> list[str]:
         """Names of a stage's units. Those of gather and export are known once tokenize and scatter have finished."""
-        return _stage(stage).units(self)
+        return stage_named(stage).units(self)
 
     def step(self, stage: str, unit: str) -> Step:
         """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
         key = (stage, unit)
         if key not in self._steps:
-            one = _stage(stage)
+            one = stage_named(stage)
             inputs = tuple(
                 InputReceipt(stage=name, unit=of, digest=self.receipt(name, of).digest)
                 for name, of in one.inputs(self, unit)
@@ -111,7 +111,7 @@ class Build:
 
     def checks(self, stage: str) -> list[Check]:
         """The accounts of every finished unit of a stage."""
-        one = _stage(stage)
+        one = stage_named(stage)
         return [check for unit in self.units(stage) for check in one.checks(self, unit, self.receipt(stage, unit))]
 
     def reused(self, stage: str, unit: str) -> bool:
@@ -126,7 +126,7 @@ class Build:
 
     def run(self, stage: str, unit: str, *, verify: bool = False) -> Path:
         """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path."""
-        one = _stage(stage)
+        one = stage_named(stage)
         if unit not in self.units(stage):
             raise PermanentError(
                 f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
@@ -146,12 +146,12 @@ class Build:
 
     def tasks(self, stage: str) -> list[str]:
         """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""
-        task = _stage(stage).task
+        task = stage_named(stage).task
         return list(dict.fromkeys(task(unit) for unit in self.units(stage)))
 
     def run_task(self, stage: str, task: str) -> list[Path]:
         """Run every step of one task; the paths of their receipts."""
-        belongs = _stage(stage).task
+        belongs = stage_named(stage).task
         return [self.run(stage, unit) for unit in self.units(stage) if belongs(unit) == task]
 
     def progress(self) -> list[StageProgress]:
@@ -186,7 +186,8 @@ def open_build(plan_receipt: str | Path) -> Build:
     return Build(Path(plan_receipt))
 
 
-def _stage(name: str) -> Stage:
+def stage_named(name: str) -> Stage:
+    """A stage's module, imported when it is asked for."""
     from importlib import import_module
 
     stage: Stage = import_module(f"pipeline.stages.{name}").STAGE

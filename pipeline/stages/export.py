@@ -52,6 +52,8 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    import numpy as np
+
     name, outputs = _outputs(build, unit)
     counts: Counter[str] = Counter()
     files: list[dict[str, Any]] = []
@@ -60,8 +62,8 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         written = WRITERS[name](build, output, folder / name, vocabulary(build))
         counts.update(written)
         files.append({"name": f"{name}/{output.name}", **written})
-    written_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Outcome(counts={"outputs": len(outputs), **counts, "bytes_read": written_bytes}, details={"files": files})
+    token_bytes = counts["slots"] * np.dtype(vocabulary(build).dtype).itemsize
+    return Outcome(counts={"outputs": len(outputs), **counts, "bytes_read": token_bytes}, details={"files": files})
 
 
 def _record_batches(build: Build, name: str, first: int, last: int) -> Iterator[tuple[Any, Any, Any, Any]]:

@@ -52,7 +52,7 @@ def _settings(_build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from pipeline.shuffle import gather_cell
+    from pipeline.shuffle.gather import gather_cell
 
     kind, cell = scatter.split_unit(unit)
     done = gather_cell([build.folder("scatter", one) for one in scattered_units(build, kind)], cell, folder)

@@ -30,7 +30,7 @@ def cells(build: Build) -> int:
     """Number of cells, from the total of tokens and the memory budget; the same for both kinds of record."""
     import numpy as np
 
-    from pipeline.shuffle import cells_needed
+    from pipeline.shuffle.placement import cells_needed
 
     width = np.dtype(vocabulary(build).dtype).itemsize
     return cells_needed(build.total("tokenize", "tokens") * width, build.config.shuffle.memory)
@@ -77,7 +77,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from pipeline.shuffle import scatter_records
+    from pipeline.shuffle.scatter import scatter_records
     from pipeline.tokens.records import context_records, document_records
     from pipeline.tokens.token_shard import open_token_shard
 

@@ -32,6 +32,7 @@ from pipeline.stages import gather, scatter
 from pipeline.stages.build import Build
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.stage import WAVES
+from pipeline.stages.upload import destination_folder
 
 BESIDE_THE_TRUNK = {"writeback"}
 UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
@@ -204,7 +205,7 @@ def _destination(build: Build, unit: str) -> DestinationSummary:
     receipt = build.receipt("upload", unit)
     files = receipt.counts["files"]
     return DestinationSummary(
-        where=receipt.details["folder"],
+        where=destination_folder(build, unit),
         files=files,
         verified_files=files,  # an upload that could not verify a file has no receipt
         size_bytes=receipt.counts["dataset_bytes"],

@@ -66,7 +66,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
     size = sum(file[3] for file in files)
     counts = {"files": len(files), "files_sent": sum(sent), "dataset_bytes": size, "bytes_read": size}
-    return Outcome(counts=counts, details={"folder": destination})
+    return Outcome(counts=counts)
 
 
 def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) -> bool:

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError
-from pipeline.shuffle import cells_needed, draw_placements, gather_cell, scatter_records
+from pipeline.shuffle.gather import gather_cell
+from pipeline.shuffle.placement import cells_needed, draw_placements
+from pipeline.shuffle.scatter import scatter_records
 from pipeline.tokens.record_shard import open_record_shard
 from pipeline.tokens.records import context_records, document_records
 from pipeline.tokens.token_shard import TokenShard

@@ -66,7 +66,7 @@ def write_corpus(folder: Path, documents: int = 120, seed: int = 0) -> list[str]
     (folder / "deep").mkdir(parents=True)
     (folder / "a1.jsonl").write_bytes(lines_of(parts[0]))
     (folder / "a2.jsonl.gz").write_bytes(
-        gzip.compress(lines_of(parts[1][:half])) + gzip.compress(lines_of(parts[1][half:]))
+        gzip.compress(lines_of(parts[1][:half]), mtime=0) + gzip.compress(lines_of(parts[1][half:]), mtime=0)
     )
     (folder / "a3.jsonl").write_bytes(b"")
     frames = [zstandard.compress(lines_of(part)) for part in (parts[2][:half], parts[2][half:])]

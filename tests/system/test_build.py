@@ -20,6 +20,7 @@ from pipeline.export import manifest, megatron, megatron_verify, nanoset, numpy_
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.stages import Build, open_build
+from pipeline.stages.reprocess import digests
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.tokens import stream_of
 from tests.system.corpus import configuration, make_documents, write_corpus
@@ -294,8 +295,8 @@ def test_build_one_and_four_workers_in_two_folders_write_the_same_bytes(tmp_path
         root = tmp_path / name
         root.mkdir(parents=True)
         write_corpus(root / "corpus", documents=60)
-        build(root, workers=workers)
-        found.append(files_below(root / "outputs" / "tiny"))
+        built = build(root, workers=workers)
+        found.append((files_below(root / "outputs" / "tiny"), digests(built)))
     assert found[0] == found[1]
 
 

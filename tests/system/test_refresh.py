@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.config import check_config
 from pipeline.errors import ConfigError
-from pipeline.ledger import LockHeldError, held
-from pipeline.local import LOCK_NAME, build_dataset
+from pipeline.ledger import RUN_LOCK, LockHeldError, held
+from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.preview import preview, render_preview
 from pipeline.stages.reprocess import compare, digests, drop_shard, render_comparison
@@ -165,7 +165,7 @@ def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard:
 
 
 def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(root) -> None:
-    with held(root / "work" / "tiny" / LOCK_NAME, wait=False), pytest.raises(LockHeldError) as caught:
+    with held(root / "work" / "tiny" / RUN_LOCK, wait=False), pytest.raises(LockHeldError) as caught:
         build(root)
     for words in ("another run holds this dataset", "process ", " on ", " seconds", "next"):
         assert words in str(caught.value)

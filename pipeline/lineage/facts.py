@@ -1,0 +1,129 @@
+"""What lineage finds: plain frozen values. A span [from, to) counts from 0 and leaves `to` out; lines count from 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+Span = tuple[int, int]
+
+EOT, PADDING = "EOT", "padding"
+
+
+@dataclass(frozen=True)
+class SourceDocument:
+    """A document: its line in a source file, its id ("" if it has none), and its ordinal in its shard."""
+
+    source: str
+    line: int
+    id: str
+    shard: int
+    ordinal: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens of one document that stand in a record.
+
+    record_tokens    where they stand in the record (numpy: in the file)
+    document_tokens  which of the document's tokens they are
+    text_bytes       the bytes they stand for, as spans of the document's original text; several where duplicates
+                     were cut out between them
+    preview          the beginning of their text, for people
+    """
+
+    document: SourceDocument
+    record_tokens: Span
+    document_tokens: Span
+    text_bytes: tuple[Span, ...]
+    preview: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """Positions of a record that hold no document's token; `what` is EOT or padding."""
+
+    what: str
+    record_tokens: Span
+
+
+@dataclass(frozen=True)
+class RecordTrace:
+    """A record of an export and what it is made of, in order.
+
+    `record_tokens` are the positions that the record covers: from 0 to its length. numpy files have no records; theirs
+    is the stretch of one document, counted from the file's first token.
+    """
+
+    export: str
+    file: str
+    record: int
+    record_tokens: Span
+    parts: tuple[Piece | Special, ...]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A record that holds tokens of a document; the arguments of `trace` that lead back to it, and both spans."""
+
+    export: str
+    file: str
+    record: int
+    record_tokens: Span
+    document_tokens: Span
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A stretch of a document's text that stands earlier in the dataset: where it does so first."""
+
+    text_bytes: Span
+    earlier: SourceDocument
+    earlier_bytes: Span
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A duplicate range of a document's text, cut at whole characters, and the earlier text that covers it.
+
+    One range may repeat several documents: it is the union of all windows that occurred earlier.
+    """
+
+    text_bytes: Span
+    occurrences: tuple[Occurrence, ...]
+
+
+@dataclass(frozen=True)
+class Located:
+    """What became of a document: its size, its duplicates, and every record that holds tokens of it.
+
+    `removed_bytes` is 0 where duplicates are only annotated.
+    """
+
+    document: SourceDocument
+    text_bytes: int
+    removed_bytes: int
+    tokens: int
+    duplicates: tuple[Duplicate, ...]
+    records: tuple[Holding, ...]
+
+
+@dataclass(frozen=True)
+class RejectedLine:
+    """A line that is not a document, why not, and the file that keeps its exact bytes."""
+
+    source: str
+    line: int
+    reason: str
+    preview: str
+    quarantine: Path
+
+
+@dataclass(frozen=True)
+class VerifiedRecords:
+    """Records that were made again from their source and found equal: how many of each export, and what it took."""
+
+    records: dict[str, int]
+    tokens: int
+    documents: int
+    source_files: int

@@ -1,0 +1,109 @@
+"""From a source document to every record that holds tokens of it, or to why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.errors import PermanentError
+from pipeline.lineage.facts import Duplicate, Located, RejectedLine
+from pipeline.lineage.occurrences import EarlierText
+from pipeline.lineage.records import holdings
+from pipeline.lineage.shards import Shard, Shards, shard_of_source
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+IDS_AT_ONCE = 1 << 20
+
+
+def locate(build: Build, source: str, line: int) -> Located | RejectedLine:
+    """What became of line `line` (from 1) of a source file, named as in the dataset or by its location.
+
+    Raises PermanentError for a file or a line that is not there.
+    """
+    number, name = shard_of_source(build, source)
+    shards = Shards(build)
+    shard = shards[number]
+    entry = next(one for one in shard.text.sources if one.path == name)
+    if not 1 <= line <= entry.lines:
+        raise PermanentError(
+            "the source file has no such line", where=f"{name}, line {line:,}", expected=f"1 to {entry.lines:,}"
+        )
+    numbers = shard.text.line_numbers[entry.first_document : entry.first_document + entry.documents]
+    place = int(np.searchsorted(numbers, np.uint64(line - 1)))
+    if place < len(numbers) and int(numbers[place]) == line - 1:
+        return _located(shards, shard, entry.first_document + place)
+    return _rejected(build, shard, name, line)
+
+
+def locate_id(build: Build, document_id: str) -> tuple[Located, ...]:
+    """What became of every document with this id, in dataset order; ids need not be unique.
+
+    Raises PermanentError if no document has it. Price: one pass over the ends of all ids (8 bytes a document; 10
+    million a second) and over those ids that are as long.
+    """
+    wanted = document_id.encode()
+    found = []
+    shards = Shards(build)
+    for number in range(len(shards)):
+        found += [_located(shards, shards[number], ordinal) for ordinal in _with_id(shards[number], wanted)]
+    if not found:
+        raise PermanentError(
+            "no document of the dataset has this id",
+            where=document_id,
+            expected=f"the value of source.id_field: {build.config.source.id_field}",
+            next_step="ids of rejected lines are not known: look for them in the index steps' quarantine files",
+        )
+    return tuple(found)
+
+
+def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
+    """Ordinals of the documents with an id."""
+    ids, all_ends = shard.ids.data, shard.ids.ends
+    for first in range(0, len(all_ends), IDS_AT_ONCE):
+        ends = all_ends[first : first + IDS_AT_ONCE]
+        start = all_ends[first - 1] if first else np.uint64(0)
+        lengths = np.diff(ends, prepend=start)
+        candidates = np.flatnonzero(lengths == len(wanted))
+        # From the end, where ids that share a prefix differ; few candidates are left after a few bytes.
+        for back, byte in enumerate(reversed(wanted), start=1):
+            candidates = candidates[ids[ends[candidates] - np.uint64(back)] == byte]
+        yield from (first + candidates).tolist()
+
+
+def _located(shards: Shards, shard: Shard, ordinal: int) -> Located:
+    first, last = shard.text_span(ordinal)
+    minimum_bytes = shards.build.config.dedup.minimum_bytes
+    found: tuple[Duplicate, ...] = ()
+    if minimum_bytes is not None and shard.duplicates(ordinal):
+        found = EarlierText(shards, shard, ordinal, minimum_bytes).duplicates()
+    return Located(
+        document=shard.document(ordinal),
+        text_bytes=last - first,
+        removed_bytes=last - first - sum(end - start for start, end in shard.kept(ordinal)),
+        tokens=shard.stream.tokens(ordinal),
+        duplicates=found,
+        records=tuple(holdings(shards.build, shard, ordinal)),
+    )
+
+
+def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLine:
+    import orjson
+
+    from pipeline.stages.index import QUARANTINE
+
+    path = build.folder("index", shard.name) / QUARANTINE
+    mark = b'"line":%d,' % line  # lines of the quarantine can be a megabyte long: parse few of them
+    with path.open("rb") as quarantine:
+        for row in quarantine:
+            if mark in row and (one := orjson.loads(row))["source"] == source and one["line"] == line:
+                return RejectedLine(source, line, one["reason"], one["preview"], path)
+    raise PermanentError(
+        "a line is neither a document nor in quarantine",
+        where=f"{source}, line {line:,}",
+        expected=f"a row in {path}",
+        next_step="verify the dataset: the index step's files were changed",
+    )

@@ -1,0 +1,190 @@
+"""Which record of the shuffled order stands where: file and record to shard and ordinal, and back.
+
+Both ways are arithmetic on counts in receipts until a single cell is left: a cell's rows (24 bytes a record) are read,
+and for numpy summed up; a cell is bounded by shuffle.memory, so this does not grow with the dataset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import CorruptDataError, PermanentError
+from pipeline.lineage.facts import Holding
+from pipeline.lineage.shards import Shard, Shards
+from pipeline.lineage.stream import Stretch, document_stretches, file_stretches
+from pipeline.stages import layout, scatter
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+# What a file set adds to the name of its plan; megatron and nanoset write several files per output.
+ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy")
+
+
+def find_output(build: Build, export: str, file: int | str) -> layout.OutputPlan:
+    """An output of an export by its number or by a name of one of its files, with or without folder and ending.
+
+    numpy's numbers count test and train shards together, in the order of the stream.
+    """
+    formats = build.config.exports.formats()
+    if export not in formats:
+        raise PermanentError("the dataset has no such export", where=export, expected=", ".join(formats))
+    outputs = layout.output_plans(build, export)
+    if isinstance(file, int) or file.isdecimal():
+        if int(file) < len(outputs):
+            return outputs[int(file)]
+    else:
+        wanted = _bare(file.removeprefix(f"{export}/"))
+        for output in outputs:
+            if wanted in (_bare(output.name), _bare(PurePosixPath(output.name).name)):
+                return output
+    raise PermanentError(
+        f"{export} has no such file",
+        where=str(file),
+        expected=f"0 to {len(outputs) - 1}, or a name from {outputs[0].name} to {outputs[-1].name}",
+    )
+
+
+def _bare(name: str) -> str:
+    ending = next((one for one in ENDINGS if name.endswith(one)), "")
+    return name.removesuffix(ending)
+
+
+def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
+    """The folder below which `output.name` lies, in the work folder."""
+    groups = layout.unit_outputs(build, export)
+    number = next(number for number, group in enumerate(groups) if group[-1].number >= output.number)
+    return build.folder("export", f"{export}-{number:05d}") / export
+
+
+def record_stretches(
+    shards: Shards, export: str, output: layout.OutputPlan, record: int
+) -> tuple[Shard, int, list[Stretch]]:
+    """(the shard that a record comes from, the record's ordinal there, what stands in it, in order).
+
+    For numpy, `record` is a position in the file, and the stretches are those of the document that has it.
+    """
+    build = shards.build
+    records = output.last - output.first
+    if not 0 <= record < records:
+        raise PermanentError(
+            f"{export}/{output.name} has no such record",
+            where=f"record {record}",
+            expected=f"0 to {records - 1}" + (", a position in the file" if export == "numpy" else ""),
+        )
+    position = output.first + record
+    one = layout.cell_slices(build, export, position, position + 1)[0]
+    rows = cell_rows(build, scatter.KINDS[export], one.cell)
+    row, eot = one.first, 0
+    if export == "numpy":
+        ends = stream_ends(rows)
+        row = int(np.searchsorted(ends, np.uint64(one.first), side="right"))
+        eot = record - one.first + (int(ends[row - 1]) if row else 0)
+    number, ordinal, tokens = rows[row].tolist()
+    shard = shards[number]
+    if export == "webdataset":
+        return shard, ordinal, shard.stream.slice(ordinal * tokens, (ordinal + 1) * tokens)
+    if export == "numpy":
+        return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
+    return shard, ordinal, document_stretches(ordinal, tokens)
+
+
+def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
+    """Every record that holds tokens of a document: by export, in the order of the document's tokens."""
+    if not shard.stream.tokens(ordinal):
+        return
+    formats = build.config.exports.formats()
+    if webdataset := build.config.exports.webdataset:
+        yield from _context_holdings(build, shard, ordinal, webdataset.context_tokens)
+    if whole := [export for export in formats if scatter.KINDS[export] == "documents"]:
+        rank = shard.stream.rank(ordinal)
+        ((cell, row),) = places(build, "documents", shard, range(rank, rank + 1), [ordinal])
+        for export in whole:
+            yield from document_holdings(build, export, cell, row)
+
+
+def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterator[Holding]:
+    """The records of one export that hold the document in row `row` of a cell; several if numpy's files cut it."""
+    base = list(accumulate(layout.positions_per_cell(build, export), initial=0))[cell]
+    rows = cell_rows(build, "documents", cell)
+    tokens = int(rows[row, 2])
+    outputs = layout.output_plans(build, export)
+    if export != "numpy":
+        output = _output_at(outputs, base + row)
+        yield Holding(export, f"{export}/{output.name}", base + row - output.first, (0, tokens), (0, tokens))
+        return
+    eot = base + int(stream_ends(rows[: row + 1])[-1]) - tokens - 1
+    for output in outputs[_output_at(outputs, eot).number :]:
+        if output.first > eot + tokens:
+            return
+        stretches = file_stretches(0, tokens, eot - output.first, output.last - output.first)
+        for one in stretches:
+            if not one.special:
+                held = (one.document_first, one.document_first + one.last - one.first)
+                yield Holding(export, f"{export}/{output.name}", stretches[0].first, (one.first, one.last), held)
+
+
+def _context_holdings(build: Build, shard: Shard, ordinal: int, width: int) -> Iterator[Holding]:
+    start, tokens = shard.stream.start(ordinal), shard.stream.tokens(ordinal)
+    contexts = range(start // width, (start + tokens - 1) // width + 1)
+    outputs = layout.output_plans(build, "webdataset")
+    bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))
+    for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, list(contexts)), strict=True):
+        output = _output_at(outputs, bases[cell] + row)
+        low, high = max(start, context * width), min(start + tokens, (context + 1) * width)
+        yield Holding(
+            "webdataset",
+            f"webdataset/{output.name}",
+            bases[cell] + row - output.first,
+            (low - context * width, high - context * width),
+            (low - start, high - start),
+        )
+
+
+def places(build: Build, kind: str, shard: Shard, draws: range, ordinals: list[int]) -> list[tuple[int, int]]:
+    """(cell, row) of some records of a shard, by their ordinals; `draws` are their numbers in the order of drawing.
+
+    The cells are drawn again (10 ns per record of the shard), and only their rows are looked through.
+    """
+    from pipeline.shuffle.placement import draw_placements
+
+    drawn, _ = draw_placements(build.config.shuffle.seed, kind, shard.number, draws.stop, scatter.cells(build))
+    cells = drawn[draws.start :].tolist()
+    found = {}
+    for cell in sorted(set(cells)):
+        rows = cell_rows(build, kind, cell)
+        mine = np.flatnonzero(rows[:, 0] == shard.number)
+        found.update({(cell, one): row for one, row in zip(rows[mine, 1].tolist(), mine.tolist(), strict=True)})
+    try:
+        return [(cell, found[cell, ordinal]) for cell, ordinal in zip(cells, ordinals, strict=True)]
+    except KeyError as error:
+        raise CorruptDataError(
+            "a record is not in the cell that it was drawn into",
+            where=f"{kind}, shard {shard.name}, (cell, ordinal) {error}",
+            expected="one row",
+            got="none",
+            next_step="verify the dataset: a gathered cell was changed",
+        ) from error
+
+
+def cell_rows(build: Build, kind: str, cell: int) -> NDArray[np.uint64]:
+    """A cell's provenance: uint64 (records, 3) of shard, ordinal, tokens; memory-mapped."""
+    from pipeline.tokens.token_shard import mapped
+
+    return mapped(build.folder("gather", f"{kind}-{cell:05d}") / "records", "<u8").reshape(-1, 3)
+
+
+def stream_ends(rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """uint64 per row: where each document ends in the cell's stream, an EOT before each."""
+    return np.cumsum(rows[:, 2] + np.uint64(1), dtype=np.uint64)
+
+
+def _output_at(outputs: list[layout.OutputPlan], position: int) -> layout.OutputPlan:
+    return outputs[bisect_right(outputs, position, key=lambda output: output.first) - 1]

@@ -1,0 +1,133 @@
+"""What lineage found, in aligned words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from pipeline.lineage.facts import (
+    Duplicate,
+    Holding,
+    Located,
+    Piece,
+    RecordTrace,
+    RejectedLine,
+    SourceDocument,
+    Span,
+    Special,
+    VerifiedRecords,
+)
+
+SPANS_SHOWN = 4
+
+
+def render_trace(found: RecordTrace) -> str:
+    """A record and what it is made of, a line a part."""
+    documents = len({one.document.ordinal for one in found.parts if isinstance(one, Piece)})
+    first, last = found.record_tokens
+    head = f"{found.file}, record {found.record:,}: {last - first:,} tokens, {_number(documents, 'document')}"
+    columns = ("in the record", "of the document", "bytes of its text", "source", "id", "text")
+    return "\n".join([head, "", *_table(columns, [_part_row(one) for one in found.parts])])
+
+
+def _part_row(one: Piece | Special) -> tuple[str, ...]:
+    if isinstance(one, Special):
+        return (_span(one.record_tokens), one.what)
+    return (
+        _span(one.record_tokens),
+        _span(one.document_tokens),
+        _spans(one.text_bytes),
+        _place(one.document),
+        one.document.id,
+        one.preview,
+    )
+
+
+def render_located(found: Located | RejectedLine) -> str:
+    """A document, what was found twice in it, and its records; or why its line is none."""
+    if isinstance(found, RejectedLine):
+        lines = [
+            f"{found.source}, line {found.line:,}: rejected, {found.reason}",
+            f"  preview     {found.preview}",
+            f"  quarantine  {found.quarantine}",
+        ]
+        return "\n".join(lines)
+    document = found.document
+    head = [
+        f"{_place(document)}  id {document.id or 'none'}",
+        f"  shard {document.shard:05d}, document {document.ordinal:,}",
+        f"  {found.text_bytes:,} bytes of text, {found.removed_bytes:,} removed as duplicates, {found.tokens:,} tokens",
+        f"  {_fate(found)}",
+    ]
+    return "\n".join([*head, *_duplicates(found), *_records(found.records)])
+
+
+def _fate(found: Located) -> str:
+    if not found.text_bytes:
+        return "empty: in no record"
+    if found.removed_bytes == found.text_bytes:
+        return "removed whole: in no record"
+    return f"in {_number(len(found.records), 'record')}"
+
+
+def _duplicates(found: Located) -> list[str]:
+    if not found.duplicates:
+        return []
+    word = "removed" if found.removed_bytes else "annotated"
+    rows = [row for one in found.duplicates for row in _duplicate_rows(one)]
+    return ["", *_table((f"bytes {word}", "of them", "first at bytes", "of the earlier document", "id"), rows)]
+
+
+def _duplicate_rows(one: Duplicate) -> list[tuple[str, ...]]:
+    ranges = [_span(one.text_bytes)]
+    places = [
+        (_span(each.text_bytes), _span(each.earlier_bytes), _place(each.earlier), each.earlier.id)
+        for each in one.occurrences
+    ]
+    return [(span, *place) for span, place in zip_longest(ranges, places, fillvalue="")]
+
+
+def _records(records: Sequence[Holding]) -> list[str]:
+    if not records:
+        return []
+    rows = [(one.file, f"{one.record:,}", _span(one.record_tokens), _span(one.document_tokens)) for one in records]
+    return ["", *_table(("file", "record", "in the record", "of the document"), rows)]
+
+
+def render_verified(found: VerifiedRecords) -> str:
+    """How many records were compared, and with what."""
+    by_export = ", ".join(f"{export} {count:,}" for export, count in found.records.items())
+    return (
+        f"{_number(sum(found.records.values()), 'record')} ({by_export}) made again from"
+        f" {_number(found.documents, 'document')} in {_number(found.source_files, 'source file')}:"
+        f" all {found.tokens:,} tokens are equal"
+    )
+
+
+def _place(document: SourceDocument) -> str:
+    return f"{document.source}:{document.line}"
+
+
+def _span(span: Span) -> str:
+    return f"{span[0]:,} to {span[1]:,}"
+
+
+def _spans(spans: Sequence[Span]) -> str:
+    more = f", {len(spans) - SPANS_SHOWN} more" if len(spans) > SPANS_SHOWN else ""
+    return ", ".join(map(_span, spans[:SPANS_SHOWN])) + more
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows below their headings, two spaces between columns."""
+    lines = [columns, *rows]
+    widths = [
+        max((len(line[place]) for line in lines if place < len(line)), default=0) for place in range(len(columns))
+    ]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)).rstrip()
+        for line in lines
+    ]

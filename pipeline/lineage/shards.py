@@ -1,0 +1,130 @@
+"""One shard of a finished build, opened for lineage: its documents' places, texts, duplicates and tokens."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PermanentError
+from pipeline.lineage.facts import SourceDocument, Span
+from pipeline.lineage.stream import Stream, kept_spans
+
+if TYPE_CHECKING:
+    from pipeline.documents.text_shard import DocumentIds, TextShard
+    from pipeline.stages.build import Build
+    from pipeline.tokens.token_shard import TokenShard
+
+
+class Shards:
+    """The shards of a build, each opened once: a map holds a file descriptor, and there are not many."""
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self._opened: dict[int, Shard] = {}
+
+    def __getitem__(self, number: int) -> Shard:
+        return self._opened.setdefault(number, Shard(self.build, number))
+
+    def __len__(self) -> int:
+        return len(self.build.plan.shards)
+
+
+class Shard:
+    """Everything of one shard that lineage asks for; each file is mapped when it is first needed."""
+
+    def __init__(self, build: Build, number: int) -> None:
+        self.build = build
+        self.number = number
+        self.name = f"{number:05d}"
+
+    @cached_property
+    def text(self) -> TextShard:
+        from pipeline.documents.text_shard import open_text_shard
+
+        return open_text_shard(self.build.folder("index", self.name))
+
+    @cached_property
+    def ids(self) -> DocumentIds:
+        return self.text.document_ids()
+
+    @cached_property
+    def tokens(self) -> TokenShard:
+        from pipeline.tokens.token_shard import open_token_shard
+
+        return open_token_shard(self.build.folder("tokenize", self.name))
+
+    @cached_property
+    def stream(self) -> Stream:
+        return Stream(np.asarray(self.tokens.ends))
+
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from."""
+        source, line = self.text.source_of(ordinal)
+        return SourceDocument(source, line + 1, self.ids[ordinal], self.number, ordinal)
+
+    def text_span(self, ordinal: int) -> Span:
+        """Where a document's text stands in the text shard's `tokenized`."""
+        start, end = self.text.bounds(ordinal, 1).tolist()
+        return start + 1, end
+
+    def duplicates(self, ordinal: int) -> list[Span]:
+        """A document's duplicate ranges, cut at whole characters, as spans of its text."""
+        return self._ranges(self._cut_ranges, ordinal)
+
+    def raw_duplicates(self, ordinal: int) -> list[Span]:
+        """The same ranges as they were found, to the byte; as many."""
+        return self._ranges(self._remove_ranges, ordinal)
+
+    def kept(self, ordinal: int) -> list[Span]:
+        """What of a document's text was tokenized, as spans of its text."""
+        first, last = self.text_span(ordinal)
+        removing = self.build.config.dedup.mode == "remove"
+        return kept_spans(last - first, self.duplicates(ordinal) if removing else [])
+
+    @cached_property
+    def _cut_ranges(self) -> NDArray[np.uint64]:
+        from pipeline.stages.union import CUT_RANGES
+
+        return self._mapped_ranges(CUT_RANGES)
+
+    @cached_property
+    def _remove_ranges(self) -> NDArray[np.uint64]:
+        from pipeline.stages.union import REMOVE_RANGES
+
+        return self._mapped_ranges(REMOVE_RANGES)
+
+    def _mapped_ranges(self, name: str) -> NDArray[np.uint64]:
+        from pipeline.tokens.token_shard import mapped
+
+        if self.build.config.dedup.mode == "none":
+            return np.empty((0, 2), np.uint64)
+        return mapped(self.build.folder("union", self.name) / name, "<u8").reshape(-1, 2)
+
+    def _ranges(self, ranges: NDArray[np.uint64], ordinal: int) -> list[Span]:
+        first, last = self.text_span(ordinal)
+        low, high = np.searchsorted(ranges[:, 0], np.array([first, last], np.uint64)).tolist()
+        return [(start - first, end - first) for start, end in ranges[low:high].tolist()]
+
+
+def shard_of_source(build: Build, source: str) -> tuple[int, str]:
+    """(shard, name) of a source file, by its name in the dataset or by its location.
+
+    PermanentError with the nearest names if there is none.
+    """
+    import difflib
+
+    for number, files in enumerate(build.plan.shards):
+        for file in files:
+            if source in (file.name, file.location):
+                return number, file.name
+    names = [file.name for files in build.plan.shards for file in files]
+    near = difflib.get_close_matches(source, names, n=3, cutoff=0.3) or names[:3]
+    raise PermanentError(
+        "the dataset has no such source file",
+        where=source,
+        expected=f"one of its {len(names):,} names or their locations, such as {', '.join(near)}",
+        next_step="give the name relative to the folder in source.paths, as trace prints it",
+    )

@@ -1,0 +1,228 @@
+"""Walk records back to their source: read the lines again, cut, tokenize and pack again, compare the ids.
+
+Nothing that the build made of the text is trusted but where things stand: lines come from the source files, the
+ranges are cut out with plain slices, tiktoken is the engine whatever engine made the tokens, and the ids that come out
+are compared with those that the exports' own readers find in the exported files.
+
+Price: one pass over every source file that a sampled document stands in (decompression, about 0.5 GB/s), tiktoken at
+10 MB/s over the sampled documents, one pass over the headers of every tar with a sampled record. Memory: one source
+block, and the ids of the sampled documents.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import VerificationError
+from pipeline.fingerprint import canonical_json
+from pipeline.lineage.facts import VerifiedRecords
+from pipeline.lineage.records import document_holdings, export_folder, find_output, record_stretches
+from pipeline.lineage.reread import reread_documents
+from pipeline.lineage.shards import Shard, Shards
+from pipeline.lineage.stream import Stretch
+from pipeline.lineage.trace import reference_tokenizer
+from pipeline.stages import layout, scatter
+from pipeline.stages.gather import per_cell
+from pipeline.stages.tokenize import vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+Ids = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A record that is to be verified, and what its bytes are made of."""
+
+    export: str
+    output: layout.OutputPlan
+    record: int
+    shard: Shard
+    ordinal: int
+    stretches: list[Stretch]
+
+    @property
+    def file(self) -> str:
+        return f"{self.export}/{self.output.name}"
+
+
+def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
+    """Make `sample` records again from their source and compare; all of them if there are no more.
+
+    Each draw is uniform over the records of all exports (for numpy, over documents, each with all its pieces) and a
+    function of `seed`. Raises VerificationError at the first difference, naming file, record, both ids and the source;
+    SourceError if a source file is no longer the one that was read.
+    """
+    shards = Shards(build)
+    sampled = sorted(
+        (one for export, place in _draw(build, sample, seed) for one in _records(shards, export, place)),
+        key=lambda one: (one.export, one.output.number, one.record),
+    )
+    wanted: dict[int, set[int]] = defaultdict(set)
+    for one in sampled:
+        wanted[one.shard.number] |= {stretch.ordinal for stretch in one.stretches if not stretch.special}
+    tokenizer = reference_tokenizer(build)
+    ids = {
+        (number, ordinal): found
+        for number in sorted(wanted)
+        for ordinal, found in reread_documents(build, shards[number], wanted[number], tokenizer)
+    }
+    counts: Counter[str] = Counter()
+    tokens = 0
+    for one, found in _exported(build, sampled):
+        _compare(one, found, _made_again(one, ids, vocabulary(build).eot_id))
+        counts[one.export] += 1
+        tokens += len(found)
+    sources = {shards[number].document(ordinal).source for number, ordinal in ids}
+    return VerifiedRecords(dict(sorted(counts.items())), tokens, len(ids), len(sources))
+
+
+def _draw(build: Build, sample: int, seed: int) -> Iterator[tuple[str, int]]:
+    """(export, number of the record in its shuffled order), distinct."""
+    import hashlib
+
+    formats = build.config.exports.formats()
+    sizes = [sum(per_cell(build, scatter.KINDS[export], "records")) for export in formats]
+    ends = list(accumulate(sizes))
+    drawn: dict[int, None] = dict.fromkeys(range(ends[-1]) if sample >= ends[-1] else ())
+    key = np.frombuffer(hashlib.sha256(canonical_json({"verify": seed})).digest()[:16], "<u8").astype(np.uint64)
+    words = np.random.Philox(key=key)
+    while len(drawn) < min(sample, ends[-1]):
+        drawn[int(words.random_raw()) * ends[-1] >> 64] = None
+    for number in drawn:
+        place = bisect_right(ends, number)
+        yield formats[place], number - (ends[place] - sizes[place])
+
+
+def _records(shards: Shards, export: str, place: int) -> Iterator[Sampled]:
+    """The record at a place of an export's order; for numpy, every file's piece of that document."""
+    build = shards.build
+    if export == "numpy":
+        ends = list(accumulate(per_cell(build, "documents", "records")))
+        cell = bisect_right(ends, place)
+        row = place - (ends[cell - 1] if cell else 0)
+        found = [(one.file, one.record) for one in document_holdings(build, export, cell, row)]
+    else:
+        outputs = layout.output_plans(build, export)
+        output = outputs[bisect_right(outputs, place, key=lambda one: one.first) - 1]
+        found = [(output.name, place - output.first)]
+    for file, record in found:
+        output = find_output(build, export, file)
+        yield Sampled(export, output, record, *record_stretches(shards, export, output, record))
+
+
+def _made_again(one: Sampled, ids: dict[tuple[int, int], Ids], eot_id: int) -> Ids:
+    """The ids that must stand in the record: the documents' slices, and EOT for every special position."""
+    pieces = []
+    for stretch in one.stretches:
+        size = stretch.last - stretch.first
+        if stretch.special:
+            pieces.append(np.full(size, eot_id, np.int64))
+        else:
+            document = ids[one.shard.number, stretch.ordinal]
+            pieces.append(document[stretch.document_first : stretch.document_first + size].astype(np.int64))
+    return np.concatenate(pieces)
+
+
+def _compare(one: Sampled, found: Ids, expected: Ids) -> None:
+    common = min(len(found), len(expected))
+    unequal = np.flatnonzero(found[:common].astype(np.int64) != expected[:common])
+    if len(found) == len(expected) and not len(unequal):
+        return
+    at = int(unequal[0]) if len(unequal) else common
+    position = one.stretches[0].first + at
+    stretch = next((part for part in one.stretches if position < part.last), one.stretches[-1])
+    source = "no document: " + stretch.special
+    if not stretch.special:
+        document = one.shard.document(stretch.ordinal)
+        token = stretch.document_first + position - stretch.first
+        source = f"{document.source}, line {document.line:,}, id {document.id!r}, its token {token:,}"
+    raise VerificationError(
+        "an exported record is not what its source gives",
+        where=f"{one.file}, record {one.record:,}, token {position:,}",
+        expected=f"{expected[at : at + 8].tolist()} ... ({len(expected):,} tokens)",
+        got=f"{found[at : at + 8].tolist()} ... ({len(found):,} tokens)",
+        details=(("source", source),),
+        next_step="run verify on the whole dataset; if only this file is wrong, reprocess its export",
+    )
+
+
+def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, Ids]]:
+    """The sampled records with what stands in the exported files, file by file."""
+    by_file: dict[tuple[str, int], list[Sampled]] = defaultdict(list)
+    for one in sampled:
+        by_file[one.export, one.output.number].append(one)
+    for chosen in by_file.values():
+        path = export_folder(build, chosen[0].export, chosen[0].output) / chosen[0].output.name
+        yield from zip(chosen, READERS[chosen[0].export](path, chosen), strict=True)
+
+
+def _read_webdataset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
+    from pipeline.export.tar import read_members
+
+    wanted = {one.record: one for one in chosen}
+    for place, (name, at, body) in enumerate(read_members(path)):
+        if one := wanted.pop(place, None):
+            expected = f"{one.output.number:08d}_{place:08d}_{one.shard.number:05d}-{one.ordinal:09d}.json.gz"
+            if name != expected:
+                raise VerificationError(
+                    "a record's name names another source", where=f"{path}, byte {at}", expected=expected, got=name
+                )
+            yield _context(path, at, body)
+        if not wanted:
+            return
+    raise VerificationError("a tar ends too early", where=path, expected=f"record {min(wanted)}", got="its end")
+
+
+def _context(path: Any, at: int, body: bytes) -> Ids:
+    # Plain gzip and JSON: a reader that shares nothing with the writer.
+    try:
+        return np.array(json.loads(gzip.decompress(body)), np.int64)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise VerificationError(
+            "a record cannot be read", where=f"{path}, byte {at}", expected="gzip of a JSON list", got=error
+        ) from error
+
+
+def _read_numpy(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
+    from pipeline.export.numpy_shards import open_shard
+
+    tokens = open_shard(path)
+    for one in chosen:
+        yield tokens[one.stretches[0].first : one.stretches[-1].last]
+
+
+def _read_megatron(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
+    from pipeline.export.megatron import open_part
+
+    part = open_part(path)
+    for one in chosen:
+        yield part.document(one.record)
+
+
+def _read_nanoset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
+    from pipeline.export.nanoset import open_file
+
+    file = open_file(path.with_name(f"{path.name}.ds"))
+    for one in chosen:
+        yield file.document(one.record)
+
+
+READERS = {
+    "webdataset": _read_webdataset,
+    "numpy": _read_numpy,
+    "megatron": _read_megatron,
+    "nanoset": _read_nanoset,
+}

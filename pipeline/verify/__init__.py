@@ -1,0 +1,30 @@
+"""Verify: read everything again that a build made, and name all that is wrong.
+
+In:  a build (its plan's receipt); its work folder and its destinations, whatever happened to them.
+Out: a `Verification`: what was read, and a `Finding` for every fault: what, where (file, and byte where that can be
+     said), expected, got. No finding: all is well.
+
+    recorded.py      which folders are the build's, told from receipts that may be damaged
+    receipts.py      receipt <-> folder's fingerprint <-> digests that later receipts name; files <-> receipt; balance
+    recount.py       counts, details and the order-free record digest, from the files
+    exports.py       each format's own verifier, with sizes from the layout and ids from the tokenize receipts
+    destinations.py  every file there, of the right size and sha256, and nothing else
+
+Every field of a receipt is bound. Stage, version, unit, settings and inputs by the fingerprint in the folder's name;
+counts, details and outputs by the digest that the next steps' receipts name, those of the plan and the report, which
+no step reads, by counting again. `versions`, `seconds` and `peak_rss_bytes` say how it was, and nothing can be said of
+them later.
+
+Rules: nothing is repaired, written or locked; no finding hides another (a damaged file's step is still checked for
+all else), but a step whose receipt is missing is reported once, not once by each step that needed it. Local source
+files are not read: they are the user's, and a changed one means a new plan.
+
+Price: every file of the build and of its local destinations once for its sha256, and once more, from the page cache,
+for its content: 400 to 500 MB/s in all on one core, 1.2 s for a build of 500 tiny steps. Memory is the receipts, and
+per worker a few blocks and the ends of one shard's records (about 40 bytes each).
+"""
+
+from pipeline.verify.finding import Finding
+from pipeline.verify.verification import Verification, render, verify_build
+
+__all__ = ["Finding", "Verification", "render", "verify_build"]

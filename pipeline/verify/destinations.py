@@ -1,0 +1,92 @@
+"""A destination against what was sent there: every file, its size and sha256, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pipeline.config import absolute
+from pipeline.stages.build import StepMissingError
+from pipeline.stages.manifest import DATASET, UNIT, VERSION_DIGITS, dataset_files
+from pipeline.storage import StoredFile, is_local, open_store
+from pipeline.verify.finding import DAMAGE, Finding, finding_of
+from pipeline.verify.recorded import RecordedBuild
+
+THREADS = 4
+
+Listing = dict[str, tuple[int, str]]
+"""Name -> (size in bytes, sha256)."""
+
+
+def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool) -> tuple[list[Finding], int, int]:
+    """Findings, and files and bytes read; `whole`: the upload's own listing is as its receipt says.
+
+    Files in folders are digested anew. Of objects in a bucket the size and the sha256 that was stored with them are
+    compared: S3 itself checks bytes against its checksums.
+    """
+    wanted = build.config.destinations[int(unit)]
+    try:
+        version = build.digest("manifest", UNIT)[:VERSION_DIGITS]
+    except StepMissingError:
+        return [], 0, 0  # without its version nobody can say where the dataset lies; the missing step is a finding
+    location = f"{absolute(wanted.path).rstrip('/')}/{build.config.name}/{version}"
+    found: list[Finding] = []
+    sent, listed = _sent(folder) if whole else None, _dataset(build)
+    if sent and listed and sent != listed:
+        odd = sorted(name for name in sent.keys() | listed.keys() if sent.get(name) != listed.get(name))
+        what = "what was uploaded is not what the receipts of the dataset say"
+        found.append(Finding(what, str(folder / "uploaded.json"), "the same files", f"{odd[:3]} differ"))
+    expected = sent or listed
+    if expected is None:
+        return found, 0, 0
+    try:
+        store = open_store(location, endpoint_url=wanted.endpoint_url)
+        there = {file.name: file for file in store.list_files()}
+        with ThreadPoolExecutor(THREADS) as pool:
+            present = [name for name in expected if name in there and there[name].size_bytes == expected[name][0]]
+            digests = dict(zip(present, pool.map(store.digest, present), strict=True))
+    except DAMAGE as error:
+        return [*found, finding_of(error, "a destination cannot be read", location)], 0, 0
+    found += _compare(location, expected, there, digests)
+    read = present if is_local(location) else []
+    return found, len(read), sum(expected[name][0] for name in read)
+
+
+def _sent(folder: Path) -> Listing:
+    return {
+        one["name"]: (one["size_bytes"], one["sha256"]) for one in json.loads((folder / "uploaded.json").read_bytes())
+    }
+
+
+def _dataset(build: RecordedBuild) -> Listing | None:
+    try:
+        return {name: (size, sha256) for name, _, sha256, size in dataset_files(build)}
+    except StepMissingError:
+        return None
+
+
+def _compare(
+    location: str, expected: Listing, there: dict[str, StoredFile], digests: dict[str, str | None]
+) -> list[Finding]:
+    if not there:
+        what = "a destination holds nothing of this version"
+        return [Finding(what, location, f"{len(expected):,} files, {DATASET} among them", "no file")]
+    found = []
+    for name, (size, sha256) in sorted(expected.items()):
+        path = f"{location}/{name}"
+        if name not in there:
+            found.append(
+                Finding("a file is missing at a destination", path, f"{size:,} bytes, sha256 {sha256}", "nothing")
+            )
+        elif there[name].size_bytes != size:
+            got = there[name].size_bytes
+            what = "a file at a destination has another size"
+            found.append(Finding(what, f"{path}, byte {min(got, size)}", f"{size:,} bytes", f"{got:,} bytes"))
+        elif digests[name] != sha256:
+            what = "a file at a destination is not the one that was sent"
+            found.append(Finding(what, path, f"sha256 {sha256}", f"sha256 {digests[name] or 'unknown'}"))
+    what = "a file at a destination is not part of the dataset"
+    return found + [
+        Finding(what, f"{location}/{name}", "nothing", name) for name in sorted(there.keys() - expected.keys())
+    ]

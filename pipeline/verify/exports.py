@@ -1,0 +1,134 @@
+"""Each export through the verifier of its format, and the dataset's own manifests against what was exported."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.export import manifest, megatron_verify, nanoset, numpy_shards, webdataset
+from pipeline.ledger import Receipt
+from pipeline.stages.build import StepMissingError
+from pipeline.stages.manifest import DATASET
+from pipeline.stages.tokenize import Vocabulary, vocabulary
+from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
+from pipeline.verify.recorded import RecordedBuild
+from pipeline.verify.recount import Recount
+
+DIFFERS = "the dataset's manifest differs from the receipts"
+
+Verifier = Callable[[RecordedBuild, Path, int, Vocabulary], dict[str, int]]
+
+
+def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Receipt) -> tuple[list[Finding], Recount]:
+    """Every output of an export unit through its format's verifier, with the sizes that the layout planned."""
+    settings = _settings(build, unit, receipt)
+    ids = Vocabulary(**settings["vocabulary"])
+    name = settings["format"]
+    found: list[Finding] = []
+    files: list[dict[str, Any]] = []
+    for _, output, first, last in settings["outputs"]:
+        path = folder / name / output
+        try:
+            seen = VERIFIERS[name](build, path, last - first, ids)
+            files.append({"name": f"{name}/{output}", **seen})
+        except DAMAGE as error:
+            found.append(finding_of(error, f"a {name} export cannot be read back", path))
+    totals: Counter[str] = Counter()
+    for one in files:
+        totals.update({key: count for key, count in one.items() if key != "name"})
+    counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * np.dtype(ids.dtype).itemsize}
+    return found, Recount(counts, {"files": files}, complete=True)
+
+
+def _settings(build: RecordedBuild, unit: str, receipt: Receipt) -> dict[str, Any]:
+    """What the layout planned: as the receipt says if its folder's fingerprint vouches for it, else worked out anew."""
+    recorded = build.recorded[build.folder("export", unit)]
+    return receipt.settings if recorded.vouched_for else build.step("export", unit).settings
+
+
+def _webdataset(build: RecordedBuild, path: Path, records: int, ids: Vocabulary) -> dict[str, int]:
+    wanted = build.config.exports.webdataset
+    width = wanted.context_tokens if wanted else 0
+    seen = webdataset.verify_shard(path, context_tokens=width, vocabulary_size=ids.size, records=records)
+    return {"records": seen["records"], "slots": seen["tokens"]}
+
+
+def _numpy(_build: RecordedBuild, path: Path, tokens: int, ids: Vocabulary) -> dict[str, int]:
+    seen = numpy_shards.verify_shard(path, tokens=tokens, dtype=np.dtype(ids.dtype), vocabulary_size=ids.size)
+    return {"slots": seen["tokens"]}
+
+
+def _megatron(_build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
+    return _documents(megatron_verify.verify_part(path, vocabulary_size=ids.size, eod_id=ids.eot_id))
+
+
+def _nanoset(_build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
+    path = path.with_name(f"{path.name}.ds")
+    seen = nanoset.verify_file(path, vocabulary_size=ids.size, eos_id=ids.eot_id, tokenizer_name=ids.name)
+    return _documents(seen)
+
+
+def _documents(seen: dict[str, int]) -> dict[str, int]:
+    return {"records": seen["documents"], "slots": seen["tokens"] + seen["special_tokens"]}
+
+
+VERIFIERS: dict[str, Verifier] = {
+    "webdataset": _webdataset,
+    "numpy": _numpy,
+    "megatron": _megatron,
+    "nanoset": _nanoset,
+}
+
+
+def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
+    """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of what they list."""
+    try:
+        exported = {unit: build.receipt("export", unit) for unit in build.units("export")}
+        written = build.receipts("writeback")
+        ids = asdict(vocabulary(build))
+    except StepMissingError:
+        return []  # the step that is missing is a finding of its own
+    path = folder / DATASET
+    said = json.loads(path.read_bytes())
+    outputs = {one.name: one.model_dump() for receipt in [*exported.values(), *written] for one in receipt.outputs}
+    listed = {one["name"]: {key: one[key] for key in ("name", "size_bytes", "sha256")} for one in said["files"]}
+    found = [
+        Finding(DIFFERS, f"{path}, {name}", *difference(outputs.get(name, {}), listed.get(name, {})))
+        for name in sorted(outputs.keys() | listed.keys())
+        if outputs.get(name) != listed.get(name)
+    ]
+    formats = {name: _totals(exported, name) for name in build.config.exports.formats()}
+    facts = {"name": build.config.name, "vocabulary": ids, "formats": formats}
+    found += [
+        Finding(DIFFERS, f"{path}, {key}", *difference(fact, said.get(key)))
+        for key, fact in facts.items()
+        if said.get(key) != fact
+    ]
+    tars = [
+        (Path(name).stem, last - first)
+        for unit, receipt in exported.items()
+        if unit.startswith("webdataset-")
+        for _, name, first, last in _settings(build, unit, receipt)["outputs"]
+    ]
+    return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
+
+
+def _totals(exported: dict[str, Receipt], name: str) -> dict[str, int]:
+    counts = [receipt.counts for unit, receipt in exported.items() if unit.startswith(f"{name}-")]
+    keys = [key for key in ("records", "slots", "outputs") if all(key in one for one in counts)]
+    return {key: sum(one[key] for one in counts) for key in keys}
+
+
+def _check_tar_manifest(path: Path, planned: list[tuple[str, int]]) -> list[Finding]:
+    listed = manifest.read_manifest(path)
+    if listed == planned:
+        return []
+    odd = sorted(set(planned) ^ set(listed))[:3] or "their order"
+    what = "the manifest of the tars does not list the shards that were exported, in order"
+    return [Finding(what, str(path), f"{len(planned)} shards", f"{len(listed)} shards, first differences: {odd}")]

@@ -1,0 +1,242 @@
+"""What a step's own files hold, counted again: independent of the counters that ran when they were written.
+
+A function per stage: `(build, unit, folder)` to the counts and details that its files give. It reads the step's own
+outputs and the plan, and raises an error of the rooms for content that contradicts itself. Not counted again is what
+only the work itself could give (candidates of a match, seconds, the histograms): the digests of receipts bind that.
+
+Price: one pass over the files, which the digests have just brought into the page cache; memory is a block.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.dedup.anchors import open_anchors
+from pipeline.dedup.ranges import read_ranges
+from pipeline.documents.compression import open_decompressed
+from pipeline.documents.quarantine import read_quarantine
+from pipeline.documents.text_shard import SEPARATOR, SOURCES_FILE, TEXT_FILE, open_text_shard
+from pipeline.errors import CorruptDataError
+from pipeline.report.summary import from_json
+from pipeline.stages import download, writeback
+from pipeline.stages.index import QUARANTINE
+from pipeline.stages.manifest import DATASET
+from pipeline.stages.report import SUMMARY
+from pipeline.stages.union import CUT_RANGES, REMOVE_RANGES
+from pipeline.tokens.record_shard import open_record_shard
+from pipeline.tokens.records import record_digest
+from pipeline.tokens.runs import runs
+from pipeline.tokens.token_shard import mapped, open_token_shard
+from pipeline.verify.recorded import RecordedBuild
+
+BLOCK = 1 << 22  # items or bytes looked at at a time
+WINDOWS_MASK = np.uint64(1023)  # the low bits of an anchor's row: windows - 1 (dedup/__init__.py)
+
+
+@dataclass(frozen=True)
+class Recount:
+    """Counts and details as the files give them; `complete` if the receipt must have no others."""
+
+    counts: dict[str, int]
+    details: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+
+
+def _plan(build: RecordedBuild, _unit: str, _folder: Path) -> Recount:
+    plan = build.plan
+    files = sum(len(shard) for shard in plan.shards)
+    counts = {"files": files, "shards": len(plan.shards), "source_bytes": plan.source_bytes()}
+    return Recount(counts, complete=True)
+
+
+def _download(build: RecordedBuild, unit: str, folder: Path) -> Recount:
+    listed = json.loads((folder / download.LISTING).read_bytes())
+    planned = [[file.name, file.size_bytes] for file in build.plan.shards[int(unit)]]
+    got = [[one["name"], one["size_bytes"]] for one in listed]
+    if got != planned:
+        raise _contradiction(folder / download.LISTING, f"{planned}, as planned", got)
+    size = sum(one["size_bytes"] for one in listed)
+    return Recount({"files": len(listed), "source_bytes": size, "bytes_read": size}, complete=True)
+
+
+def _index(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    text = open_text_shard(folder)
+    bounds = text.bounds(0, text.documents)
+    separators = sum(int((text.text[at : at + BLOCK] == SEPARATOR[0]).sum()) for at in range(0, len(text.text), BLOCK))
+    if separators != text.documents or bool((bounds[1:] <= bounds[:-1]).any()):
+        expected = f"{text.documents:,} separators, one at every offset, ascending"
+        raise _contradiction(folder / TEXT_FILE, expected, f"{separators:,} separators")
+    rejected: Counter[str] = Counter()
+    for source in text.sources:
+        rejected.update(source.rejected)
+    with (folder / QUARANTINE).open("rb") as stream:
+        kept = Counter(one.reason.value for _, one in read_quarantine(stream, name=str(folder / QUARANTINE)))
+    if kept != rejected:
+        raise _contradiction(folder / QUARANTINE, f"{dict(rejected)}, as {SOURCES_FILE} says", dict(kept))
+    counts = {
+        "lines": sum(source.lines for source in text.sources),
+        "documents_out": text.documents,
+        "documents_empty": int((np.diff(bounds) == 1).sum()),
+        "text_bytes_out": text.text_bytes,
+        "bytes_read": sum(source.line_bytes for source in text.sources),
+        **{f"rejected_{reason}": count for reason, count in rejected.items()},
+    }
+    return Recount(counts)
+
+
+def _anchor(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    anchors = open_anchors(folder)
+    repeated = int((anchors.repeats[:, 1] - anchors.repeats[:, 0]).sum())
+    owned = 0
+    for at in range(0, len(anchors.rows), BLOCK):
+        rows = anchors.rows[at : at + BLOCK, 1]
+        owned += int((rows & WINDOWS_MASK).sum()) + len(rows)
+    counts = {"anchors": len(anchors.rows), "repeats": len(anchors.repeats), "repeated_windows": repeated}
+    return Recount({**counts, "windows": owned + repeated})
+
+
+def _match(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    starts = np.fromfile(folder / "match_ranges.index", "<u8")
+    ranges, rest = divmod((folder / "match_ranges").stat().st_size, 16)
+    if rest or not len(starts) or int(starts[-1]) != ranges or bool((starts[1:] < starts[:-1]).any()):
+        expected = f"{ranges:,} ranges, ascending starts of shards"
+        raise _contradiction(folder / "match_ranges.index", expected, starts[-3:].tolist())
+    return Recount({"ranges": ranges})
+
+
+def _union(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    ranges, cut = read_ranges(folder / REMOVE_RANGES), read_ranges(folder / CUT_RANGES)
+    counts = {"ranges_out": len(ranges), "duplicate_bytes": _covered(ranges), "removed_bytes": _covered(cut)}
+    return Recount(counts)
+
+
+def _covered(ranges: NDArray[np.uint64]) -> int:
+    return int((ranges[:, 1] - ranges[:, 0]).sum())
+
+
+def _writeback(build: RecordedBuild, unit: str, folder: Path) -> Recount:
+    names = [file.name for file in build.plan.shards[int(unit)]]
+    return Recount({"documents_out": sum(_lines(folder / writeback.FOLDER / name) for name in names)})
+
+
+def _lines(path: Path) -> int:
+    """Lines of a file, decompressed; the last one need not end."""
+    lines, last = 0, b"\n"
+    with path.open("rb") as raw, open_decompressed(raw, str(path)) as stream:
+        while block := stream.read(BLOCK):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
+
+
+def _tokenize(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    shard = open_token_shard(folder)
+    _require_ascending(folder / "ends", shard.ends)
+    largest = max((int(shard.tokens[at : at + BLOCK].max()) for at in range(0, len(shard.tokens), BLOCK)), default=0)
+    if largest >= shard.vocabulary_size:
+        raise _contradiction(folder / "tokens", f"ids below {shard.vocabulary_size:,}", largest)
+    vocabulary = {
+        "name": shard.tokenizer,
+        "sha256": shard.tokenizer_sha256,
+        "size": shard.vocabulary_size,
+        "eot_id": shard.eot_id,
+        "dtype": shard.tokens.dtype.name,
+    }
+    empty = int((np.diff(shard.ends, prepend=np.uint64(0)) == 0).sum())
+    counts = {"documents_out": shard.documents, "documents_empty": empty, "tokens": len(shard.tokens)}
+    return Recount(counts, {"vocabulary": vocabulary})
+
+
+def _scatter(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    dtype = np.dtype(json.loads((folder / "scatter.json").read_bytes())["dtype"]).newbyteorder("<")
+    tokens, rows = mapped(folder / "tokens", dtype), mapped(folder / "rows", "<u8").reshape(-1, 3)
+    ends = np.cumsum(rows[:, 2], dtype=np.uint64)
+    bounds = np.fromfile(folder / "cells", "<u8").reshape(-1, 2)
+    _require_ascending(folder / "rows", ends)
+    _require_ascending(folder / "cells", bounds[:, 0], bounds[:, 1])
+    stated = bounds[-1].tolist()
+    seen = [len(rows), len(tokens)]
+    token_ends = np.concatenate([np.zeros(1, np.uint64), ends])
+    if stated != seen or int(token_ends[-1]) != len(tokens) or (token_ends[bounds[:, 0]] != bounds[:, 1]).any():
+        raise _contradiction(folder / "cells", f"{seen} rows and tokens, each cell at a row's first token", stated)
+    details = {
+        "digest": _digest(tokens, ends),
+        "records_per_cell": np.diff(bounds[:, 0]).tolist(),
+        "slots_per_cell": np.diff(bounds[:, 1]).tolist(),
+    }
+    return Recount({"records": len(rows), "slots": len(tokens)}, details)
+
+
+def _gather(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    cell = open_record_shard(folder)
+    _require_ascending(folder / "records", cell.ends)
+    counts = {"records": cell.records, "slots": len(cell.tokens), "bytes_read": cell.tokens.nbytes}
+    return Recount(counts, {"digest": _digest(cell.tokens, cell.ends)}, complete=True)
+
+
+def _digest(tokens: NDArray[Any], ends: NDArray[np.uint64]) -> list[str]:
+    """The order-free digest of records laid back to back, block by block; `ends` must lie in `tokens`."""
+    low = high = 0
+    for first, last in runs(ends, BLOCK):
+        start = int(ends[first - 1]) if first else 0
+        lengths = np.diff(ends[first:last], prepend=np.uint64(start))
+        more_low, more_high = record_digest(tokens[start : int(ends[last - 1])], lengths)
+        low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
+    return [f"{low:016x}", f"{high:016x}"]
+
+
+def _manifest(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    files = json.loads((folder / DATASET).read_bytes())["files"]
+    size = sum(one["size_bytes"] for one in files)
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": 0}, complete=True)
+
+
+def _upload(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    files = json.loads((folder / "uploaded.json").read_bytes())
+    size = sum(one["size_bytes"] for one in files)
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size})
+
+
+def _report(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    summary = from_json((folder / SUMMARY).read_bytes())
+    return Recount({"checks": len(summary.checks), "bytes_read": 0}, complete=True)
+
+
+def _require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
+    """CorruptDataError if a column falls: kernels trust ends, and a sum that wrapped around falls somewhere."""
+    for column in columns:
+        falls = np.flatnonzero(column[1:] < column[:-1])
+        if len(falls):
+            at = int(falls[0])
+            raise _contradiction(
+                path, "counts that never fall", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}"
+            )
+
+
+def _contradiction(path: Path, expected: object, got: object) -> CorruptDataError:
+    return CorruptDataError("a file contradicts what lies beside it", where=path, expected=expected, got=got)
+
+
+RECOUNTS: dict[str, Callable[[RecordedBuild, str, Path], Recount]] = {
+    "plan": _plan,
+    "download": _download,
+    "index": _index,
+    "anchor": _anchor,
+    "match": _match,
+    "union": _union,
+    "writeback": _writeback,
+    "tokenize": _tokenize,
+    "scatter": _scatter,
+    "gather": _gather,
+    "manifest": _manifest,
+    "upload": _upload,
+    "report": _report,
+}

@@ -1,0 +1,254 @@
+"""gc: exactly the step folders that the newest plan does not reach go, and nothing that anybody still needs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import PermanentError
+from pipeline.ledger import RECEIPT_NAME
+from pipeline.local import build_dataset
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.collect import Garbage, find_garbage, remove_garbage, render_garbage
+from pipeline.stages.stage import VERSIONS, WAVES
+from pipeline.verify import verify_build
+from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+
+STAGES = [stage for wave in WAVES for stage in wave]
+
+
+def build(root: Path, **changes: object) -> Build:
+    return open_build(build_dataset(check_config(configuration(root, **changes), where="test"), workers=1))
+
+
+def step_folders(work: Path) -> set[Path]:
+    return {folder for stage in VERSIONS for folder in (work / stage).glob("*") if folder.is_dir()}
+
+
+def reached(built: Build) -> set[Path]:
+    return {built.plan_folder, *(built.folder(stage, unit) for stage in STAGES for unit in built.units(stage))}
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Modification time and content of everything below a folder."""
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def rebuilt(tmp_path) -> tuple[Build, Build]:
+    """The same sources built with seed 7, then with seed 8."""
+    write_corpus(tmp_path / "corpus", documents=24)
+    first = build(tmp_path)
+    return first, build(tmp_path, shuffle={"seed": 8})
+
+
+def test_gc_single_build_has_no_garbage(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    built = build(tmp_path)
+    assert find_garbage(built.work) == []
+    assert render_garbage([], removed=False) == "no garbage"
+
+
+def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> None:
+    first, second = rebuilt
+    superseded = reached(first) - reached(second)
+    garbage = find_garbage(second.work)
+    assert {one.folder for one in garbage} == superseded
+    stages = {one.folder.parent.name for one in garbage}
+    assert stages == {"plan", "scatter", "gather", "export", "manifest", "upload", "report"}
+    for one in garbage:
+        assert one.size_bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
+    order = list(VERSIONS)
+    assert garbage == sorted(garbage, key=lambda one: (order.index(one.folder.parent.name), one.folder.name))
+
+    assert {one.folder for one in remove_garbage(second.work, garbage)} == superseded
+    assert step_folders(second.work) == reached(second)
+    assert find_garbage(second.work) == []
+
+
+def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) -> None:
+    _, second = rebuilt
+    remove_garbage(second.work, find_garbage(second.work))
+    assert verify_build(second).findings == ()
+    again = build(tmp_path, shuffle={"seed": 8})
+    for stage in STAGES:
+        if stage not in {"upload", "report"}:  # these look at the world outside, every time
+            assert all(again.reused(stage, unit) for unit in again.units(stage)), stage
+    assert again.receipt("upload", "00000").counts["files_sent"] == 0
+
+
+def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
+    _, second = rebuilt
+    before = snapshot(second.work)
+    garbage = find_garbage(second.work)
+    said = render_garbage(garbage, removed=False)
+    assert snapshot(second.work) == before
+    assert f"{sum(one.size_bytes for one in garbage):,}  bytes in {len(garbage)} folders" in said
+    assert said.endswith("can be removed; nothing was")
+    assert all(str(one.folder) in said for one in garbage)
+
+
+def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, tmp_path) -> None:
+    first, second = rebuilt
+    third = build(tmp_path, shuffle={"seed": 9})
+    garbage = {one.folder for one in find_garbage(third.work, keep_plans=2)}
+    assert garbage == reached(first) - reached(second) - reached(third)
+    assert find_garbage(third.work, keep_plans=3) == []
+
+
+def test_gc_older_plan_begun_again_is_the_newest(rebuilt, tmp_path) -> None:
+    _, second = rebuilt
+    again = build(tmp_path)
+    garbage = {one.folder for one in find_garbage(again.work)}
+    assert reached(second) - reached(again) <= garbage
+    assert not garbage & reached(again)
+
+
+def test_gc_locked_folder_stays(rebuilt) -> None:
+    _, second = rebuilt
+    garbage = find_garbage(second.work)
+    locked = next(one for one in garbage if one.folder.parent.name == "gather")
+    with (locked.folder / ".lock").open("r") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert locked not in find_garbage(second.work)
+        removed = remove_garbage(second.work, garbage)
+    assert locked not in removed
+    assert len(removed) == len(garbage) - 1
+    assert (locked.folder / RECEIPT_NAME).exists()
+    assert find_garbage(second.work) == [locked]
+
+
+def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    built = build(tmp_path)
+    killed = built.work / "index" / "00009-0123456789abcdef"
+    killed.mkdir()
+    (killed / "tokenized").write_bytes(b"half")
+    (killed / ".lock").touch()
+    (found,) = find_garbage(built.work)
+    assert found == Garbage(killed, 4, "it has no receipt: its step never finished")
+    with (killed / ".lock").open("r") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert find_garbage(built.work) == []
+    assert remove_garbage(built.work, [found]) == [found]
+    assert not killed.exists()
+
+
+def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
+    """A file was added and the second build stopped after index: the stages after it may still need old folders."""
+    write_corpus(tmp_path / "corpus", documents=24)
+    first = build(tmp_path)
+    (tmp_path / "corpus" / "z.jsonl").write_bytes(lines_of(make_documents(12, seed=5)))
+    second = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
+    for stage in ("download", "index"):
+        for unit in second.units(stage):
+            second.run(stage, unit)
+    assert {one.folder for one in find_garbage(second.work)} == {first.plan_folder}
+    third = build(tmp_path)
+    garbage = {one.folder for one in find_garbage(third.work)}
+    assert garbage == step_folders(third.work) - reached(third)
+    assert first.folder("manifest", "dataset") in garbage
+
+
+def test_gc_edited_receipt_does_not_doom_what_was_made_from_it(tmp_path, caplog) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    built = build(tmp_path)
+    path = built.folder("tokenize", "00000") / RECEIPT_NAME
+    receipt = json.loads(path.read_text())
+    for damage in ({"counts": {}}, {"details": {}}, {"counts": {**receipt["counts"], "tokens": 10**12}}):
+        path.write_text(json.dumps({**receipt, **damage}))
+        with caplog.at_level(logging.CRITICAL):
+            assert find_garbage(built.work) == []
+
+
+def test_gc_without_any_plan_refuses(rebuilt) -> None:
+    _, second = rebuilt
+    shutil.rmtree(second.work / "plan")
+    with pytest.raises(PermanentError, match="no finished plan"):
+        find_garbage(second.work)
+
+
+def test_gc_unreadable_plan_refuses(rebuilt) -> None:
+    _, second = rebuilt
+    (second.plan_folder / "plan.json").write_bytes(b"{")
+    with pytest.raises(PermanentError, match="newest plan cannot be read"):
+        find_garbage(second.work)
+
+
+def test_gc_folder_of_no_dataset_has_no_garbage(tmp_path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "holidays").mkdir()
+    (tmp_path / "index" / "notes.txt").write_text("mine")
+    assert find_garbage(tmp_path) == []
+    assert find_garbage(tmp_path / "nowhere") == []
+
+
+def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
+    first, second = rebuilt
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "00000-0123456789abcdef").mkdir(parents=True)
+    (elsewhere / "00000-0123456789abcdef" / "mine").write_text("mine")
+    (second.work / "index" / "00001-0123456789abcdef").symlink_to(elsewhere / "00000-0123456789abcdef")
+    (second.work / "index" / "my notes").mkdir()
+    (second.work / "mine").mkdir()
+    garbage = find_garbage(second.work)
+    assert {one.folder for one in garbage} == reached(first) - reached(second)
+    inside = garbage[-1].folder
+    (inside / "a link").symlink_to(elsewhere)
+    (inside / ".lock").unlink()
+    (inside / ".lock").symlink_to(elsewhere / "00000-0123456789abcdef" / "mine")
+    assert len(remove_garbage(second.work, garbage)) == len(garbage)
+    assert not inside.exists()
+    assert (elsewhere / "00000-0123456789abcdef" / "mine").read_text() == "mine"
+    assert (second.work / "index" / "my notes").is_dir()
+    assert (second.work / "index" / "00001-0123456789abcdef").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../other/index/00000-0123456789abcdef", "index", "index/notes", "holidays/00000-0123456789abcdef", "index/../x"],
+)
+def test_gc_removing_anything_but_a_step_folder_is_refused_before_anything_goes(rebuilt, name: str) -> None:
+    _, second = rebuilt
+    garbage = find_garbage(second.work)
+    target = second.work / name
+    with pytest.raises(PermanentError, match="only step folders"):
+        remove_garbage(second.work, [*garbage, Garbage(target, 0, "said so")])
+    assert all(one.folder.is_dir() for one in garbage)
+
+
+def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, tmp_path) -> None:
+    _, second = rebuilt
+    moved = tmp_path / "moved"
+    shutil.move(second.work / "gather", moved)
+    (second.work / "gather").symlink_to(moved)
+    assert not [one for one in find_garbage(second.work) if one.folder.parent.name == "gather"]
+    folder = next(moved.iterdir())
+    with pytest.raises(PermanentError, match="only step folders"):
+        remove_garbage(second.work, [Garbage(second.work / "gather" / folder.name, 0, "said so")])
+    assert folder.is_dir()
+
+
+def test_gc_interrupted_removal_leaves_no_receipt_without_those_it_was_made_from(rebuilt, monkeypatch) -> None:
+    """Whatever the moment of a kill: later stages go first, and a folder's receipt goes before its files."""
+    from pipeline.stages import collect
+
+    _, second = rebuilt
+    order = list(VERSIONS)
+    seen: list[int] = []
+    original = collect._remove
+
+    def watched(folder: Path) -> bool:
+        seen.append(order.index(folder.parent.name))
+        return original(folder)
+
+    monkeypatch.setattr(collect, "_remove", watched)
+    remove_garbage(second.work, find_garbage(second.work))
+    assert seen == sorted(seen, reverse=True)
+    assert len(set(seen)) > 3

@@ -1,0 +1,514 @@
+"""verify: a whole build has no findings; whatever is damaged is named, and nothing innocent is."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+
+from pipeline.config import check_config
+from pipeline.errors import VerificationError
+from pipeline.export import tar, webdataset
+from pipeline.fingerprint import file_digest
+from pipeline.local import build_dataset
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.stage import VERSIONS
+from pipeline.tokens.records import record_digest
+from pipeline.verify import Finding, recount, render, verify_build
+from pipeline.verify.recorded import PLAN, STAGES, RecordedBuild
+from pipeline.verify.verification import verify_step
+from tests.system.corpus import configuration, write_corpus
+
+ALL_STAGES = (PLAN, *STAGES)
+DATA = Path(os.environ.get("CORPUSMILL_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+TOKENIZERS = DATA / "tokenizers"
+NOT_THE_ONE = "a receipt is not the one that later steps were made from"
+
+
+def build(root: Path, **changes: object) -> Build:
+    return open_build(build_dataset(check_config(configuration(root, **changes), where="test"), workers=1))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """Sources with rejected lines among them."""
+    root = tmp_path_factory.mktemp("verify")
+    write_corpus(root / "corpus", documents=32)
+    (root / "corpus" / "c.jsonl").write_bytes(b'{"text": "one two three"}\n{broken\n["no object"]\n')
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(root) -> Build:
+    """The build under test, in the work folder of an older one of the same sources."""
+    changes = {"source": {"paths": [str(root / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0.1}}
+    small = {"context_tokens": 129, "contexts_per_shard": 20}
+    changes["exports"] = {
+        "webdataset": small,
+        "numpy": {"tokens_per_shard": 3000},
+        "megatron": {"part_bytes": "20KiB"},
+        "nanoset": {"file_bytes": "20KiB"},
+    }
+    build(root, **changes, shuffle={"seed": 6})
+    return build(root, **changes)
+
+
+@pytest.fixture(scope="module")
+def version(root, built) -> Path:
+    return (root / "outputs/tiny/latest").resolve()
+
+
+def findings(built: Build) -> tuple[Finding, ...]:
+    return verify_build(open_build(built.plan_receipt)).findings
+
+
+def folder(built: Build, stage: str, place: int = -1) -> Path:
+    return built.plan_folder if stage == PLAN else built.folder(stage, built.units(stage)[place])
+
+
+def outputs(folder: Path) -> list[Path]:
+    names = (one["name"] for one in json.loads((folder / "receipt.json").read_text())["outputs"])
+    return [folder / name for name in names]
+
+
+@contextlib.contextmanager
+def replaced(path: Path, content: bytes | None) -> Iterator[None]:
+    """Another content, or none, for as long as the block runs."""
+    before = path.read_bytes() if path.exists() else None
+    try:
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        yield
+    finally:
+        if before is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(before)
+
+
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :]
+
+
+def test_verify_whole_build_has_no_findings(built, version) -> None:
+    done = []
+    verification = verify_build(built, progress=lambda *counts: done.append(counts))
+    assert verification.findings == ()
+    receipts = [json.loads(path.read_text()) for path in (folder.joinpath("receipt.json") for folder in steps(built))]
+    sizes = [one["size_bytes"] for receipt in receipts for one in receipt["outputs"]]
+    sent = [path.stat().st_size for path in version.rglob("*") if path.is_file()]
+    assert (verification.steps, verification.files) == (len(receipts), len(sizes) + len(sent))
+    assert verification.read_bytes == sum(sizes) + sum(sent)
+    assert done == [(number, len(receipts)) for number in range(1, len(receipts) + 1)]
+    assert render(verification).endswith("bytes re-read; all well")
+
+
+def steps(built: Build) -> list[Path]:
+    return [built.plan_folder, *(built.folder(stage, unit) for stage in STAGES for unit in built.units(stage))]
+
+
+def test_verify_older_build_beside_a_newer_one_has_no_findings(root, built) -> None:
+    plans = sorted((root / "work/tiny/plan").glob("*/receipt.json"))
+    assert len(plans) == 2
+    assert [verify_build(open_build(plan)).findings for plan in plans] == [(), ()]
+
+
+def test_verify_small_blocks_and_two_workers_find_the_same(built, monkeypatch) -> None:
+    monkeypatch.setattr(recount, "BLOCK", 97)
+    assert verify_build(built, workers=2).findings == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dedup": {"mode": "none"}},
+        {"dedup": {"mode": "annotate", "minimum_bytes": 100}},
+        {"dedup": {"mode": "annotate", "minimum_bytes": 100, "writeback": False}},
+        {"exports": {"webdataset": {"context_tokens": 33}}},
+        {"exports": {"numpy": {"tokens_per_shard": 700}}},
+        {"tokenizer": {"name": "r50k_base"}},  # 16-bit ids
+    ],
+)
+def test_verify_other_configurations_have_no_findings(tmp_path, changes) -> None:
+    if "tokenizer" in changes:
+        file = TOKENIZERS / f"{changes['tokenizer']['name']}.tiktoken"
+        if not file.is_file():
+            pytest.skip("the vocabulary is not at hand: set CORPUSMILL_TEST_DATA")
+        changes = {"tokenizer": {**changes["tokenizer"], "file": str(file)}}
+    write_corpus(tmp_path / "corpus", documents=24)
+    built = build(tmp_path, **changes)
+    assert findings(built) == ()
+    build(tmp_path, **changes)
+    assert findings(built) == ()
+
+
+@pytest.mark.parametrize("stage", ALL_STAGES)
+def test_verify_every_output_flipped_truncated_grown_or_gone_is_named_and_nothing_else(built, stage: str) -> None:
+    """Every output of every step, one at a time. Receipts are intact here, so they are read once."""
+    recorded = RecordedBuild(built.plan_receipt)
+    for name in (name for name in recorded.steps() if name[0] == stage):
+        for path in outputs(recorded.folder(*name)):
+            content = path.read_bytes()
+            damages = [content + b"\x00", None, *([flipped(content), content[:-1], b""] if content else [])]
+            for damage in damages:
+                with replaced(path, damage):
+                    found = verify_step(recorded, name).findings
+                assert str(path) in {one.where.split(", byte ")[0] for one in found}, (path, damage)
+                assert all(one.where.startswith(str(path.with_suffix(""))) for one in found), found
+        assert verify_step(recorded, name).findings == ()
+
+
+@pytest.mark.parametrize("stage", ALL_STAGES)
+def test_verify_damaged_output_leaves_all_other_steps_without_findings(built, stage: str) -> None:
+    path = max(outputs(folder(built, stage)), key=lambda path: path.stat().st_size)
+    for damage in (flipped(path.read_bytes()), path.read_bytes()[:-1], None):
+        with replaced(path, damage):
+            found = findings(built)
+        assert found
+        assert all(one.where.startswith(str(path.with_suffix(""))) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "at", "patch", "what"),
+    [
+        ("megatron/*.bin", -4, None, "the token file is truncated"),
+        ("megatron/*.bin", 0, b"\xff" * 4, "token 0 is not in the vocabulary"),
+        ("megatron/*.idx", 17, b"\x08", "dtype code of another width"),
+        ("nanoset/*.ds", 0, b"\xff" * 4, "token 0 is not in the vocabulary"),
+        ("nanoset/*.index", 0, bytes(8), "the end of document 0 cannot be"),
+        ("numpy/*/*.npy", 200, b"\xff" * 4, "token 18 is not in the vocabulary"),
+        ("numpy/*/*.npy", -4, None, "the shard is truncated"),
+        ("webdataset/*.tar", 156, b"5", "a tar header is not as it was written"),
+        ("webdataset/*.tar", -512, None, "the archive is truncated"),
+    ],
+)
+def test_verify_damaged_export_says_at_which_byte(built, pattern: str, at: int, patch: bytes | None, what: str) -> None:
+    """`patch` replaces the bytes from `at` on; without one the file ends there."""
+    unit = next(unit for unit in built.units("export") if unit.startswith(pattern.split("/", maxsplit=1)[0]))
+    path = sorted(built.folder("export", unit).glob(pattern))[0]
+    data = path.read_bytes()
+    at %= len(data)
+    with replaced(path, data[:at] if patch is None else data[:at] + patch + data[at + len(patch) :]):
+        found = findings(built)
+    assert any(what in one.what and one.where == f"{path}, byte {at}" for one in found), found
+
+
+def test_verify_bits_that_no_reader_sees_are_seen_by_the_digest(built) -> None:
+    """The last byte of a deflate stream may have unused bits: every reader of the format gives the same contexts."""
+    unit = next(unit for unit in built.units("export") if unit.startswith("webdataset"))
+    path = sorted(built.folder("export", unit).glob("webdataset/*.tar"))[0]
+    data = path.read_bytes()
+
+    def accepted(changed: bytes) -> bool:
+        with replaced(path, changed), contextlib.suppress(VerificationError):
+            webdataset.verify_shard(path, context_tokens=129, vocabulary_size=100277, records=20)
+            return True
+        return False
+
+    ends = [at + len(body) - 8 for _, at, body in tar.read_members(path)]  # of the deflate streams, before the trailers
+    variants = (data[: end - 1] + bytes([data[end - 1] ^ 0x80]) + data[end:] for end in ends)
+    unseen = [changed for changed in variants if accepted(changed)]
+    assert unseen
+    with replaced(path, unseen[0]):
+        (found,) = findings(built)
+    assert found.where == str(path)
+    assert found.expected == f"sha256 {file_digest(path)}"
+
+
+@pytest.mark.parametrize("stage", ALL_STAGES)
+def test_verify_missing_folder_is_named_and_nothing_else(built, tmp_path, stage: str) -> None:
+    gone = folder(built, stage)
+    shutil.move(gone, tmp_path / "away")
+    try:
+        (found,) = findings(built)
+    finally:
+        shutil.move(tmp_path / "away", gone)
+    assert found.where == str(gone)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff\xfe", None])
+@pytest.mark.parametrize("stage", ["plan", "index", "scatter", "upload", "report"])
+def test_verify_unreadable_receipt_is_named_and_nothing_else(built, stage: str, content: bytes | None) -> None:
+    path = folder(built, stage) / "receipt.json"
+    with replaced(path, content):
+        (found,) = findings(built)
+    assert found.where == str(path)
+
+
+Edit = Callable[[dict[str, Any]], object]
+EDITS: dict[str, Edit] = {
+    "stage": lambda receipt: receipt.update(stage="other"),
+    "stage_version": lambda receipt: receipt.update(stage_version=99),
+    "unit": lambda receipt: receipt.update(unit="00077"),
+    "fingerprint": lambda receipt: receipt.update(fingerprint="0" * 64),
+    "settings": lambda receipt: receipt["settings"].update(added=1),
+    "inputs": lambda receipt: receipt["inputs"].append({"stage": "index", "unit": "00077", "digest": "0" * 64}),
+    "input's digest": lambda receipt: receipt["inputs"][0].update(digest="0" * 64),
+    "size": lambda receipt: receipt["outputs"][0].update(size_bytes=receipt["outputs"][0]["size_bytes"] + 1),
+    "sha256": lambda receipt: receipt["outputs"][0].update(sha256="0" * 64),
+    "name": lambda receipt: receipt["outputs"][0].update(name="../../../other"),
+    "output left out": lambda receipt: receipt["outputs"].pop(),
+    "count left out": lambda receipt: receipt["counts"].popitem(),
+    "count added": lambda receipt: receipt["counts"].update(added=0),
+    "detail added": lambda receipt: receipt["details"].update(added=0),
+}
+BINDING = {"stage", "stage_version", "unit", "fingerprint", "settings", "inputs", "input's digest"}
+
+
+def edits(receipt: dict[str, Any]) -> Iterator[tuple[str, Edit]]:
+    yield from EDITS.items()
+    for key in receipt["counts"]:
+        yield f"count {key}", lambda edited, key=key: edited["counts"].update({key: edited["counts"][key] + 1})
+    for key in receipt["details"]:
+        yield f"detail {key}", lambda edited, key=key: edited["details"].update({key: "edited"})
+
+
+@pytest.mark.parametrize("stage", ALL_STAGES)
+def test_verify_every_field_of_a_receipt_edited_is_named(built, stage: str) -> None:
+    path = folder(built, stage) / "receipt.json"
+    original = json.loads(path.read_text())
+    read_by_later_steps = stage not in {PLAN, "report"}
+    for name, edit in edits(original):
+        edited = json.loads(path.read_text())
+        if name == "input's digest" and not edited["inputs"]:
+            continue
+        edit(edited)
+        with replaced(path, json.dumps(edited).encode()):
+            found = findings(built)
+        of_receipt = [one for one in found if one.where.startswith(str(path))]
+        file_edit = name in {"size", "sha256", "name", "output left out"}
+        assert of_receipt or (file_edit and not read_by_later_steps), (name, found)
+        assert found, name
+        if name in BINDING:
+            assert found == tuple(of_receipt), (name, found)
+        elif read_by_later_steps:
+            assert NOT_THE_ONE in {one.what for one in of_receipt}, (name, found)
+
+
+@pytest.mark.parametrize("stage", ["tokenize", "scatter", "anchor"])
+def test_verify_receipt_edited_so_that_later_steps_cannot_be_told_still_finds_damage_in_them(built, stage) -> None:
+    """A count that decides on cells, partitions or files is edited, and a file of a later step is damaged, too."""
+    path = folder(built, stage) / "receipt.json"
+    edited = json.loads(path.read_text())
+    edited["counts"] = {}
+    edited["details"] = {}
+    damaged = outputs(folder(built, "gather"))[-1]
+    with replaced(path, json.dumps(edited).encode()), replaced(damaged, damaged.read_bytes()[:-8]):
+        found = findings(built)
+    said = {one.where.split(", ")[0] for one in found}
+    assert {str(path), str(damaged)} <= said
+    assert not any("missing" in one.what for one in found), found
+
+
+def test_verify_token_count_edited_a_thousandfold_does_not_hide_the_cells(built) -> None:
+    path = folder(built, "tokenize") / "receipt.json"
+    edited = json.loads(path.read_text())
+    edited["counts"]["tokens"] *= 10_000
+    with replaced(path, json.dumps(edited).encode()):
+        found = findings(built)
+    assert NOT_THE_ONE in {one.what for one in found if one.where == str(path)}
+    assert {Path(one.where.split(", ")[0]).name for one in found} == {"receipt.json"}
+    assert not any("missing" in one.what for one in found), found
+
+
+@pytest.mark.parametrize("stage", ["download", "index", "union", "tokenize", "scatter", "gather", "export"])
+def test_verify_two_receipts_swapped_are_both_named_and_nothing_else(built, stage: str) -> None:
+    first, second = (folder(built, stage, place) / "receipt.json" for place in (0, 1))
+    one, other = first.read_bytes(), second.read_bytes()
+    with replaced(first, other), replaced(second, one):
+        found = findings(built)
+    assert sorted(one.where for one in found) == [str(first), str(second)]
+    assert {one.what for one in found} == {"a receipt is not its folder's"}
+
+
+def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
+    """A forger who mends size and sha256 in the receipt is betrayed by what later receipts say of it."""
+    step = folder(built, "tokenize")
+    path, receipt = step / "tokens", step / "receipt.json"
+    content = path.read_bytes()
+    with replaced(path, bytes([content[0] ^ 1]) + content[1:]):
+        edited = json.loads(receipt.read_text())
+        next(one for one in edited["outputs"] if one["name"] == "tokens")["sha256"] = file_digest(path)
+        with replaced(receipt, json.dumps(edited).encode()):
+            (found,) = findings(built)
+    assert (found.what, found.where) == (NOT_THE_ONE, str(receipt))
+
+
+def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_the_record_digest(built) -> None:
+    step = folder(built, "gather", 0)
+    path, receipt = step / "tokens", step / "receipt.json"
+    tokens = np.fromfile(path, "<u4")
+    tokens[[0, 1]] = [tokens[1], tokens[0] ^ 1]
+    with replaced(path, tokens.tobytes()):
+        edited = json.loads(receipt.read_text())
+        next(one for one in edited["outputs"] if one["name"] == "tokens")["sha256"] = file_digest(path)
+        with replaced(receipt, json.dumps(edited).encode()):
+            found = findings(built)
+    assert any(one.where == f"{receipt}, details.digest" for one in found), found
+
+
+def test_verify_record_digest_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
+    lengths = np.array([3, 0, 1, 700, 2, 2], np.uint64)
+    tokens = np.arange(int(lengths.sum()), dtype=np.uint32)
+    low, high = record_digest(tokens, lengths)
+    for block in (1, 2, 5, 1000):
+        monkeypatch.setattr(recount, "BLOCK", block)
+        assert recount._digest(tokens, np.cumsum(lengths)) == [f"{int(low):016x}", f"{int(high):016x}"]
+
+
+def test_verify_foreign_file_beside_outputs_is_named_temporaries_are_not(built) -> None:
+    step = folder(built, "index")
+    with replaced(step / "tokenized.copy", b"x"):
+        (found,) = findings(built)
+    assert found.where == str(step / "tokenized.copy")
+    with replaced(step / ".receipt.json", b"x"), replaced(step / "tokenized.partial", b"x"):
+        assert findings(built) == ()
+
+
+def test_verify_unfinished_build_says_what_is_missing(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    planned = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
+    for stage in ("download", "index"):
+        for unit in planned.units(stage):
+            planned.run(stage, unit)
+    planned.run("anchor", "00000")
+    found = findings(planned)
+    missing = [planned.step("anchor", unit).folder(planned.work) for unit in planned.units("anchor")[1:]]
+    assert [one.where for one in found[: len(missing)]] == [str(path) for path in missing]
+    assert all("missing" in one.what for one in found)
+
+
+def test_verify_upload_run_again_without_its_report_says_so_until_the_report_ran(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    built = build(tmp_path)
+    path = open_build(built.plan_receipt).run("upload", "00000")
+    (found,) = findings(built)
+    assert (found.what, found.where) == (NOT_THE_ONE, str(path))
+    open_build(built.plan_receipt).run("report", "report")
+    assert findings(built) == ()
+
+
+def test_verify_folder_of_another_version_of_the_code_is_pointed_out(built, monkeypatch) -> None:
+    """Raising a stage's version asks for that stage again; what was made from the old one is still whole."""
+    old = [built.folder("tokenize", unit) for unit in built.units("tokenize")]
+    monkeypatch.setitem(VERSIONS, "tokenize", 99)
+    found = findings(built)
+    assert [one.what for one in found] == ["a step's folder is missing"] * len(old)
+    assert all(folder.name in one.got for folder, one in zip(old, found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["config.json", "plan.json"])
+def test_verify_plan_file_that_says_something_else_is_named_and_not_believed(built, name: str) -> None:
+    path = built.plan_folder / name
+    other = path.read_bytes().replace(b"a1.jsonl", b"zz.jsonl").replace(b'"seed": 7', b'"seed": 8')
+    assert other != path.read_bytes()
+    with replaced(path, other):
+        (found,) = findings(built)
+    assert found.where == str(path)
+
+
+def test_verify_plan_lost_in_receipt_and_file_is_said_at_once(built) -> None:
+    with replaced(built.plan_receipt, b"{"), replaced(built.plan_folder / "plan.json", b"{"):
+        (found,) = findings(built)
+    assert found.where == str(built.plan_folder)
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "webdataset/manifest.jsonl", "documents/a1.jsonl"])
+def test_verify_file_at_a_destination_missing_changed_grown_or_added_is_named(built, version, name: str) -> None:
+    path = version / name
+    content = path.read_bytes()
+    for damage, place in ((None, ""), (flipped(content), ""), (content + b"x", f", byte {len(content)}")):
+        with replaced(path, damage):
+            (found,) = findings(built)
+        assert found.where == f"{path}{place}"
+    with replaced(path.with_name("added.bin"), b"x"):
+        (found,) = findings(built)
+    assert found.where == str(path.with_name("added.bin"))
+    with replaced(path.with_name(".added.bin.partial"), b"x"):
+        assert findings(built) == ()
+
+
+def test_verify_destination_gone_is_one_finding(built, version, tmp_path) -> None:
+    shutil.move(version, tmp_path / "away")
+    try:
+        (found,) = findings(built)
+    finally:
+        shutil.move(tmp_path / "away", version)
+    assert (found.what, found.where) == ("a destination holds nothing of this version", str(version))
+
+
+def test_verify_several_faults_are_all_named_in_order_of_the_steps(built, version) -> None:
+    paths = [outputs(folder(built, stage))[0] for stage in ("index", "scatter", "export")]
+    with contextlib.ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(replaced(path, flipped(path.read_bytes())))
+        stack.enter_context(replaced(folder(built, "gather") / "receipt.json", b"{"))
+        stack.enter_context(replaced(version / "dataset.json", None))
+        verification = verify_build(open_build(built.plan_receipt))
+    said = [one.where.split(", byte")[0] for one in verification.findings]
+    expected = [*paths[:2], folder(built, "gather") / "receipt.json", paths[2], version / "dataset.json"]
+    assert [place for place, _ in itertools.groupby(said)] == [str(path) for path in expected]
+    words = render(verification)
+    assert f"{len(said)} findings" in words
+    for path in expected:
+        assert str(path) in words
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
+    client.create_bucket(Bucket="ready")
+    yield client
+    empty_and_delete(client)  # the simulated buckets outlive their server
+    server.stop()
+
+
+def empty_and_delete(client: Any) -> None:
+    for one in client.list_objects_v2(Bucket="ready").get("Contents", []):
+        client.delete_object(Bucket="ready", Key=one["Key"])
+    client.delete_bucket(Bucket="ready")
+
+
+def test_verify_objects_in_a_bucket_missing_changed_or_added_are_named(tmp_path, bucket) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
+    built = build(tmp_path, destinations=destinations)
+    assert findings(built) == ()
+    version = json.loads(bucket.get_object(Bucket="ready", Key="sets/tiny/latest.json")["Body"].read())["version"]
+    prefix = f"sets/tiny/{version}"
+    keys = {name: f"{prefix}/{name}" for name in ("dataset.json", "documents/a1.jsonl", "added")}
+    same_size = bytes(bucket.head_object(Bucket="ready", Key=keys["documents/a1.jsonl"])["ContentLength"])
+    bucket.delete_object(Bucket="ready", Key=keys["dataset.json"])
+    bucket.put_object(Bucket="ready", Key=keys["documents/a1.jsonl"], Body=same_size)
+    bucket.put_object(Bucket="ready", Key=keys["added"], Body=b"x")
+    found = findings(built)
+    assert sorted(one.where for one in found) == sorted(f"s3://ready/{key}" for key in keys.values())
+
+
+def test_verify_bucket_that_cannot_be_read_is_a_finding(tmp_path, bucket) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
+    built = build(tmp_path, destinations=destinations)
+    empty_and_delete(bucket)
+    (found,) = findings(built)
+    bucket.create_bucket(Bucket="ready")
+    assert found.where.startswith("s3://ready/sets/tiny/")
+    assert "NoSuchBucket" in found.got
