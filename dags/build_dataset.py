@@ -1,23 +1,15 @@
-"""The main job: raw text in, training-ready tokens out, every stage mapped over its units.
-
-Thin on purpose. A task body opens the build that the plan describes, runs one step and returns the path of its receipt;
-everything else (what a step does, when it is reused, how counts balance) lives in `pipeline.stages` and is the same
-without Airflow. Task bodies import it when they run, so that parsing this file stays cheap.
-"""
+"""The main job: raw text in, training-ready tokens out, every stage mapped over its units (stage_tasks.py)."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import ExceptionRetryPolicy, Param, RetryAction, RetryRule, TaskGroup, TriggerRule, dag, task
+from airflow.sdk import Param, dag, task
+from stage_tasks import RETRYING, chain_stages
 
 from pipeline.config import load_config
 from pipeline.form import FIELDS, form_from_config
-
-if TYPE_CHECKING:
-    from airflow.sdk import XComArg
 
 DEFAULTS = form_from_config(load_config(Path(__file__).parent / "datasets" / "demo.yaml"))
 PARAMS = {
@@ -25,23 +17,6 @@ PARAMS = {
         DEFAULTS[field.name], title=field.title, description=field.help, section=field.section, **field.schema
     )
     for field in FIELDS
-}
-
-# Read from XCom where it is used: passed as an argument it would draw an edge from the plan to every task.
-PLAN_RECEIPT = "{{ ti.xcom_pull(task_ids='plan') }}"
-
-RETRYING = {
-    "retries": 3,
-    "retry_delay": timedelta(seconds=5),
-    "retry_exponential_backoff": 2.0,
-    "max_retry_delay": timedelta(minutes=5),
-    # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
-    "retry_policy": ExceptionRetryPolicy(
-        rules=[RetryRule("pipeline.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help")],
-        default=RetryAction.RETRY,
-    ),
-    # A stage that is switched off has no units: Airflow skips its task, and what follows must run all the same.
-    "trigger_rule": TriggerRule.NONE_FAILED,
 }
 
 
@@ -52,40 +27,6 @@ def plan(params: dict[str, Any] | None = None) -> str:
     from pipeline.stages import plan_dataset
 
     return str(plan_dataset(config_from_form(dict(params or {}))))
-
-
-@task
-def list_units(stage: str, plan_receipt: str) -> list[str]:
-    """The names of the units that a stage's tasks are mapped over."""
-    from pipeline.stages import open_build
-
-    return open_build(plan_receipt).tasks(stage)
-
-
-@task(map_index_template="{{ task.op_kwargs['unit'] }}")
-def run_steps(stage: str, unit: str, plan_receipt: str) -> list[str]:
-    """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths."""
-    from pipeline.stages import open_build
-
-    return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit)]
-
-
-@task
-def report(plan_receipt: str) -> str:
-    """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
-    from pipeline.stages import open_build
-
-    return str(open_build(plan_receipt).run("report", "report"))
-
-
-def units_of(task_id: str, stage: str) -> XComArg:
-    """A task that lists the units of a stage."""
-    return list_units.override(task_id=task_id)(stage=stage, plan_receipt=PLAN_RECEIPT)
-
-
-def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
-    """A task per unit of a stage."""
-    return run_steps.override(task_id=task_id).partial(stage=stage, plan_receipt=PLAN_RECEIPT).expand(unit=units)
 
 
 @dag(
@@ -103,41 +44,7 @@ def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
     doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
 )
 def build_dataset() -> None:
-    planned = plan()
-    with TaskGroup("units", tooltip="Lists that depend on the plan alone; they run side by side") as units:
-        stages = ("download", "anchor", "writeback", "scatter", "manifest", "upload")
-        listed = {stage: units_of(stage, stage) for stage in stages}
-
-    download = mapped("download", "download", listed["download"])
-    index = mapped("index", "index", listed["download"])
-
-    with TaskGroup("find_ranges", tooltip="Which bytes repeat, over the whole dataset") as find_ranges:
-        anchor = mapped("anchor", "anchor", listed["anchor"])
-        partitions = units_of("partitions", "match")  # known once the anchors are counted
-        match = mapped("match", "match", partitions)
-        union = mapped("union", "union", listed["anchor"])
-        anchor >> partitions >> match >> union
-
-    writeback = mapped("writeback", "writeback", listed["writeback"])
-    tokenize = mapped("tokenize", "tokenize", listed["download"])
-
-    shuffle_scatter = mapped("shuffle_scatter", "scatter", listed["scatter"])
-    cells = units_of("cells", "gather")  # known once the tokens are counted
-    shuffle_gather = mapped("shuffle_gather", "gather", cells)
-
-    parts = units_of("parts", "export")  # known once the records are counted
-    with TaskGroup("export", tooltip="The training formats: their parts, then one manifest each") as export:
-        mapped("parts", "export", parts) >> mapped("manifest", "manifest", listed["manifest"])
-
-    upload = mapped("upload", "upload", listed["upload"])
-    reported = report(plan_receipt=PLAN_RECEIPT)
-
-    planned >> units
-    download >> index >> find_ranges >> [writeback, tokenize]
-    tokenize >> [shuffle_scatter, cells]
-    shuffle_scatter >> [shuffle_gather, parts]
-    shuffle_gather >> export >> upload >> reported
-    writeback >> upload
+    chain_stages(plan())
 
 
 build_dataset()

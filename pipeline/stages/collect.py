@@ -29,7 +29,7 @@ from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import Build, open_build
-from pipeline.stages.plan import STARTED
+from pipeline.stages.plan import newest_plans
 from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
@@ -53,7 +53,7 @@ def find_garbage(work: Path, *, keep_plans: int = 1) -> list[Garbage]:
     Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
     """
     folders = [folder for stage in VERSIONS for folder in _step_folders(work / stage)]
-    plans = _newest_plans(work)
+    plans = newest_plans(work)
     if folders and not plans:
         raise PermanentError(
             "there is no finished plan, so nothing says which folders are still needed",
@@ -97,17 +97,6 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     total = sum(one.size_bytes for one in garbage)
     said = "removed" if removed else "can be removed; nothing was"
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
-
-
-def _newest_plans(work: Path) -> list[Path]:
-    """Receipts of the dataset's plans, the one that was last begun first."""
-    receipts = [path for folder in _step_folders(work / "plan") if (path := folder / RECEIPT_NAME).exists()]
-    return sorted(receipts, key=lambda path: (_begun_at(path.parent), path.parent.name), reverse=True)
-
-
-def _begun_at(folder: Path) -> float:
-    started = folder / STARTED
-    return (started if started.exists() else folder / RECEIPT_NAME).stat().st_mtime
 
 
 def _reached(build: Build) -> tuple[set[Path], set[str]]:

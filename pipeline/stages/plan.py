@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import DatasetConfig, absolute
-from pipeline.ledger import Outcome, Step, run_once
+from pipeline.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile, list_sources
 
@@ -68,6 +68,17 @@ def plan_dataset(config: DatasetConfig) -> Path:
     receipt = run_once(step, work, write)
     (receipt.parent / STARTED).touch()
     return receipt
+
+
+def newest_plans(work: Path) -> list[Path]:
+    """Receipts of the plans in a dataset's work folder, the one that was last begun first."""
+    receipts = (work / "plan").glob(f"*/{RECEIPT_NAME}")
+    return sorted(receipts, key=lambda path: (_begun_at(path.parent), path.parent.name), reverse=True)
+
+
+def _begun_at(folder: Path) -> float:
+    started = folder / STARTED
+    return (started if started.exists() else folder / RECEIPT_NAME).stat().st_mtime
 
 
 def check_dataset(config: DatasetConfig) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
+from pipeline.config import absolute
 from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.build import Build, StepMissingError
-from pipeline.stages.stage import WAVES
+from pipeline.stages.build import Build, StepMissingError, open_build
+from pipeline.stages.plan import newest_plans, plan_dataset
+from pipeline.stages.stage import PER_SHARD, WAVES
+from pipeline.storage import safe_relative_name
 
-PER_SHARD = ("download", "index", "anchor", "union", "writeback", "tokenize", "scatter")
+BEFORE = ".before.json"
 
 Digests = dict[tuple[str, str], str]
 
@@ -59,6 +64,36 @@ def digests(build: Build) -> Digests:
             continue
         found.update({(stage, unit): receipt.digest for unit in units if (receipt := build.find(stage, unit))})
     return found
+
+
+def begin(work_folder: str, dataset: str, stage: str, shard: int) -> Path:
+    """For a scheduler: plan the dataset's newest configuration again and drop the shard's receipts; the plan's receipt.
+
+    What stood before is kept beside the plan until `finish` compares.
+    """
+    work = Path(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
+    plans = newest_plans(work)
+    if not plans:
+        raise ConfigError(
+            "this dataset has not been built here",
+            where=work,
+            next_step="check the dataset's name and its work folder, or build it first",
+        )
+    plan_receipt = plan_dataset(open_build(plans[0]).config)
+    build = open_build(plan_receipt)
+    before = digests(build)
+    dropped = drop_shard(build, stage, f"{shard:05d}")
+    memory = {"before": [[*step, digest] for step, digest in before.items()], "dropped": dropped}
+    (plan_receipt.parent / BEFORE).write_text(json.dumps(memory))
+    return plan_receipt
+
+
+def finish(plan_receipt: str | Path) -> str:
+    """For a scheduler: what changed since `begin`, in words."""
+    memory = json.loads((Path(plan_receipt).parent / BEFORE).read_text())
+    before = {(stage, unit): digest for stage, unit, digest in memory["before"]}
+    dropped = [(stage, unit) for stage, unit in memory["dropped"]]
+    return render_comparison(dropped, before, digests(open_build(plan_receipt)))
 
 
 def compare(before: Digests, after: Digests) -> list[DigestChange]:

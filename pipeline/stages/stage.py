@@ -31,6 +31,9 @@ VERSIONS = {
     "report": 1,
 }
 
+# Stages whose units are shards (scatter: shard and kind of record); one shard of them can be done again by itself.
+PER_SHARD = ("download", "index", "anchor", "union", "writeback", "tokenize", "scatter")
+
 # Stages that may run at the same time; a wave starts when the one before it has ended.
 WAVES = (
     ("download",),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 ROOT = Path(__file__).resolve().parents[2]
+DAGS = str(ROOT / "dags")
 HOME = Path(tempfile.mkdtemp(prefix="corpusmill-airflow-"))
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 
@@ -49,9 +50,9 @@ def airflow_database() -> None:
 @pytest.fixture(scope="session")
 def dagbag(airflow_database: None) -> DagBag:
     """Everything in dags/, parsed once."""
-    from airflow.dag_processing.dagbag import DagBag
+    from airflow.dag_processing.dagbag import BundleDagBag
 
-    return DagBag(str(ROOT / "dags"))
+    return BundleDagBag(DAGS, bundle_path=Path(DAGS))  # as Airflow does: DAG files may import their neighbours
 
 
 @pytest.fixture(scope="session")
@@ -62,16 +63,16 @@ def dag(dagbag: DagBag) -> DAG:
 
 @pytest.fixture
 def run_dag(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A function that runs build_dataset to its end in this process, retrying at once; it returns the dag run."""
-    from airflow.dag_processing.dagbag import DagBag
+    """A function that runs a DAG to its end in this process, retrying at once; it returns the dag run."""
+    from airflow.dag_processing.dagbag import BundleDagBag
 
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
-    fresh = DagBag(str(ROOT / "dags")).dags["build_dataset"]
-    for task in fresh.tasks:
+    fresh = BundleDagBag(DAGS, bundle_path=Path(DAGS)).dags
+    for task in (task for dag in fresh.values() for task in dag.tasks):
         task.retry_delay = timedelta(0)
         task.retry_exponential_backoff = 0
 
-    def run(**form: Any) -> Any:
-        return fresh.test(run_conf=form)
+    def run(dag_id: str = "build_dataset", **form: Any) -> Any:
+        return fresh[dag_id].test(run_conf=form)
 
     return run

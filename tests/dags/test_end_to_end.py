@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.form import config_from_form
 from pipeline.local import build_dataset
+from pipeline.stages.reprocess import finish
 from tests.system.corpus import write_corpus
 
 pytestmark = pytest.mark.slow
@@ -106,3 +107,26 @@ def test_changed_setting_runs_only_what_depends_on_it(
         assert sorted(flat(first[task])) == sorted(flat(second[task])), task
     for task in ("shuffle_scatter", "shuffle_gather", "export.parts", "upload"):
         assert not set(flat(first[task])) & set(flat(second[task])), task
+
+
+def test_reprocess_shard_runs_the_shard_again_and_says_that_nothing_changed(
+    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+) -> None:
+    built = flat(results(run_dag(**form))["tokenize"])
+    before = {path: Path(path).stat().st_mtime_ns for path in built}
+    outputs = files_below(tmp_path / "airflow" / "outputs")
+    wanted = {"dataset": "small", "work_folder": "airflow/work", "stage": "tokenize", "shard": 1}
+    run = run_dag("reprocess_shard", **wanted)
+    assert run.state == "success"
+    again = [path for path, at in before.items() if Path(path).stat().st_mtime_ns != at]
+    assert again == [path for path in built if "/00001-" in path]
+    assert files_below(tmp_path / "airflow" / "outputs") == outputs
+    said = finish(next((tmp_path / "airflow/work/small/plan").glob("*/receipt.json")))
+    assert "done again  tokenize 00001" in said
+    assert "tokenize" in said
+    assert " 0 changed" in said
+
+
+def test_reprocess_shard_of_a_dataset_that_is_not_there_fails_with_words(run_dag: Callable[..., Any]) -> None:
+    run = run_dag("reprocess_shard", dataset="nothing", work_folder="nowhere", stage="tokenize", shard=0)
+    assert run.state == "failed"

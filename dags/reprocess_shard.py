@@ -1,0 +1,61 @@
+"""Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Param, dag, task
+from stage_tasks import RETRYING, chain_stages
+
+from pipeline.stages.stage import PER_SHARD
+
+PARAMS = {
+    "dataset": Param("demo", type="string", title="Dataset", description="Its name, as in its configuration."),
+    "work_folder": Param(
+        "work",
+        type="string",
+        title="Work folder",
+        description="Where the dataset's receipts lie, as in its configuration.",
+    ),
+    "stage": Param(
+        "tokenize", enum=list(PER_SHARD), title="Stage", description="The first stage that is done again for the shard."
+    ),
+    "shard": Param(0, type="integer", minimum=0, title="Shard", description="The shard's number."),
+}
+
+
+@task
+def plan(params: dict[str, Any] | None = None) -> str:
+    """Drop the shard's receipts from the stage on; returns the receipt of the plan that is built again."""
+    from pipeline.stages.reprocess import begin
+
+    values = params or {}
+    return str(begin(values["work_folder"], values["dataset"], values["stage"], values["shard"]))
+
+
+@task
+def compare(plan_receipt: str) -> None:
+    """Log which outputs changed and which did not."""
+    from pipeline.stages.reprocess import finish
+
+    print(finish(plan_receipt))
+
+
+@dag(
+    dag_id="reprocess_shard",
+    dag_display_name="Reprocess a shard",
+    description="Do one shard again from a stage on; what depends on it runs only if it came out differently.",
+    schedule=None,
+    params=PARAMS,
+    tags=["corpusmill"],
+    default_args=RETRYING,
+    max_active_tasks=64,
+    max_active_runs=1,
+    doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
+)
+def reprocess_shard() -> None:
+    chain_stages(plan()) >> compare(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}")
+
+
+reprocess_shard()
