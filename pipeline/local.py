@@ -16,6 +16,7 @@ from pipeline.config import DatasetConfig
 from pipeline.errors import TransientError
 from pipeline.ledger import RUN_LOCK, held
 from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.build import stage_named
 from pipeline.stages.stage import WAVES
 
 PR_SET_PDEATHSIG = 1
@@ -52,27 +53,30 @@ def run_build(plan_receipt: Path, *, workers: int | None = None, verify: bool = 
                 for unit in build.units(stage):
                     build.run(stage, unit, verify=verify)
         else:
-            _run_in_workers(plan_receipt, workers, verify=verify)
+            _run_in_workers(build, workers, verify=verify)
 
 
-def _run_in_workers(plan_receipt: Path, workers: int, *, verify: bool) -> None:
+def _run_in_workers(build: Build, workers: int, *, verify: bool) -> None:
     # Spawned, not forked: the parent may run threads (a progress view), and a fork would copy their locks.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent) as pool:
         try:
             for wave in WAVES:
-                _run_wave(pool, plan_receipt, wave, verify=verify)
+                _run_wave(pool, build, wave, verify=verify)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)  # an interrupt, too, must not start what still waits
             raise
 
 
-def _run_wave(pool: ProcessPoolExecutor, plan_receipt: Path, wave: tuple[str, ...], *, verify: bool) -> None:
-    build = open_build(plan_receipt)
+def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *, verify: bool) -> None:
+    running: dict[Future[Path], tuple[str, str]] = {}
     steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
-    running: dict[Future[Path], tuple[str, str]] = {
-        pool.submit(_run_step, str(plan_receipt), stage, unit, verify): (stage, unit) for stage, unit in steps
-    }
+    for stage, unit in steps:
+        reused = not verify and stage_named(stage).reuse and build.find(stage, unit)
+        if reused or len(steps) == 1:
+            build.run(stage, unit, verify=verify)  # quicker here than a worker could read what this process knows
+        else:
+            running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
     while running:
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:

@@ -120,6 +120,14 @@ class Build:
 
         return self.finished_at(stage, unit) < (self.plan_folder / STARTED).stat().st_mtime
 
+    def _seen(self, stage: str, unit: str) -> float | None:
+        """When a receipt that was found was written; None if it is gone by now, because its step has begun again."""
+        try:
+            return self.finished_at(stage, unit)
+        except FileNotFoundError:
+            self._receipts.pop((stage, unit), None)
+            return None
+
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
         return (self.folder(stage, unit) / RECEIPT_NAME).stat().st_mtime
@@ -160,13 +168,16 @@ class Build:
 
     def _stage_progress(self, stage: str) -> StageProgress:
         from pipeline.report.progress import StageProgress
+        from pipeline.stages.plan import STARTED
 
         try:
             units = self.units(stage)
         except StepMissingError:
             return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
-        done = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
-        fresh = [(self.finished_at(stage, unit), receipt) for unit, receipt in done if not self.reused(stage, unit)]
+        begun = (self.plan_folder / STARTED).stat().st_mtime
+        found = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
+        done = [(at, receipt) for unit, receipt in found if (at := self._seen(stage, unit))]
+        fresh = [(at, receipt) for at, receipt in done if at >= begun]
         seconds = 0.0
         if fresh:
             began = min(at - receipt.seconds for at, receipt in fresh)
