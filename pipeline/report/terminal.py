@@ -283,7 +283,10 @@ def _outputs(summary: BuildSummary) -> Iterator[RenderableType]:
     if summary.exports:
         table = _table("Format", ">Files", ">Size", ">Records", ">Tokens")
         for one in summary.exports:
-            counts = grouped(len(one.files)), bytes_text(one.size_bytes), _short(one.records), count_text(one.tokens)
+            records = (
+                _short(one.records) if one.records else "\N{EN DASH}"
+            )  # numpy shards are a stream: documents straddle them
+            counts = grouped(len(one.files)), bytes_text(one.size_bytes), records, count_text(one.tokens)
             table.add_row(_name(one.format, "bold"), *counts)
         yield table
     rows: list[Row] = [
