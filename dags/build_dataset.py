@@ -24,9 +24,9 @@ PARAMS = {
 def plan(params: dict[str, Any] | None = None) -> str:
     """List the sources, group them into shards, write the plan; returns its receipt's path."""
     from pipeline.form import config_from_form
-    from pipeline.stages import plan_dataset
+    from pipeline.stages import begin_run, plan_dataset
 
-    return str(plan_dataset(config_from_form(dict(params or {}))))
+    return str(begin_run(plan_dataset(config_from_form(dict(params or {})))))
 
 
 @dag(

@@ -92,7 +92,8 @@ def chain_stages(planned: XComArg) -> XComArg:
 
     parts = units_of("parts", "export")  # known once the records are counted
     with TaskGroup("export", tooltip="The training formats: their parts, then one manifest each") as export:
-        mapped("parts", "export", parts) >> mapped("manifest", "manifest", listed["manifest"])
+        manifest = mapped("manifest", "manifest", listed["manifest"])
+        mapped("parts", "export", parts) >> manifest
 
     upload = mapped("upload", "upload", listed["upload"])
     reported = report(plan_receipt=PLAN_RECEIPT)
@@ -102,5 +103,5 @@ def chain_stages(planned: XComArg) -> XComArg:
     tokenize >> [shuffle_scatter, cells]
     shuffle_scatter >> [shuffle_gather, parts]
     shuffle_gather >> export >> upload >> reported
-    writeback >> upload
+    writeback >> manifest  # the manifest lists the deduplicated documents, too
     return reported

@@ -118,7 +118,7 @@ def running() -> Server | None:
     """The server that this repository started, if any process of it is alive."""
     try:
         server = Server(**json.loads(STATE.read_text()))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, TypeError):  # never started, or killed while it said so
         return None
     return server if server.processes() else None
 

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
@@ -17,6 +18,7 @@ from pipeline.errors import TransientError
 from pipeline.ledger import RUN_LOCK, held
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.build import stage_named
+from pipeline.stages.plan import begin_run
 from pipeline.stages.stage import WAVES
 
 PR_SET_PDEATHSIG = 1
@@ -48,6 +50,7 @@ def run_build(plan_receipt: Path, *, workers: int | None = None, verify: bool = 
     workers = workers or os.cpu_count() or 1
     build = open_build(plan_receipt)
     with held(build.work / RUN_LOCK, wait=False):
+        begin_run(plan_receipt)
         if workers == 1:
             for stage in (stage for wave in WAVES for stage in wave):
                 for unit in build.units(stage):
@@ -103,5 +106,6 @@ def _opened(plan_receipt: str) -> Build:
 
 def _die_with_parent() -> None:
     """Let the kernel kill this worker when its parent dies, so that a killed build leaves nobody writing."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means

@@ -11,8 +11,8 @@ All of it is array arithmetic: a boolean mask of the free places and one masked 
 second on one core, as fast as a compiled loop here (570 to 890 million). Price: 1 B a token for the mask, 2 or 4 B for
 the result.
 
-A document without tokens is left out and counted: a repeated end breaks the position ids of Nanoset's readers
-(acceptance row N08), and BigScience's Megatron files hold none (megatron.md 1.3).
+A document without tokens is left out and counted: a repeated end breaks the position ids of Nanoset's readers, and
+BigScience's Megatron files hold none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Batch: TypeAlias = tuple[TokenArray, NDArray[np.uint64]]
 
 LONGEST_TOKENS = (1 << 31) - 2
 """Megatron's index holds a length, special token included, as int32. The limit is everyone's: `.ds` and `.bin` of the
-same documents are the same bytes (acceptance row N20), so a document must fit both or neither."""
+same documents are the same bytes, so a document must fit both or neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def document_lengths(batch: Batch, first_document: int = 0) -> NDArray[np.int64]
 def refuse_ids_beyond(vocabulary_size: int, tokens: TokenArray, dtype: np.dtype[Any], where: str) -> None:
     """CorruptDataError when a token id is not in the vocabulary, with the id and what `dtype` would make of it.
 
-    NumPy narrows without a word (70000 as uint16 is 4464), so this stands before every narrowing (acceptance row M15).
+    NumPy narrows without a word (70000 as uint16 is 4464), so this stands before every narrowing.
     """
     if tokens.size == 0 or int(tokens.max()) < vocabulary_size:
         return

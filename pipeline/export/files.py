@@ -1,6 +1,6 @@
 """Files that are whole or absent, arrays mapped from them, and the one way this room names a place in a file.
 
-A writer that is killed must leave nothing a reader would accept (acceptance rows M17, N23, T30), so every file is
+A writer that is killed must leave nothing a reader would accept, so every file is
 written beside its final name and renamed once its last byte is there. Nothing is synced to the device here: a process
 that dies loses nothing the kernel already has, and the receipt written after the files is what makes them count.
 """
@@ -29,7 +29,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open `path` for writing and reading back; it appears under its name only when the block ends without an error.
 
     An older file of that name goes first, so that no reader ever pairs it with newer neighbours. A file nobody wrote
-    to is not kept: no reader of these formats can map zero bytes (megatron.md 1.2, acceptance row N10).
+    to is not kept: no reader of these formats can map zero bytes.
     Raises StorageFullError when the device or the quota is full; other operating system errors pass unchanged.
     """
     partial = path.with_name(path.name + ".partial")

@@ -6,7 +6,7 @@
 
 open_lm splits the file at newlines and drops the last piece, so the file must end with one, or a shard is never seen
 (tokshuf's own file has none). It takes shards in the order of the lines, wants them equal in size, and puts the names
-into a brace expression, so a name has no comma and no brace (webdataset.md, section 12).
+into a brace expression, so a name has no comma and no brace.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def verify_manifest(folder: Path) -> list[tuple[str, int]]:
     """Check `manifest.jsonl` against the shards beside it and return its (shard, number of sequences).
 
     Raises VerificationError when a line is not as written (a missing last newline included), shards are not numbered 0,
-    1, 2, ... in order, a shard is absent, a tar is not listed, or any but the last is not full (acceptance rows T18,
-    T25, T34). What is in the tars is `webdataset.verify_shard`'s to check.
+    1, 2, ... in order, a shard is absent, a tar is not listed, or any but the last is not full. What is in the
+    tars is `webdataset.verify_shard`'s to check.
     """
     path = folder / MANIFEST
     listed = read_manifest(path)
@@ -118,7 +118,7 @@ def exp_data(
     uuid: str | None = None,
     creation_date: str | None = None,
 ) -> dict[str, object]:
-    """DCLM's dataset reference (training/dataset_reference.py), whose loader refuses unknown keys (acceptance row T27).
+    """DCLM's dataset reference (training/dataset_reference.py), whose loader refuses unknown keys.
 
     `num_tokens` is sequences x context length, pads included, as DCLM counts. `uuid` and `creation_date` are left out
     unless given: DCLM fills them in, and nothing here depends on a clock. Raises ConfigError for a folder URL without

@@ -46,7 +46,7 @@ UINT16, INT32 = DTYPES[8], DTYPES[4]
 
 
 def token_dtype(vocabulary_size: int, *, as_preprocess_data: bool = False) -> np.dtype[Any]:
-    """The width Megatron reads for a vocabulary (tokenizer size with added tokens, not padded): acceptance row M04.
+    """The width Megatron reads for a vocabulary (tokenizer size with added tokens, not padded).
 
     From 65,500 to 65,536 Megatron disagrees with itself: tools/preprocess_data.py writes int32, the fast loader
     assumes uint16 whatever the header says. Both of its loaders read uint16 correctly there, so uint16 it is;

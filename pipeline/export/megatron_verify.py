@@ -1,4 +1,4 @@
-"""The verifier of Megatron parts: every fault Megatron's own reader lets pass, by file and byte (megatron.md 1.2).
+"""The verifier of Megatron parts: every fault Megatron's own reader lets pass, by file and byte.
 
 Price: one pass over the tokens and two over the index, memory-mapped; memory is a block of each.
 """
@@ -16,9 +16,9 @@ from pipeline.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_last_tokens
 
 
 def verify_part(prefix_path: Path, *, vocabulary_size: int, eod_id: int) -> dict[str, int]:
-    """Check every byte of a part against the format and against each other (acceptance row M19).
+    """Check every byte of a part against the format and against each other.
 
-    Megatron's reader accepts most faults and trains on wrong tokens (megatron.md 1.2); this raises VerificationError,
+    Megatron's reader accepts most faults and trains on wrong tokens; this raises VerificationError,
     naming file and byte, for each: header, index size, width, lengths, pointers, boundaries, token file size, ids
     outside the vocabulary, documents that do not end with EOD. Returns documents, tokens, special_tokens and bytes as
     re-read. One pass over both files; memory is a block.

@@ -6,8 +6,8 @@
 
 Source: huggingface/datatrove pipeline/tokens/tokenizer.py and tokenization.py; nanotron reads the result.
 
-Invariants: `.ds` holds the same bytes as Megatron's `.bin` of the same documents and width (acceptance row N20; uint32
-and int32 agree below 2^31); no document is empty, since a repeated end breaks datatrove's position ids (N08).
+Invariants: `.ds` holds the same bytes as Megatron's `.bin` of the same documents and width (uint32 and int32
+agree below 2^31); no document is empty, since a repeated end breaks datatrove's position ids.
 
 Price: one pass over the tokens; memory is a batch; 8 B of disk a document beside the tokens. Speed is that of
 megatron.py: 0.6 to 1.4 GB of tokens a second written, 5 GB verified, one core, page cache.
@@ -30,12 +30,12 @@ from pipeline.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_last_tokens
 
 
 def token_bytes(vocabulary_size: int) -> int:
-    """Bytes of a token: 4 if the vocabulary has more than 65,536 ids, else 2 (acceptance row N06)."""
+    """Bytes of a token: 4 if the vocabulary has more than 65,536 ids, else 2."""
     return 4 if vocabulary_size > 65_536 else 2
 
 
 def file_name(rank: int, sub: int) -> str:
-    """The stem datatrove gives a file of shuffled documents (acceptance row N09), e.g. 00000_00000_doc_shuffled."""
+    """The stem datatrove gives a file of shuffled documents, e.g. 00000_00000_doc_shuffled."""
     return f"{rank:05d}_{sub:05d}_doc_shuffled"
 
 
@@ -95,7 +95,7 @@ def metadata_path(path: Path) -> Path:
 
 
 def metadata_text(tokenizer_name: str, width_bytes: int, total_tokens: int) -> bytes:
-    """The three lines of `.ds.metadata`, e.g. b"gpt2|2\\n12\\n12.0 T" (acceptance row N03)."""
+    """The three lines of `.ds.metadata`, e.g. b"gpt2|2\\n12\\n12.0 T"."""
     return f"{tokenizer_name}|{width_bytes}\n{total_tokens}\n{humanize.metric(total_tokens, unit='T')}".encode()
 
 
@@ -160,7 +160,7 @@ def _read_metadata(path: Path) -> tuple[str, int, int]:
 
 
 def verify_file(path: Path, *, vocabulary_size: int, eos_id: int, tokenizer_name: str) -> dict[str, int]:
-    """Check the three files of a `.ds` against the format and against each other (acceptance row N22).
+    """Check the three files of a `.ds` against the format and against each other.
 
     Raises VerificationError, naming file and byte, for: metadata of another tokenizer, width or count; ends that do not
     rise by a token and EOS at least; a token file longer or shorter than the last end; ids outside the vocabulary;

@@ -51,7 +51,7 @@ SHARD_NAME = re.compile(r"shard_(\d{8,})")
 
 
 def shard_name(shard_index: int) -> str:
-    """Name of a shard without `.tar`, as the manifest has it: shard_00000000 (acceptance row T20)."""
+    """Name of a shard without `.tar`, as the manifest has it: shard_00000000."""
     return f"shard_{shard_index:08d}"
 
 
@@ -157,7 +157,7 @@ def _decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
 
 
 def verify_shard(path: Path, *, context_tokens: int, vocabulary_size: int, records: int) -> dict[str, int]:
-    """Read a shard as a stranger would and check names, order, lengths, ids and count (rows T21 to T23, T33).
+    """Read a shard as a stranger would and check names, order, lengths, ids and count.
 
     The shard's index comes from its file name. Raises VerificationError, naming file and byte. Returns records, tokens
     and bytes as re-read.

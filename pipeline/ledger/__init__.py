@@ -16,7 +16,7 @@ Invariants:
 * A receipt's `digest` covers stage, counts, details and outputs (names, sizes, sha256), not how they came about. A
   step's fingerprint holds its inputs' digests, so an upstream step that ran again and wrote the same bytes
   changes nothing downstream.
-* Receipts hold no secrets and no absolute path: a work folder can be moved.
+* Receipts hold no secrets. Only `plan`, `download` and `upload` name places outside the work folder.
 
 Price: one extra read of every output for its sha256 (about 1.2 GB/s per core with SHA instructions).
 """
@@ -24,7 +24,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 from pipeline.ledger.balance import Check, require_balanced
 from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
-from pipeline.ledger.receipt import RECEIPT_NAME, InputReceipt, OutputFile, Receipt, read_receipt
+from pipeline.ledger.receipt import RECEIPT_NAME, InputReceipt, OutputFile, Receipt, read_receipt, versions_of
 
 __all__ = [
     "RECEIPT_NAME",
@@ -41,4 +41,5 @@ __all__ = [
     "require_balanced",
     "run_once",
     "valid_receipt",
+    "versions_of",
 ]

@@ -27,27 +27,45 @@ class LockHeldError(TransientError):
 @contextmanager
 def held(path: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock file `path` (flock). If another process holds it, wait, or raise LockHeldError saying who does."""
-    # Never through a link: the lock file is emptied, and a link could lead anywhere.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
-    with open(descriptor, "a+", encoding="utf-8") as file:  # noqa: PTH123
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _owner(file)
-            if not wait:
-                raise LockHeldError(
-                    "another run holds this dataset",
-                    where=path,
-                    got=owner,
-                    next_step="wait for it to end, or stop that process",
-                ) from None
-            log.warning("waiting for %s, held by %s", path.parent, owner)
-            fcntl.flock(file, fcntl.LOCK_EX)
+    file = _locked(path, wait=wait)
+    while not _is_still(file, path):  # whoever held it removed the folder, and the file that we locked is nobody's
+        file.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _locked(path, wait=wait)
+    with file:
         file.truncate(0)
         file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": time.time()}))
         file.flush()
         yield
         file.truncate(0)
+
+
+def _locked(path: Path, *, wait: bool) -> IO[str]:
+    # Never through a link: the lock file is emptied, and a link could lead anywhere.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+    file = open(descriptor, "a+", encoding="utf-8")  # noqa: PTH123, SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = _owner(file)
+        if not wait:
+            file.close()
+            raise LockHeldError(
+                "another run holds this dataset",
+                where=path,
+                got=owner,
+                next_step="wait for it to end, or stop that process",
+            ) from None
+        log.warning("waiting for %s, held by %s", path.parent, owner)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def _is_still(file: IO[str], path: Path) -> bool:
+    try:
+        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _owner(file: IO[str]) -> str:

@@ -83,8 +83,7 @@ def run_once(
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)
-    folder.mkdir(parents=True, exist_ok=True)
-    with held(folder / LOCK_NAME, wait=True):
+    with _full_device_explained(step, folder), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         if reuse and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
@@ -92,24 +91,23 @@ def run_once(
         _empty(folder)
         started = time.monotonic()
         _forget_peak_memory()
-        with _full_device_explained(step, folder):
-            outcome = body(folder)
-            outputs = tuple(_settled_outputs(folder))
-            receipt = Receipt(
-                stage=step.stage,
-                stage_version=step.version,
-                unit=step.unit,
-                fingerprint=step.fingerprint(),
-                settings=step.settings,
-                inputs=step.inputs,
-                counts={name: int(count) for name, count in outcome.counts.items()},
-                details=outcome.details,
-                outputs=outputs,
-                versions=installed_versions(),
-                seconds=round(time.monotonic() - started, 3),
-                peak_rss_bytes=_peak_memory_bytes(),
-            )
-            return write_receipt(receipt, folder)
+        outcome = body(folder)
+        outputs = tuple(_settled_outputs(folder))
+        receipt = Receipt(
+            stage=step.stage,
+            stage_version=step.version,
+            unit=step.unit,
+            fingerprint=step.fingerprint(),
+            settings=step.settings,
+            inputs=step.inputs,
+            counts={name: int(count) for name, count in outcome.counts.items()},
+            details=outcome.details,
+            outputs=outputs,
+            versions=installed_versions(),
+            seconds=round(time.monotonic() - started, 3),
+            peak_rss_bytes=_peak_memory_bytes(),
+        )
+        return write_receipt(receipt, folder)
 
 
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
@@ -174,6 +172,13 @@ def _empty(folder: Path) -> None:
 
 
 @contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder / LOCK_NAME, wait=True):
+        yield
+
+
+@contextmanager
 def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
     try:
         yield
@@ -183,13 +188,18 @@ def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
         raise StorageFullError(
             f"no space left while {step.stage} {step.unit} wrote its outputs",
             where=folder,
-            got=f"{shutil.disk_usage(folder).free:,} bytes free ({os.strerror(error.errno)})",
+            got=f"{shutil.disk_usage(_nearest_existing(folder)).free:,} bytes free ({os.strerror(error.errno)})",
             next_step="free space or move work_folder to a larger disk, then run again: finished steps are reused",
         ) from error
     except PermanentError as error:
         # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
         error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {folder}"))
         raise
+
+
+def _nearest_existing(folder: Path) -> Path:
+    """The nearest folder above that exists: on a full device a step's own folder may not have been made."""
+    return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def _forget_peak_memory() -> None:

@@ -77,10 +77,6 @@ class Receipt(BaseModel):
             }
         )
 
-    def output_bytes(self) -> int:
-        """Total size of the outputs."""
-        return sum(output.size_bytes for output in self.outputs)
-
 
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt; CorruptDataError if the file is not one."""
@@ -117,6 +113,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def versions_of(*libraries: str) -> dict[str, str]:
+    """Versions of libraries that can change a step's bytes, for its settings: an upgrade runs the step again."""
+    return {name: installed_versions()[name] for name in libraries}
 
 
 @cache

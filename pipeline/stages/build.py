@@ -116,9 +116,9 @@ class Build:
 
     def reused(self, stage: str, unit: str) -> bool:
         """Whether a finished step's receipt is older than the newest run of this plan."""
-        from pipeline.stages.plan import STARTED
+        from pipeline.stages.plan import begun_at
 
-        return self.finished_at(stage, unit) < (self.plan_folder / STARTED).stat().st_mtime
+        return self.finished_at(stage, unit) < begun_at(self.plan_folder)
 
     def _seen(self, stage: str, unit: str) -> float | None:
         """When a receipt that was found was written; None if it is gone by now, because its step has begun again."""
@@ -168,13 +168,13 @@ class Build:
 
     def _stage_progress(self, stage: str) -> StageProgress:
         from pipeline.report.progress import StageProgress
-        from pipeline.stages.plan import STARTED
+        from pipeline.stages.plan import begun_at
 
         try:
             units = self.units(stage)
         except StepMissingError:
             return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
-        begun = (self.plan_folder / STARTED).stat().st_mtime
+        begun = begun_at(self.plan_folder)
         found = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
         done = [(at, receipt) for unit, receipt in found if (at := self._seen(stage, unit))]
         fresh = [(at, receipt) for at, receipt in done if at >= begun]

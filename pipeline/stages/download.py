@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SourceError
+from pipeline.errors import SourceError, StoreUnavailableError
 from pipeline.fingerprint import READ_BYTES, file_digest
 from pipeline.ledger import Outcome
 from pipeline.stages.stage import Stage
-from pipeline.storage import is_local, open_location
+from pipeline.storage import StoredFile, is_local, open_location
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -72,7 +72,27 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 def _fetch(build: Build, file: SourceFile, folder: Path) -> str:
     """Make the file local if it is not; its sha256. SourceError if it is no longer what the plan saw."""
     store, name = open_location(file.location, endpoint_url=build.config.source.endpoint_url)
-    now = store.stat(name)
+    _require_unchanged(file, store.stat(name))
+    path = _path(file, folder)
+    if not is_local(file.location):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with store.open(name) as reading, path.open("wb") as writing:
+            while piece := reading.read(READ_BYTES):
+                writing.write(piece)
+    if path.stat().st_size != file.size_bytes:
+        raise StoreUnavailableError(
+            "a source file did not arrive whole",
+            where=file.location,
+            expected=f"{file.size_bytes:,} bytes",
+            got=f"{path.stat().st_size:,} bytes",
+            next_step="run again",
+        )
+    digest = file_digest(path)
+    _require_unchanged(file, store.stat(name))  # not while it was read, either
+    return digest
+
+
+def _require_unchanged(file: SourceFile, now: StoredFile | None) -> None:
     if now is None or now.identity != file.identity:
         raise SourceError(
             "a source file changed after it was planned",
@@ -81,21 +101,6 @@ def _fetch(build: Build, file: SourceFile, folder: Path) -> str:
             got="it is gone" if now is None else f"{now.size_bytes:,} bytes ({now.identity})",
             next_step="start the build again: it plans with the files as they are now",
         )
-    path = _path(file, folder)
-    if not is_local(file.location):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with store.open(name) as reading, path.open("wb") as writing:
-            while piece := reading.read(READ_BYTES):
-                writing.write(piece)
-    if path.stat().st_size != file.size_bytes:
-        raise SourceError(
-            "a source file did not arrive whole",
-            where=file.location,
-            expected=f"{file.size_bytes:,} bytes",
-            got=f"{path.stat().st_size:,} bytes",
-            next_step="run again",
-        )
-    return file_digest(path)
 
 
 STAGE = Stage("download", units=_units, inputs=lambda _build, _unit: [], settings=_settings, run=_run)

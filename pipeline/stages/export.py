@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ledger import Outcome
+from pipeline.ledger import Outcome, versions_of
 from pipeline.stages import layout
 from pipeline.stages.scatter import KINDS
 from pipeline.stages.stage import Stage
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
 
 BATCH_TOKENS = 2 << 20
+LIBRARIES = {"webdataset": ("isal", "orjson"), "nanoset": ("humanize",)}  # whose versions can change bytes
 
 
 def _units(build: Build) -> list[str]:
@@ -48,6 +49,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
         "format": name,
         "outputs": [[one.number, one.name, one.first, one.last] for one in outputs],
         "vocabulary": asdict(vocabulary(build)),
+        "libraries": versions_of(*LIBRARIES.get(name, ())),
     }
 
 

@@ -1,18 +1,20 @@
 """Plan: list the sources and group them into shards.
 
 Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
-past `source.shard_bytes` (a larger file is a shard alone). So files appended at the end make new shards, or refill
-the last one, and leave the others as they were. At most MAXIMUM_SHARDS come out: beyond that the target doubles, and
-doubles again, which regroups everything at 200, 400, 800 ... times shard_bytes, and at no other size.
+past `source.shard_bytes` (a larger file is a shard alone). So files appended at the end make new shards, or refill the
+last one, and leave the others as they were. At most MAXIMUM_SHARDS come out: while there are more, the target doubles,
+which regroups everything; by doubling, that happens at few sizes as a dataset grows.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import DatasetConfig, absolute
+from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile, list_sources
@@ -65,20 +67,26 @@ def plan_dataset(config: DatasetConfig) -> Path:
         (folder / "plan.json").write_text(plan.model_dump_json(indent=1) + "\n")
         return Outcome(counts={"files": len(files), "shards": len(shards), "source_bytes": plan.source_bytes()})
 
-    receipt = run_once(step, work, write)
-    (receipt.parent / STARTED).touch()
-    return receipt
+    return run_once(step, work, write)
+
+
+def begin_run(plan_receipt: Path) -> Path:
+    """Say that a run of this plan begins now; receipts older than that count as reused. Returns `plan_receipt`."""
+    (plan_receipt.parent / STARTED).touch()
+    return plan_receipt
+
+
+def begun_at(plan_folder: Path) -> float:
+    """When the newest run of a plan began; 0 if none has."""
+    started = plan_folder / STARTED
+    return started.stat().st_mtime if started.exists() else 0.0
 
 
 def newest_plans(work: Path) -> list[Path]:
     """Receipts of the plans in a dataset's work folder, the one that was last begun first."""
     receipts = (work / "plan").glob(f"*/{RECEIPT_NAME}")
-    return sorted(receipts, key=lambda path: (_begun_at(path.parent), path.parent.name), reverse=True)
-
-
-def _begun_at(folder: Path) -> float:
-    started = folder / STARTED
-    return (started if started.exists() else folder / RECEIPT_NAME).stat().st_mtime
+    ages = [(begun_at(path.parent), path.stat().st_mtime, path.parent.name, path) for path in receipts]
+    return [path for *_, path in sorted(ages, reverse=True)]
 
 
 def check_dataset(config: DatasetConfig) -> str:
@@ -99,7 +107,25 @@ def _source_files(config: DatasetConfig) -> list[StoredFile]:
     from pipeline.documents.compression import ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
+    _require_apart(config, paths)
     return list_sources(paths, tuple(ENDINGS), config.source.endpoint_url)
+
+
+def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
+    """ConfigError if the build would write below one of its own sources: the next plan would take that for text."""
+    written = [("work_folder", config.work_folder), *(("destinations", one.path) for one in config.destinations)]
+    for key, path in written:
+        place = absolute(path).rstrip("/") + "/"
+        for source in sources:
+            folder = re.split(r"[*?\[]", source)[0].rstrip("/") + "/"
+            if place.startswith(folder):
+                raise ConfigError(
+                    f"{key} lies below a source, so the next build would read what this one wrote",
+                    where=path,
+                    expected="a folder outside of every source",
+                    got=f"source {source}",
+                    next_step=f"move {key} elsewhere, or list the source's subfolders",
+                )
 
 
 def group_into_shards(files: list[StoredFile], shard_bytes: int) -> list[list[StoredFile]]:

@@ -10,7 +10,7 @@ from pipeline.config import absolute
 from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.stages.build import Build, StepMissingError, open_build
-from pipeline.stages.plan import newest_plans, plan_dataset
+from pipeline.stages.plan import begin_run, newest_plans, plan_dataset
 from pipeline.stages.stage import PER_SHARD, WAVES
 from pipeline.storage import safe_relative_name
 
@@ -79,7 +79,7 @@ def begin(work_folder: str, dataset: str, stage: str, shard: int) -> Path:
             where=work,
             next_step="check the dataset's name and its work folder, or build it first",
         )
-    plan_receipt = plan_dataset(open_build(plans[0]).config)
+    plan_receipt = begin_run(plan_dataset(open_build(plans[0]).config))
     build = open_build(plan_receipt)
     before = digests(build)
     dropped = drop_shard(build, stage, f"{shard:05d}")

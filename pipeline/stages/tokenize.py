@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import TokenizerConfig, absolute
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages.index import require_few_rejected
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
@@ -55,7 +55,8 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # The name stands for the vocabulary: loading refuses any file whose sha256 is not the one that belongs to it.
     wanted = build.config.tokenizer
-    return {"mode": build.config.dedup.mode, "tokenizer": wanted.name, "engine": wanted.engine}
+    libraries = versions_of(wanted.engine)
+    return {"mode": build.config.dedup.mode, "tokenizer": wanted.name, "engine": wanted.engine, "libraries": libraries}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

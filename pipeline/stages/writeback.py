@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
@@ -28,8 +28,9 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
-    settings = {"mode": dedup.mode, "text_field": build.config.source.text_field}
-    return {**settings, "annotate_key": dedup.annotate_key} if dedup.mode == "annotate" else settings
+    key = {"annotate_key": dedup.annotate_key} if dedup.mode == "annotate" else {}
+    libraries = versions_of("zstandard", "isal", "orjson")
+    return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **key}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -43,6 +43,13 @@ def _list_one(path: str, endings: tuple[str, ...], endpoint_url: str | None) -> 
     from pipeline.storage.stores import open_store
 
     if path.startswith("s3://"):
+        if GLOB.search(path):
+            raise SourceError(
+                "an S3 source cannot hold wildcards",
+                where=path,
+                expected="s3://bucket/prefix, or one object",
+                next_step="name the prefix; files of other kinds below it are passed over",
+            )
         files = _list_s3(path, endpoint_url)
     elif GLOB.search(path):
         return _matches(path, endings)
@@ -89,7 +96,8 @@ def _matches(pattern: str, endings: tuple[str, ...]) -> list[StoredFile]:
 
 
 def _accepted(path: str, files: list[StoredFile], endings: tuple[str, ...]) -> list[StoredFile]:
-    accepted = [file for file in files if file.name.endswith(endings)]
+    visible = [file for file in files if not any(part.startswith(".") for part in file.name.split("/"))]
+    accepted = [file for file in visible if file.name.endswith(endings)]
     if not accepted:
         others = ", ".join(file.name for file in files[:3])
         raise SourceError(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.errors import VerificationError
+from pipeline.errors import StorageFullError, VerificationError
 from pipeline.fingerprint import file_digest
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, safe_relative_name
 
 COPY_BYTES = 8 << 20
+PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 class LocalStore:
@@ -23,11 +31,28 @@ class LocalStore:
         self._root = Path(folder)
 
     def list_files(self) -> list[StoredFile]:
-        """Every regular file below the folder, hidden files (names that start with a dot) left out."""
-        paths = (path for path in self._root.rglob("*") if path.is_file())
-        names = (path.relative_to(self._root).as_posix() for path in paths)
-        visible = [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
-        return [self._stored(name) for name in sorted(visible, key=natural_order)]
+        """Every regular file below the folder, through links to folders, too; what is arriving just now left out.
+
+        OSError for a folder that cannot be read, so that nothing is missing in silence.
+        """
+        names = [name for name in self._walk() if not name.endswith(PARTIAL)]
+        return [self._stored(name) for name in sorted(names, key=natural_order)]
+
+    def _walk(self) -> Iterator[str]:
+        if not self._root.is_dir():
+            return
+        seen: set[tuple[int, int]] = set()
+        for folder, subfolders, files in os.walk(self._root, onerror=_raise, followlinks=True):
+            stat = Path(folder).stat()
+            if (stat.st_dev, stat.st_ino) in seen:  # a link back up, or to a folder that was read already
+                subfolders.clear()
+                continue
+            seen.add((stat.st_dev, stat.st_ino))
+            subfolders.sort()
+            for name in files:
+                path = Path(folder) / name
+                if path.is_file():
+                    yield path.relative_to(self._root).as_posix()
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
@@ -44,39 +69,51 @@ class LocalStore:
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy through a temporary name, flush, compare the sha256 of what the disk now holds, rename."""
-        temporary = self._temporary(name)
-        with source.open("rb") as reading, temporary.open("wb") as writing:
-            shutil.copyfileobj(reading, writing, COPY_BYTES)
-            writing.flush()
-            os.fsync(writing.fileno())
-        got = file_digest(temporary)
-        if got != sha256:
-            temporary.unlink()
-            raise VerificationError(
-                "a copied file is not what its receipt says",
-                where=source,
-                expected=f"sha256 {sha256}",
-                got=f"sha256 {got}",
-                next_step="the source changed after it was written: remove its folder and run again",
-            )
-        temporary.replace(self._path(name))
+        with self._arriving(name) as temporary:
+            with source.open("rb") as reading, temporary.open("wb") as writing:
+                shutil.copyfileobj(reading, writing, COPY_BYTES)
+                writing.flush()
+                os.fsync(writing.fileno())
+            got = file_digest(temporary)
+            if got != sha256:
+                raise VerificationError(
+                    "a copied file is not what its receipt says",
+                    where=source,
+                    expected=f"sha256 {sha256}",
+                    got=f"sha256 {got}",
+                    next_step="the source changed after it was written: remove its folder and run again",
+                )
 
     def receive_bytes(self, content: bytes, name: str) -> None:
         """See Store."""
-        temporary = self._temporary(name)
-        with temporary.open("wb") as writing:
+        with self._arriving(name) as temporary, temporary.open("wb") as writing:
             writing.write(content)
             writing.flush()
             os.fsync(writing.fileno())
-        temporary.replace(self._path(name))
 
     def _path(self, name: str) -> Path:
         return self._root / safe_relative_name(name, where=self.folder)
 
-    def _temporary(self, name: str) -> Path:
+    @contextmanager
+    def _arriving(self, name: str) -> Iterator[Path]:
+        """A temporary name that becomes `name` when the block ends well, and is removed when it does not."""
         path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(f".{path.name}.partial")
+        temporary = path.with_name(f".{path.name}{PARTIAL}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            temporary.replace(path)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            raise StorageFullError(
+                "no space left at the destination",
+                where=path,
+                got=f"{shutil.disk_usage(self._root.parent).free:,} bytes free ({os.strerror(error.errno)})",
+                next_step="free space there, then run again: what has arrived is not sent twice",
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _stored(self, name: str) -> StoredFile:
         path = self._path(name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+import io
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,6 +27,25 @@ TRANSIENT = {
     "503",
     "504",
 }
+
+
+class _Body(io.RawIOBase):
+    """An object's body as a stream. botocore's own stream forgets to check the length when used in a `with`."""
+
+    def __init__(self, body: Any, explained: Callable[[], AbstractContextManager[None]]) -> None:
+        self._body = body
+        self._explained = explained
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        with self._explained():
+            return bytes(self._body.read(None if size < 0 else size))
+
+    def close(self) -> None:
+        self._body.close()
+        super().close()
 
 
 class S3Store:
@@ -58,10 +78,10 @@ class S3Store:
         return self._stored(name, head["ContentLength"], head["ETag"]) if head else None
 
     def open(self, name: str) -> BinaryIO:
-        """See Store; the stream raises on a body shorter than the object."""
+        """See Store; reading raises StoreUnavailableError when the body breaks off or is shorter than the object."""
         with self._explained("read", self._location(name)):
             body = self._client.get_object(Bucket=self.bucket, Key=self._key(name))["Body"]
-            return cast(BinaryIO, body)
+        return cast(BinaryIO, _Body(body, lambda: self._explained("read", self._location(name))))
 
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""
@@ -130,6 +150,7 @@ class S3Store:
         """Turn SDK errors into ours: transient ones are retried by the scheduler, the others say what to mend."""
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from urllib3.exceptions import HTTPError
 
         try:
             yield
@@ -143,5 +164,5 @@ class S3Store:
             code = error.response["Error"]["Code"]
             kind = StoreUnavailableError if code in TRANSIENT else PermanentError
             raise kind(f"cannot {verb} an S3 location", where=where, got=f"{code}: {error}") from error
-        except (BotoCoreError, Boto3Error) as error:
+        except (BotoCoreError, Boto3Error, HTTPError, ConnectionError, TimeoutError) as error:
             raise StoreUnavailableError(f"cannot {verb} an S3 location", where=where, got=error) from error

@@ -1,4 +1,4 @@
-"""Acceptance row M19: every fault of megatron.md 1.2 is found, by file and byte, in both widths."""
+"""Every fault that Megatron's reader lets pass is found, by file and byte, in both widths."""
 
 from __future__ import annotations
 

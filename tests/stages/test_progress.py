@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages import open_build, plan_dataset
 from tests.system.corpus import configuration, write_corpus
 
 
@@ -19,3 +19,11 @@ def test_progress_receipt_that_vanishes_while_it_is_watched_counts_as_not_done(t
     after = {one.stage: one for one in built.progress()}
     assert after["upload"].units_done == 0
     assert after["index"] == before["index"]
+
+
+def test_reading_commands_do_not_make_finished_steps_look_reused(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    config = check_config(configuration(tmp_path), where="test")
+    built = open_build(build_dataset(config, workers=1))
+    plan_dataset(config)  # as plan, verify, trace and locate do
+    assert not any(built.reused(stage, unit) for stage in ("index", "export") for unit in built.units(stage))

@@ -92,3 +92,22 @@ def test_natural_order_is_total_and_independent_of_input_order(texts: list[str])
 def test_store_of_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="no store"):
         open_store("ftp://host/data")
+
+
+def test_listing_hidden_files_are_no_sources_however_they_are_named(tmp_path) -> None:
+    fill(tmp_path, "a.jsonl", ".h.jsonl", ".deep/b.jsonl")
+    assert names(tmp_path) == names(tmp_path / "*.jsonl") == names(tmp_path / "**/*.jsonl") == ["a.jsonl"]
+    with pytest.raises(SourceError, match="no file of a known kind"):
+        names(tmp_path / ".h.jsonl")
+
+
+def test_listing_links_to_folders_are_followed_once(tmp_path) -> None:
+    fill(tmp_path, "real/a.jsonl", "src/b.jsonl")
+    (tmp_path / "src" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "src" / "loop").symlink_to(tmp_path / "src")
+    assert names(tmp_path / "src") == ["b.jsonl", "link/a.jsonl"]
+
+
+def test_listing_s3_wildcard_is_refused_in_words() -> None:
+    with pytest.raises(SourceError, match="cannot hold wildcards"):
+        names("s3://bucket/data/*.jsonl")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from pipeline.errors import PermanentError, SourceError, StoreUnavailableError, VerificationError
+from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, VerificationError
 from pipeline.storage import Store, list_sources, open_store
 
 
@@ -130,3 +133,58 @@ def test_s3_missing_bucket_is_a_permanent_error(bucket, s3_endpoint) -> None:
 def test_s3_unreachable_endpoint_is_a_transient_error(bucket) -> None:
     with pytest.raises(StoreUnavailableError, match="cannot list"):
         open_store("s3://corpus/data", endpoint_url="http://127.0.0.1:9").list_files()
+
+
+@pytest.fixture
+def cut_off_endpoint():
+    """A server that promises 5 bytes of every object and sends 2."""
+
+    class CutOff(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._headers()
+
+        def do_GET(self) -> None:
+            self._headers()
+            self.wfile.write(b"ab")
+
+        def _headers(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.send_header("ETag", '"x"')
+            self.send_header("Connection", "close")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), CutOff)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def test_s3_body_that_breaks_off_is_a_transient_error(cut_off_endpoint, monkeypatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    store = open_store("s3://corpus/data", endpoint_url=cut_off_endpoint)
+    with store.open("a") as stream, pytest.raises(StoreUnavailableError, match="cannot read"):
+        list(iter(lambda: stream.read(1 << 20), b""))
+
+
+def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here (needs root)")
+    try:
+        path, digest = source(tmp_path, b"x" * 3_000_000)
+        with pytest.raises(StorageFullError, match="no space left at the destination") as caught:
+            open_store(str(folder / "out")).receive(path, "a.bin", digest)
+        assert str(folder / "out") in str(caught.value)
+        assert not list((folder / "out").iterdir())
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)

@@ -63,12 +63,18 @@ def build(root: Path, **changes: object) -> Path:
             ["not the one that tokenizer.sha256 names", "got"],
         ),
         ({"destinations": [{"path": "ftp://host/x"}]}, ["there is no store for this kind of location", "ftp://host/x"]),
+        (
+            {"work_folder": "CORPUS/work"},
+            ["work_folder lies below a source", "next build would read what this one wrote"],
+        ),
+        ({"destinations": [{"path": "CORPUS"}]}, ["destinations lies below a source"]),
         ({"shufle": {"seed": 1}}, ["ConfigError", "shufle", "did you mean shuffle?"]),
     ],
 )
 def test_cli_build_that_cannot_start_says_why_and_exits_1(tmp_path, monkeypatch, capsys, changes, said) -> None:
     write_corpus(tmp_path / "corpus", documents=8)
     config = config_file(tmp_path, **changes)
+    config.write_text(config.read_text().replace("CORPUS", str(tmp_path / "corpus")))
     code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 1
     for words in said:

@@ -14,7 +14,7 @@ from pipeline.config import check_config
 from pipeline.errors import PermanentError
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages import Build, begin_run, open_build, plan_dataset
 from pipeline.stages.collect import Garbage, find_garbage, remove_garbage, render_garbage
 from pipeline.stages.stage import VERSIONS, WAVES
 from pipeline.verify import verify_build
@@ -145,7 +145,7 @@ def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     first = build(tmp_path)
     (tmp_path / "corpus" / "z.jsonl").write_bytes(lines_of(make_documents(12, seed=5)))
-    second = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
+    second = open_build(begin_run(plan_dataset(check_config(configuration(tmp_path), where="test"))))
     for stage in ("download", "index"):
         for unit in second.units(stage):
             second.run(stage, unit)
