@@ -121,7 +121,7 @@ def test_reprocess_shard_runs_the_shard_again_and_says_that_nothing_changed(
     again = [path for path, at in before.items() if Path(path).stat().st_mtime_ns != at]
     assert again == [path for path in built if "/00001-" in path]
     assert files_below(tmp_path / "airflow" / "outputs") == outputs
-    said = finish(next((tmp_path / "airflow/work/small/plan").glob("*/receipt.json")))
+    said = finish(next((tmp_path / "airflow" / "work" / "small" / "plan").glob("*/receipt.json")))
     assert "done again  tokenize 00001" in said
     assert "tokenize" in said
     assert " 0 changed" in said

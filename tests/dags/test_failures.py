@@ -39,6 +39,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
             return tmp_path / config.name / "receipt.json"
 
         monkeypatch.setattr("pipeline.stages.plan_dataset", plan)
+        monkeypatch.setattr("pipeline.stages.begin_run", lambda receipt: receipt)
         monkeypatch.setattr("pipeline.stages.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
 
     return install

@@ -11,19 +11,9 @@ from threading import Thread
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, VerificationError
 from pipeline.storage import Store, list_sources, open_store
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture

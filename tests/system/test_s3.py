@@ -7,7 +7,6 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from pipeline.config import check_config
 from pipeline.errors import SourceError, VerificationError
@@ -16,21 +15,12 @@ from pipeline.stages import open_build, plan_dataset
 from tests.system.corpus import configuration, write_corpus
 
 
-@pytest.fixture(scope="module")
-def endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def client(endpoint, monkeypatch):
+def client(s3_endpoint, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=endpoint)
+    client = boto3.client("s3", endpoint_url=s3_endpoint)
     for bucket in ("raw", "ready"):
         client.create_bucket(Bucket=bucket)
     yield client
@@ -47,16 +37,16 @@ def upload_corpus(client, folder: Path) -> None:
             client.put_object(Bucket="raw", Key=f"dump/{path.relative_to(folder).as_posix()}", Body=path.read_bytes())
 
 
-def s3_configuration(root: Path, endpoint: str) -> dict[str, object]:
-    source = {"paths": ["s3://raw/dump"], "shard_bytes": "8KiB", "endpoint_url": endpoint}
-    destinations = [{"path": "s3://ready/datasets", "endpoint_url": endpoint}, {"path": str(root / "outputs")}]
+def s3_configuration(root: Path, s3_endpoint: str) -> dict[str, object]:
+    source = {"paths": ["s3://raw/dump"], "shard_bytes": "8KiB", "endpoint_url": s3_endpoint}
+    destinations = [{"path": "s3://ready/datasets", "endpoint_url": s3_endpoint}, {"path": str(root / "outputs")}]
     return configuration(root, source=source, destinations=destinations)
 
 
-def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, endpoint, client) -> None:
+def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=40)
     upload_corpus(client, tmp_path / "corpus")
-    build_dataset(check_config(s3_configuration(tmp_path, endpoint), where="test"), workers=1)
+    build_dataset(check_config(s3_configuration(tmp_path, s3_endpoint), where="test"), workers=1)
     local = tmp_path / "outputs/tiny"
     version = json.loads((local / "latest.json").read_text())["version"]
     listed = client.list_objects_v2(Bucket="ready", Prefix=f"datasets/tiny/{version}/")["Contents"]
@@ -78,30 +68,30 @@ def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, e
     )
 
 
-def test_build_second_upload_sends_nothing_again(tmp_path, endpoint, client) -> None:
+def test_build_second_upload_sends_nothing_again(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")
-    config = check_config(s3_configuration(tmp_path, endpoint), where="test")
+    config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
     build_dataset(config, workers=1)
     built = open_build(build_dataset(config, workers=1))
     assert built.receipt("upload", "00000").counts["files_sent"] == 0
     assert built.receipt("upload", "00000").counts["files"] > 10
 
 
-def test_build_object_overwritten_after_the_plan_is_refused_by_name(tmp_path, endpoint, client) -> None:
+def test_build_object_overwritten_after_the_plan_is_refused_by_name(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")
-    planned = open_build(plan_dataset(check_config(s3_configuration(tmp_path, endpoint), where="test")))
+    planned = open_build(plan_dataset(check_config(s3_configuration(tmp_path, s3_endpoint), where="test")))
     client.put_object(Bucket="raw", Key="dump/a1.jsonl", Body=b'{"text": "other"}\n')
     with pytest.raises(SourceError, match="changed after it was planned") as caught:
         planned.run("download", "00000")
     assert "s3://raw/dump/a1.jsonl" in str(caught.value)
 
 
-def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, endpoint, client) -> None:
+def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")
-    config = check_config(s3_configuration(tmp_path, endpoint), where="test")
+    config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
     build_dataset(config, workers=1)
     version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())["version"]
     client.put_object(Bucket="ready", Key=f"datasets/tiny/{version}/megatron/stale.bin", Body=b"x")

@@ -14,7 +14,6 @@ from typing import Any
 import boto3
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
 from pipeline.config import check_config
 from pipeline.errors import VerificationError
@@ -467,18 +466,14 @@ def test_verify_several_faults_are_all_named_in_order_of_the_steps(built, versio
 
 
 @pytest.fixture
-def bucket(monkeypatch):
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+def bucket(monkeypatch, s3_endpoint):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
+    client = boto3.client("s3", endpoint_url=s3_endpoint)
     client.create_bucket(Bucket="ready")
     yield client
-    empty_and_delete(client)  # the simulated buckets outlive their server
-    server.stop()
+    empty_and_delete(client)
 
 
 def empty_and_delete(client: Any) -> None:
