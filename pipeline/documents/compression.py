@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from pipeline.documents.compressing import CompressingStream, GzipMember, Verbatim
+from pipeline.documents.compressing import CompressingStream, Verbatim, gzip_member
 from pipeline.documents.decompressing import PieceStream, gzip_pieces, plain_pieces, zstd_pieces
 from pipeline.errors import SourceError
 
@@ -77,7 +77,7 @@ def open_compressed(raw: BinaryIO, name: str) -> BinaryIO:
     """
     compression = compression_of(name)
     if compression is Compression.GZIP:
-        return cast("BinaryIO", CompressingStream(raw, GzipMember()))
+        return cast("BinaryIO", CompressingStream(raw, gzip_member()))
     if compression is Compression.ZSTD:
         frame = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).compressobj()
         return cast("BinaryIO", CompressingStream(raw, frame))

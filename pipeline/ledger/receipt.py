@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import zlib
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +20,7 @@ from pipeline.fingerprint import fingerprint
 RECEIPT_NAME = "receipt.json"
 
 # Libraries whose version can change a step's bytes; receipts record what was installed.
-WITNESSED_LIBRARIES = ("numpy", "numba", "gigatoken", "tiktoken", "orjson", "zstandard", "isal", "humanize")
+WITNESSED_LIBRARIES = ("numpy", "numba", "gigatoken", "tiktoken", "orjson", "zstandard", "deflate", "humanize")
 
 
 class OutputFile(BaseModel):
@@ -124,4 +125,5 @@ def versions_of(*libraries: str) -> dict[str, str]:
 def installed_versions() -> dict[str, str]:
     """Versions of the code and of every library that can change bytes."""
     libraries = {name: metadata.version(name) for name in WITNESSED_LIBRARIES}
-    return {"corpusmill": pipeline.__version__, "python": platform.python_version(), **libraries}
+    own = {"corpusmill": pipeline.__version__, "python": platform.python_version(), "zlib": zlib.ZLIB_RUNTIME_VERSION}
+    return {**own, **libraries}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
 
 BATCH_TOKENS = 2 << 20
-LIBRARIES = {"webdataset": ("isal", "orjson"), "nanoset": ("humanize",)}  # whose versions can change bytes
+LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",)}  # whose versions can change bytes
 
 
 def _units(build: Build) -> list[str]:

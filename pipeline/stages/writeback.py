@@ -29,7 +29,7 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
     key = {"annotate_key": dedup.annotate_key} if dedup.mode == "annotate" else {}
-    libraries = versions_of("zstandard", "isal", "orjson")
+    libraries = versions_of("zstandard", "zlib", "orjson")
     return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **key}
 
 
