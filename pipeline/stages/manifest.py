@@ -42,6 +42,11 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
     return sorted(files, key=lambda file: (file[0] == DATASET, file[0]))
 
 
+def listing(receipt: Receipt) -> list[dict[str, str | int]]:
+    """Name, size and sha256 of every file that a step delivers, as `dataset.json` lists them."""
+    return [{"name": one.name, "size_bytes": one.size_bytes, "sha256": one.sha256} for one in receipt.outputs]
+
+
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
     return [*every(build, "export"), *every(build, "writeback"), *every(build, "gather")]
 
@@ -59,21 +64,21 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         (folder / "webdataset").mkdir()
         shards = [(name, one["records"]) for name, one in holds.items() if name.startswith("webdataset/")]
         write_manifest(folder / "webdataset/manifest.jsonl", [(Path(name).stem, count) for name, count in shards])
-    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in receipt.outputs]
+    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
     description = {
         "name": build.config.name,
         "vocabulary": asdict(vocabulary(build)),
         "formats": {name: _format(build, name) for name in build.config.exports.formats()},
         "files": [
             {
-                **one.model_dump(),
-                **{key: holds[one.name][key] for key in ("records", "slots") if key in holds.get(one.name, {})},
+                **one,
+                **{key: holds[one["name"]][key] for key in ("records", "slots") if key in holds.get(one["name"], {})},
             }
-            for one in sorted(outputs, key=lambda one: one.name)
+            for one in sorted(outputs, key=lambda one: str(one["name"]))
         ],
     }
     (folder / DATASET).write_text(json.dumps(description, indent=1, ensure_ascii=False) + "\n")
-    sizes = [one.size_bytes for one in outputs]
+    sizes = [int(one["size_bytes"]) for one in outputs]
     return Outcome(counts={"files": len(outputs), "dataset_bytes": sum(sizes), "bytes_read": 0})
 
 
@@ -118,4 +123,5 @@ STAGE = Stage(
     settings=_settings,
     run=_run,
     checks=_checks,
+    delivers=True,
 )

@@ -23,8 +23,8 @@ VERSIONS = {
     "union": 1,
     "writeback": 2,
     "tokenize": 1,
-    "scatter": 1,
-    "gather": 1,
+    "scatter": 2,
+    "gather": 2,
     "export": 2,
     "manifest": 1,
     "upload": 1,
@@ -70,6 +70,7 @@ class Stage:
     `reuse` false: the stage looks at the world outside the work folder and runs every time. `gate` runs before every
     step, reused or not, and raises when the build must not go on. `task` names the scheduler's task that a unit belongs
     to: its units run one after another, so that a stage with several units per shard still has one task per shard.
+    `delivers`: the outputs are meant for people and stores, and receipts state their sha256.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Stage:
     gate: Callable[[Build], None] = _no_gate
     task: Callable[[str], str] = _whole_unit
     reuse: bool = True
+    delivers: bool = False
 
 
 def every(build: Build, stage: str) -> list[tuple[str, str]]:
