@@ -203,6 +203,20 @@ def peek(
     typer.echo(render_peek(peek_record(path, record, tokens)))
 
 
+@app.command()
+def merge(
+    inputs: Annotated[
+        list[Path], typer.Argument(help="Megatron prefixes or .ds files in order, or one folder of them.")
+    ],
+    output: Annotated[Path, typer.Option(help="The merged prefix, or the merged .ds file.")],
+) -> None:
+    """Merge Megatron parts, or Nanoset files, into one. Memory does not grow with the number of documents."""
+    from pipeline.export.merge import merge_exports
+
+    counts = merge_exports(inputs, output)
+    typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
 @app.command("sample-corpus")
 def sample_corpus(
     folder: Annotated[Path, typer.Argument(help="Where the files go; made if missing.")],
