@@ -23,10 +23,10 @@ VERSIONS = {
     "union": 1,
     "writeback": 2,
     "tokenize": 1,
-    "scatter": 1,
-    "gather": 1,
+    "scatter": 2,
+    "gather": 2,
     "export": 2,
-    "manifest": 1,
+    "manifest": 2,
     "upload": 1,
     "report": 1,
 }
