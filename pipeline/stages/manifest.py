@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,8 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _unit: str) -> dict[str, Any]:
     settings: dict[str, Any] = {"name": build.config.name, "vocabulary": asdict(vocabulary(build))}
+    if build.config.exports.numpy is not None:
+        settings["numpy"] = build.config.exports.numpy.model_dump(include={"placeholders", "checkpoints"})
     if build.config.exports.webdataset is not None and build.config.exports.webdataset.exp_data:
         settings["sources"] = build.config.source.paths
         settings["destinations"] = [one.path for one in build.config.destinations]
@@ -75,6 +78,7 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
+    from pipeline.export.checkpoints import shard_checkpoints, write_checkpoints, write_placeholders
     from pipeline.export.manifest import MANIFEST, write_manifest
 
     exported = build.receipts("export")
@@ -104,6 +108,11 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     if build.config.exports.webdataset is not None and build.config.exports.webdataset.exp_data:
         version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
         _write_references(build, folder / "webdataset", version, webdataset_bytes)
+    wanted = build.config.exports.numpy
+    if wanted is not None and wanted.placeholders:
+        write_placeholders((one.name for one in layout.output_plans(build, "numpy")), folder / "numpy")
+    if wanted is not None and wanted.checkpoints:
+        write_checkpoints(shard_checkpoints(_documents_in_order(build), wanted.tokens_per_shard), folder / "numpy")
     measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
     (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     sizes = [one.size_bytes for one in outputs]
@@ -127,6 +136,16 @@ def _write_references(build: Build, folder: Path, version: str, size_bytes: int)
         )
         name = f"exp_data_{number:05d}.json" if number else "exp_data.json"
         (folder / name).write_text(json.dumps(reference, indent=4, ensure_ascii=False) + "\n")
+
+
+def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:
+    """(ends, shards, ordinals) of the documents of each cell."""
+    from pipeline.tokens.record_shard import open_record_shard
+
+    for unit in build.units("gather"):
+        if unit.startswith("documents-"):
+            cell = open_record_shard(build.folder("gather", unit))
+            yield cell.ends, cell.shards, cell.ordinals
 
 
 def measure_shuffle(build: Build) -> dict[str, OrderQuality]:
