@@ -11,6 +11,7 @@ import typer
 
 from pipeline.config import EXAMPLE, load_config
 from pipeline.errors import CorpusmillError, TransientError
+from pipeline.single.commands import register
 
 EXIT_FAILED = 1
 EXIT_TRY_AGAIN = 75  # sysexits.h EX_TEMPFAIL: the same command may succeed later
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 

@@ -26,7 +26,7 @@ VERSIONS = {
     "scatter": 2,
     "gather": 2,
     "export": 2,
-    "manifest": 1,
+    "manifest": 2,
     "upload": 1,
     "report": 1,
 }
