@@ -94,8 +94,8 @@ def _documents_flow(build: Build, stage: str) -> Flow | None:
             lost.update(rejected_reasons(receipt))
         return Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=dict(lost))
     if stage == "writeback":
-        out = build.total(stage, "documents_out")
-        return Flow(into=out, out=out)
+        documents, out = build.total(stage, "documents_in"), build.total(stage, "documents_out")
+        return Flow(into=documents, out=out, lost={"emptied": documents - out} if documents > out else {})
     if stage == "tokenize":
         documents, empty = build.total(stage, "documents_out"), build.total(stage, "documents_empty")
         lost = Counter({"empty": empty} if empty else {})
