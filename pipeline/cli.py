@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli_dedup import dedup, index
 from pipeline.config import EXAMPLE, load_config
 from pipeline.errors import CorpusmillError, TransientError
 
@@ -167,6 +168,10 @@ def gc(
         if remove:
             garbage = remove_garbage(work, garbage)
     typer.echo(render_garbage(garbage, removed=remove))
+
+
+app.command()(dedup)
+app.command()(index)
 
 
 @app.command("sample-corpus")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.stages import download
 from pipeline.stages.index import require_few_rejected
 from pipeline.stages.stage import Stage
@@ -23,12 +23,8 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    libraries = versions_of("pydivsufsort")
-    return {
-        "text_field": build.config.source.text_field,
-        "unigram": build.config.index.unigram,
-        "libraries": libraries,
-    }
+    # No library's version: a text has one suffix array.
+    return {"text_field": build.config.source.text_field, "unigram": build.config.index.unigram}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -57,7 +57,7 @@ def summarize(build: Build) -> BuildSummary:
         exports=tuple(_export(build, name) for name in build.config.exports.formats()),
         destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
         quarantine=_quarantine(build),
-        checks=tuple(_check(stage, check) for stage in stages for check in _merged(build.checks(stage))),
+        checks=tuple(_check(stage, check) for stage in stages for check in merged_checks(build.checks(stage))),
     )
 
 
@@ -227,7 +227,7 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
     return tuple(files)
 
 
-def _merged(checks: list[Check]) -> list[Check]:
+def merged_checks(checks: list[Check]) -> list[Check]:
     """Checks of the same name over all units, side by side summed: one line in the report instead of one per unit.
 
     Each was checked by itself when its step ran; sums of balanced accounts balance.
