@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline.dedup.anchor_kernels import BUCKETS, sort_into_buckets
 from pipeline.dedup.match_kernels import find_groups, slice_crowded, sort_by_position, walk_anchors
 from pipeline.dedup.ranges import Ranges, union_ranges
+from pipeline.dedup.repeated import RepeatedWindow, most_repeated
 
 _FOLLOW_BYTES = 1 << 40
 _FOLLOW_GAP_BYTES = 1000
@@ -42,10 +43,12 @@ def match_level(
     most_representatives: int,
     windows: list[list[Ranges]],
     earlier: list[Ranges] | None = None,
+    repeated: list[RepeatedWindow] | None = None,
 ) -> tuple[int, list[NDArray[np.uint64]]]:
     """Match the anchors of one level; the windows found are appended to `windows`, per shard.
 
-    What they were found equal to is appended to `earlier`, if it is given: bounds as shard << 44 | position.
+    What they were found equal to is appended to `earlier`, if it is given: bounds as shard << 44 | position; the
+    windows that are repeated most to `repeated`, if it is given.
 
     Returns the number of candidates, and per shard the anchors of crowded groups, left to the next level: uint64
     (n, 2), of which column 0 is the place. There are none when k is L.
@@ -66,6 +69,8 @@ def match_level(
         if sort_by_position(rows, spare[: len(rows)], text.size):
             rows[:] = spare[: len(rows)]
     del spare
+    if repeated is not None:
+        repeated += most_repeated(texts, candidates, slot_count, minimum_bytes)
 
     slots = np.zeros(slot_count, np.int64)
     crowded = np.zeros(len(found), np.uint8)

@@ -28,7 +28,7 @@ in text order by every partition: prefer the fewest partitions that fit in memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from pipeline.dedup.anchors import Anchors, partition_buckets
 from pipeline.dedup.levels import Level, count_slices, match_level, slice_level
 from pipeline.dedup.match_kernels import find_periods
 from pipeline.dedup.ranges import Ranges, union_ranges
+from pipeline.dedup.repeated import RepeatedWindow
 from pipeline.errors import ConfigError, CorruptDataError
 
 MATCH_RANGES, LATER_WINDOWS, EARLIER_WINDOWS = "match_ranges", "later_windows", "earlier_windows"
@@ -64,10 +65,12 @@ class Matches:
     windows     windows that occurred earlier in dataset order
     earlier     windows that one of these was found equal to, among them the first of every window that occurs again;
                 empty unless asked for
+    repeated    some of the windows that occur most often (repeated.py); from anchors only
     """
 
     windows: list[Ranges]
     earlier: list[Ranges]
+    repeated: list[RepeatedWindow] = field(default_factory=list)
 
     def ranges(self, minimum_bytes: int) -> list[Ranges]:
         """Per shard the bytes of `windows`."""
@@ -107,14 +110,17 @@ def match_partition(
     texts = [shard.text for shard in shards]
     earlier = [np.empty((0, 2), np.uint64)] if want_earlier else None
     counts = {"anchors": level.anchors, "candidates": 0}
+    repeated: list[RepeatedWindow] = []
     if level.anchors:
         turn_anchors = max(turn_anchors, level.anchors)
-        counts["candidates"] = _match(texts, level, minimum_bytes, most_representatives, turn_anchors, windows, earlier)
+        counts["candidates"] = _match(
+            texts, level, minimum_bytes, most_representatives, turn_anchors, windows, earlier, repeated
+        )
     if earlier is not None and partition == 0:
         earlier += _before_repeats(shards, minimum_bytes)
     merged = [union_ranges(np.concatenate(rows)) if rows else np.empty((0, 2), np.uint64) for rows in windows]
     counts["windows"] = sum(int((rows[:, 1] - rows[:, 0]).sum()) for rows in merged)
-    return Matches(merged, _by_shard(earlier or [], len(shards))), counts
+    return Matches(merged, _by_shard(earlier or [], len(shards)), repeated), counts
 
 
 def window_bytes(windows: Ranges, minimum_bytes: int) -> Ranges:
@@ -153,6 +159,7 @@ def _match(
     turn_anchors: int,
     windows: list[list[Ranges]],
     earlier: list[Ranges] | None,
+    repeated: list[RepeatedWindow] | None = None,
 ) -> int:
     """Match a level and all below it, appending to `windows` and `earlier`; returns the candidates.
 
@@ -160,7 +167,7 @@ def _match(
     never holds many more than `turn_anchors`, whatever the text.
     """
     k = level.kgram_bytes
-    candidates, crowded = match_level(texts, level, minimum_bytes, most_representatives, windows, earlier)
+    candidates, crowded = match_level(texts, level, minimum_bytes, most_representatives, windows, earlier, repeated)
     del level  # this frame has the only reference to slices
     for shard, found in enumerate(windows):
         windows[shard] = [union_ranges(np.concatenate(found))] if found else []

@@ -55,7 +55,8 @@ def match_suffixes(
             kept,
         )
     spans = list(pairwise(bases.tolist()))
-    return Matches(*([_runs(bits[first:last]) for first, last in spans] for bits in (later, kept))), counts
+    windows, first_of_several = ([_runs(bits[first:last]) for first, last in spans] for bits in (later, kept))
+    return Matches(windows, first_of_several), counts
 
 
 def _ranks(shards: Sequence[SortedShard], cut: int, cuts: int, minimum_bytes: int) -> NDArray[np.int64]:

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.dedup.matches import Matches
+    from pipeline.dedup.repeated import RepeatedWindow
     from pipeline.stages.build import Build
 
 MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, 4096
 MAXIMUM_TASKS = 128  # beyond, several partitions are one task, one after another
+EXCERPT_BYTES = 160  # of a repeated string, for the report
 BYTES_PER_ANCHOR = 64  # in memory while its partition is matched (dedup/matches.py: 49, and 16 where a level waits)
 
 
@@ -90,7 +92,28 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         write_match_ranges(folder, matches.earlier, EARLIER_WINDOWS)
     # Every partition looks at the anchors of all text; its share of the text is what adds up over partitions.
     bytes_read = sum(map(len, texts)) // len(units)
-    return Outcome(counts={**counts, "ranges": sum(map(len, ranges)), "bytes_read": bytes_read})
+    return Outcome(
+        counts={**counts, "ranges": sum(map(len, ranges)), "bytes_read": bytes_read},
+        details={"repeated": [_described(build, one, minimum_bytes) for one in matches.repeated]},
+    )
+
+
+def _described(build: Build, window: RepeatedWindow, minimum_bytes: int) -> dict[str, Any]:
+    """How often, where first (file, 1-based line), and the beginning of the string."""
+    import numpy as np
+
+    from pipeline.documents.text_shard import open_text_shard
+
+    text = open_text_shard(build.folder("index", build.units("index")[window.shard]))
+    document = int(np.searchsorted(text.offsets, np.uint64(window.position), side="right")) - 1
+    source, line = text.source_of(document)
+    string = text.text[window.position : window.position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
+    return {
+        "count": window.count,
+        "source_file": source,
+        "line": line + 1,
+        "excerpt": string.decode(errors="ignore"),
+    }
 
 
 def _matched(

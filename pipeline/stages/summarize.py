@@ -24,6 +24,7 @@ from pipeline.report.summary import (
     PowerHistogram,
     QuarantineExample,
     QuarantineFile,
+    RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
     StageSummary,
@@ -35,6 +36,7 @@ from pipeline.stages.stage import WAVES
 from pipeline.stages.upload import destination_folder
 
 BESIDE_THE_TRUNK = {"writeback"}
+REPEATED_STRINGS = 10
 UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
 
 
@@ -150,7 +152,19 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
         documents_touched=build.total("union", "documents_touched"),
         documents_emptied=build.total("union", "documents_emptied"),
         by_source_file=tuple(by_file),
+        kept_gaps=_histogram(build, "union", "kept_gap_bytes"),
+        most_repeated=_most_repeated(build),
     )
+
+
+def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
+    """Of all partitions, the most frequent first; of strings that begin in one document only one: they overlap."""
+    found = [RepeatedString(**one) for receipt in build.receipts("match") for one in receipt.details["repeated"]]
+    found.sort(key=lambda one: (-one.count, one.source_file, one.line, one.excerpt))
+    by_document: dict[tuple[str, int], RepeatedString] = {}
+    for one in found:
+        by_document.setdefault((one.source_file, one.line), one)
+    return tuple(by_document.values())[:REPEATED_STRINGS]
 
 
 def _lengths(build: Build) -> LengthSummary:
