@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli_dedup import dedup, index
 from pipeline.config import EXAMPLE, load_config
 from pipeline.errors import CorpusmillError, TransientError
 from pipeline.single.commands import register
@@ -217,6 +218,10 @@ def merge(
 
     counts = merge_exports(inputs, output)
     typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
+app.command()(dedup)
+app.command()(index)
 
 
 @app.command("sample-corpus")

@@ -19,8 +19,9 @@ VERSIONS = {
     "download": 1,
     "index": 2,
     "anchor": 1,
-    "match": 1,
-    "union": 1,
+    "suffix_array": 1,
+    "match": 2,
+    "union": 2,
     "writeback": 2,
     "tokenize": 1,
     "scatter": 2,
@@ -32,13 +33,13 @@ VERSIONS = {
 }
 
 # Stages whose units are shards (scatter: shard and kind of record); one shard of them can be done again by itself.
-PER_SHARD = ("download", "index", "anchor", "union", "writeback", "tokenize", "scatter")
+PER_SHARD = ("download", "index", "anchor", "suffix_array", "union", "writeback", "tokenize", "scatter")
 
 # Stages that may run at the same time; a wave starts when the one before it has ended.
 WAVES = (
     ("download",),
     ("index",),
-    ("anchor",),
+    ("anchor", "suffix_array"),
     ("match",),
     ("union",),
     ("writeback", "tokenize"),
@@ -49,6 +50,11 @@ WAVES = (
     ("upload",),
     ("report",),
 )
+
+
+def waves_until(stage: str) -> tuple[tuple[str, ...], ...]:
+    """The waves up to the one that holds `stage`."""
+    return WAVES[: next(place for place, wave in enumerate(WAVES) if stage in wave) + 1]
 
 
 def _no_checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:  # noqa: ARG001
