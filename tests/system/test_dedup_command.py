@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -10,38 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zstandard
 
 from pipeline import cli
 from pipeline.dedup.suffix_array import open_suffix_array
 from pipeline.errors import ConfigError
 from pipeline.stages import Build
-from pipeline.standalone import Finished, dedup_config, deduplicate, write_index
+from pipeline.standalone import dedup_config, write_index
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of
 from tests.system.corpus import lines_of, write_corpus
-
-FILES = ("a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd")
-
-
-def run(root: Path, dedup: dict[str, object], **sections: object) -> Finished:
-    output = str(root / "clean")
-    sections = {"source": {"shard_bytes": "8KiB"}, "work_folder": str(root / "work"), **sections}
-    config = dedup_config([str(root / "corpus")], output, {"minimum_bytes": 100, **dedup}, **sections)
-    return deduplicate(config, output, workers=1)
-
-
-def content(path: Path) -> bytes:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        return gzip.decompress(data)
-    if path.suffix.startswith(".zst"):
-        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
-    return data
-
-
-def rows(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for name in FILES for line in content(folder / name).splitlines()]
+from tests.system.dedup_runs import FILES, rows, run
 
 
 def raw_ranges(texts: list[str], whole: bool = False) -> list[list[tuple[int, int]]]:
