@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import types
 import typing
 from pathlib import Path
@@ -31,6 +32,7 @@ FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
 Bytes = Annotated[ByteSize, Field(gt=0)]
 Count = Annotated[int, Field(gt=0, strict=True)]
+SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
 
 class Section(BaseModel):
@@ -111,6 +113,8 @@ class ShuffleConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)]
     memory: Bytes = ByteSize(256 << 20)
+    cells: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
+    significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.001
 
 
 class WebDatasetConfig(Section):
@@ -118,13 +122,43 @@ class WebDatasetConfig(Section):
 
     context_tokens: Annotated[int, Field(ge=2, strict=True)] = 2049
     contexts_per_shard: Count = 8192
+    exp_data: bool = False
 
 
 class NumpyConfig(Section):
-    """.npy shards of exactly `tokens_per_shard` tokens, split into test and train (Jaxformer, nanoGPT)."""
+    """Token streams split into test and train: .npy shards (Jaxformer, build-nanogpt) or one .bin each (nanoGPT)."""
 
     tokens_per_shard: Count = 100_000_000
+    layout: Literal["npy", "bin"] = "npy"
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    test_shards: Annotated[int, Field(ge=0, strict=True)] | None = None
+    test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
+    train_name: Annotated[str, Field(pattern=SPLIT_NAME)] = "train"
+    file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.npy$")] = "{split}/{split}_{number}.npy"
+    number_digits: Annotated[int, Field(ge=1, le=12, strict=True)] = 4
+    placeholders: bool = False
+    checkpoints: bool = False
+
+    @model_validator(mode="after")
+    def _names_tell_files_apart(self) -> NumpyConfig:
+        rest = self.file_name.replace("{split}", "").replace("{number}", "")
+        if not {"{split}", "{number}"} <= {f"{{{part}}}" for part in re.findall(r"{(\w+)}", self.file_name)}:
+            raise ValueError("file_name must hold {split} and {number}")
+        if set(rest) & set("{}") or self.file_name.startswith("/") or ".." in rest:
+            raise ValueError("file_name holds {split} and {number}, no other braces, no '..', and is a relative path")
+        if self.split_names()[0] == self.split_names()[1]:
+            raise ValueError("test_name and train_name are the same")
+        if self.layout == "bin" and (self.test_shards is not None or self.checkpoints or self.placeholders):
+            raise ValueError("layout bin is one file per split: test_shards, checkpoints, placeholders belong to npy")
+        return self
+
+    def split_names(self) -> tuple[str, str]:
+        """(held-out, train): Jaxformer's writer says test, nanoGPT says val."""
+        return self.test_name or ("val" if self.layout == "bin" else "test"), self.train_name
+
+    def held_out(self) -> int | float:
+        """How much is held out: a number of shards, or a share."""
+        return self.test_share if self.test_shards is None else self.test_shards
 
 
 class MegatronConfig(Section):

@@ -17,6 +17,7 @@ from pipeline.report.figures import (
     share_text,
 )
 from pipeline.report.flow import flow_picture
+from pipeline.report.heat import heat_map
 from pipeline.report.plots import cell_bar, counts_of, power_bars, share_bar, totals_of
 from pipeline.report.summary import BuildSummary
 
@@ -126,4 +127,6 @@ def _pictures(summary: BuildSummary) -> dict[str, object]:
                 ("padding", "before", packing.pad_tokens),
             ]
         )
+    if summary.shuffle:
+        pictures["mixing_pictures"] = [(one.format, heat_map(one.records)) for one in summary.shuffle.mixing]
     return pictures

@@ -181,6 +181,13 @@ class QualityMeasure(Facts):
         return abs(self.measured - self.ideal) <= self.tolerance
 
 
+class MixingTable(Facts):
+    """Where one format's records came from: records in each stretch of the source order (rows) and group of files."""
+
+    format: str
+    records: tuple[tuple[Count, ...], ...]
+
+
 class ShuffleSummary(Facts):
     """The global permutation: records by kind ("document", "context"), and the cells they went through."""
 
@@ -188,6 +195,13 @@ class ShuffleSummary(Facts):
     cells: Count
     records_by_kind: dict[str, Count]
     quality: tuple[QualityMeasure, ...] = ()
+    significance: Annotated[float, Field(gt=0, lt=1)] = 0.001
+    mixing: tuple[MixingTable, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[QualityMeasure, ...]:
+        """The measures outside their bands."""
+        return tuple(one for one in self.quality if not one.is_good)
 
 
 class OutputFile(Facts):

@@ -282,6 +282,9 @@ def _records(summary: BuildSummary) -> Iterator[RenderableType]:
             for one in shuffle.quality
         ]
         yield from _listed(("", "", ">", ">"), rows, LISTED_REASONS, "more measures")
+        if shuffle.warnings:
+            said = f"warning: chance gives such an order less often than {shuffle.significance:g}: check the seed"
+            yield Text(said, style="bold yellow", overflow="fold")
 
 
 def _mark(*, good: bool) -> Text:

@@ -175,4 +175,4 @@ def _document_counts(written: dict[str, int]) -> dict[str, int]:
 
 WRITERS = {"webdataset": _webdataset, "numpy": _numpy, "megatron": _megatron, "nanoset": _nanoset}
 
-STAGE = Stage("export", units=_units, inputs=_inputs, settings=_settings, run=_run)
+STAGE = Stage("export", units=_units, inputs=_inputs, settings=_settings, run=_run, delivers=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -19,9 +20,11 @@ from pipeline.report.summary import (
     ExportSummary,
     Flow,
     LengthSummary,
+    MixingTable,
     OutputFile,
     PackingSummary,
     PowerHistogram,
+    QualityMeasure,
     QuarantineExample,
     QuarantineFile,
     RepeatedString,
@@ -32,6 +35,7 @@ from pipeline.report.summary import (
 from pipeline.stages import gather, scatter
 from pipeline.stages.build import Build
 from pipeline.stages.index import QUARANTINE, rejected_reasons
+from pipeline.stages.manifest import QUALITY, UNIT
 from pipeline.stages.stage import WAVES
 from pipeline.stages.upload import destination_folder
 
@@ -189,10 +193,26 @@ def _packing(build: Build) -> PackingSummary | None:
 
 
 def _shuffle(build: Build) -> ShuffleSummary:
+    from pipeline.shuffle.quality import OrderQuality, qualities_bands
+
+    read = json.loads((build.folder("manifest", UNIT) / QUALITY).read_bytes())
+    measured = [(kind, OrderQuality(**read[kind])) for kind in scatter.kinds(build)]
+    significance = build.config.shuffle.significance
     return ShuffleSummary(
         seed=build.config.shuffle.seed,
         cells=scatter.cells(build),
         records_by_kind={kind.removesuffix("s"): _of_kind(build, kind, "records") for kind in scatter.kinds(build)},
+        quality=tuple(
+            QualityMeasure(name=name, measured=band.measured, ideal=band.ideal, tolerance=band.tolerance)
+            for name, band in qualities_bands(measured, significance)
+        ),
+        significance=significance,
+        mixing=tuple(
+            MixingTable(format=name, records=tuple(tuple(row) for row in table))
+            for _, one in measured
+            for name, table in sorted(one.tables.items())
+            if table is not None
+        ),
     )
 
 

@@ -91,4 +91,4 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     ]
 
 
-STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks)
+STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks, delivers=True)

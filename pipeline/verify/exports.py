@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.export import manifest, megatron_verify, nanoset, numpy_shards, webdataset
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
-from pipeline.stages.manifest import DATASET
+from pipeline.stages.manifest import DATASET, listing
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
 from pipeline.verify.recorded import RecordedBuild
@@ -96,7 +96,7 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
         return []  # the step that is missing is a finding of its own
     path = folder / DATASET
     said = json.loads(path.read_bytes())
-    outputs = {one.name: one.model_dump() for receipt in [*exported.values(), *written] for one in receipt.outputs}
+    outputs = {one["name"]: one for receipt in [*exported.values(), *written] for one in listing(receipt)}
     listed = {one["name"]: {key: one[key] for key in ("name", "size_bytes", "sha256")} for one in said["files"]}
     found = [
         Finding(DIFFERS, f"{path}, {name}", *difference(outputs.get(name, {}), listed.get(name, {})))
