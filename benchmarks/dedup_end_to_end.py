@@ -1,8 +1,8 @@
 """Claim: jsonl.zst in, deduplicated jsonl.zst out, at 40 MB/s of text per core or more.
 
 `corpusmill dedup` in one process: download (sha256), index, anchor, match, union, writeback, delivery. CPU seconds, the
-kernels compiled before. Beside it, in the same rounds, what zstandard alone takes: the sources decompressed twice (index
-and writeback read them) and compressed once. `python benchmarks/dedup_end_to_end.py CORPUS_FOLDER`
+kernels compiled before. Beside it, what zstandard alone takes: the sources decompressed twice (index and writeback read
+them) and compressed once. `python benchmarks/dedup_end_to_end.py CORPUS_FOLDER`
 """
 
 from __future__ import annotations

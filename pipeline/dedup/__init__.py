@@ -38,7 +38,7 @@ in all 490 MB/s; L = 100 (29 % removed) 2.7 and 2.8 ns, 180 MB/s. Disk: 16 bytes
 and 46 % at L = 100. A text is read once to index, and once by each partition.
 
 Memory: 32 bytes x 4 Mi anchors to index. To match, at most 64 bytes per anchor of the partition (matches.py adds it
-up), so a budget of B bytes takes 64 x anchors / B partitions: 10 GB of text, 58 M anchors, in 4 partitions took
-0.84 GiB with the process itself, B being 1 GiB. Texts and anchors are mapped, for the kernel to drop. Not bounded by B is one
-k-gram that has more than a partition's share of all anchors.
+up), so a budget of B bytes takes 64 x anchors / B partitions. 10 GB (58 M anchors) in 4 partitions took 0.84 GiB,
+the process itself included, B being 1 GiB. Texts and anchors are mapped, for the kernel to drop. Not bounded by B is
+one k-gram that has more than a partition's share of all anchors.
 """
