@@ -72,24 +72,11 @@ def test_webdataset_t33_every_sample_is_one_field_of_plain_ints_of_one_length() 
 
 def test_webdataset_t33_batches_are_equal_lists() -> None:
     shards = [one["shard"] for one in open_lm_manifest()]
-    read = [sample for sample in samples(shards)]
-    whole = Counter(tuple(one["json"]) for one in read)
-    batched = Counter()
-    tuples = ({"json": one["json"], "__key__": one["__key__"]} for one in read)
-    for (batch,) in wds.pipelinefilter(lambda data: ((list(chunk),) for chunk in _fours(data)))()(tuples):
-        batched.update(tuple(one["json"]) for one in batch)
-    assert batched == whole
-
-
-def _fours(data):
-    batch = []
-    for one in data:
-        batch.append(one)
-        if len(batch) == 4:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    stages = (wds.to_tuple("json"), wds.batched(4, partial=True))
+    batches = [contexts for (contexts,) in pipeline(shards, *stages)]
+    assert {len(contexts) for contexts in batches[:-1]} == {4}
+    read = Counter(tuple(int(token) for token in context) for contexts in batches for context in contexts)
+    assert read == Counter(tuple(context) for shard in shards for context in plainly_read(shard))
 
 
 def test_webdataset_t27_exp_data_is_what_dclms_dataclass_takes() -> None:
