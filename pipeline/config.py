@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
+LEAST_MINIMUM_BYTES = 7
 FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
 Bytes = Annotated[ByteSize, Field(gt=0)]
@@ -55,15 +56,46 @@ class DedupConfig(Section):
     """Exact-substring deduplication over the whole dataset."""
 
     mode: Literal["remove", "annotate", "none"]
-    minimum_bytes: Annotated[int, Field(ge=7, le=1 << 20, strict=True)] | None = None
+    minimum_bytes: Annotated[int, Field(le=1 << 20, strict=True)] | None = None
+    keep: Literal["first_window", "every_string"] = "first_window"
+    fuzzy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     annotate_key: Annotated[str, Field(min_length=1)] = "sa_remove_ranges"
+    replace_existing: bool = False
+    drop_empty: bool = False
     writeback: bool = True
     memory: Bytes = ByteSize(1 << 30)
 
+    @field_validator("minimum_bytes")
+    @classmethod
+    def _minimum_leaves_a_character(cls, minimum_bytes: int | None) -> int | None:
+        if minimum_bytes is not None and minimum_bytes < LEAST_MINIMUM_BYTES:
+            raise ValueError(
+                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range can lie"
+                " between two characters of UTF-8, and nothing of it could be removed (500 is a common choice)"
+            )
+        return minimum_bytes
+
     @model_validator(mode="after")
-    def _minimum_is_said(self) -> DedupConfig:
+    def _agrees_with_itself(self) -> DedupConfig:
         if self.mode != "none" and self.minimum_bytes is None:
             raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
+        if self.keep == "every_string" and self.fuzzy_share is not None:
+            raise ValueError("fuzzy_share removes text that keep: every_string promises to keep; give one of them")
+        if self.drop_empty and self.mode != "remove":
+            raise ValueError("drop_empty needs mode remove: no other mode empties a document")
+        return self
+
+
+class IndexConfig(Section):
+    """How repeats are found: by anchors, or by suffix arrays, which stay as an infini-gram index."""
+
+    method: Literal["anchors", "suffix_array"] = "anchors"
+    unigram: bool = False
+
+    @model_validator(mode="after")
+    def _unigram_is_part_of_the_index(self) -> IndexConfig:
+        if self.unigram and self.method != "suffix_array":
+            raise ValueError("unigram is a file of the suffix array: it needs method suffix_array")
         return self
 
 
@@ -183,6 +215,7 @@ class DatasetConfig(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
     source: SourceConfig
     dedup: DedupConfig
+    index: IndexConfig = IndexConfig()
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
     exports: ExportsConfig

@@ -42,16 +42,19 @@ def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: 
 
 
 def run_build(
-    plan_receipt: Path, *, workers: int | None = None, verify: bool = False, last: str = WAVES[-1][-1]
+    plan_receipt: Path,
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    waves: tuple[tuple[str, ...], ...] = WAVES,
 ) -> None:
-    """Run every step of a planned dataset up to stage `last`; see build_dataset. One worker means this process.
+    """Run every step of a planned dataset, or of these waves; see build_dataset. One worker means this process.
 
     With `verify` a step is reused only if its outputs still have their sha256. LockHeldError if another run of the
     dataset is under way.
     """
     workers = workers or os.cpu_count() or 1
     build = open_build(plan_receipt)
-    waves = WAVES[: next(place for place, wave in enumerate(WAVES) if last in wave) + 1]
     with held(build.work / RUN_LOCK, wait=False):
         begin_run(plan_receipt)
         if workers == 1:

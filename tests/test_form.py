@@ -56,7 +56,13 @@ configs = st.fixed_dictionaries(
         ),
         "dedup": st.fixed_dictionaries(
             {"mode": st.sampled_from(["remove", "annotate", "none"]), "minimum_bytes": st.integers(7, 1 << 20)},
-            optional={"annotate_key": words, "writeback": st.booleans(), "memory": sizes},
+            optional={
+                "annotate_key": words,
+                "writeback": st.booleans(),
+                "memory": sizes,
+                "replace_existing": st.booleans(),
+                "fuzzy_share": st.floats(0, 1, exclude_min=True),
+            },
         ),
         "tokenizer": st.fixed_dictionaries(
             {"name": st.from_regex(r"[a-z0-9_/-]{1,20}", fullmatch=True)},
@@ -71,7 +77,10 @@ configs = st.fixed_dictionaries(
             unique_by=lambda destination: destination["path"],
         ),
     },
-    optional={"work_folder": words},
+    optional={
+        "work_folder": words,
+        "index": st.fixed_dictionaries({"method": st.just("suffix_array")}, optional={"unigram": st.booleans()}),
+    },
 ).map(lambda values: check_config(values, where="a test"))
 
 

@@ -94,6 +94,14 @@ def _pictures(summary: BuildSummary) -> dict[str, object]:
         pictures["range_bytes"] = power_bars(
             [totals_of("bytes", "lost", ranges)], x_title=x_title, y_title="duplicate text", y_format=bytes_text
         )
+        if summary.duplicates.kept_gaps.count:
+            gaps, x_title = summary.duplicates.kept_gaps, "bytes kept between two ranges of a document"
+            pictures["gap_counts"] = power_bars(
+                [counts_of("gaps", "text-bytes", gaps)], x_title=x_title, y_title="gaps"
+            )
+            pictures["gap_bytes"] = power_bars(
+                [totals_of("bytes", "text-bytes", gaps)], x_title=x_title, y_title="text kept", y_format=bytes_text
+            )
         pictures["sources"] = sorted(
             summary.duplicates.by_source_file, key=lambda one: (-one.duplicate_bytes, one.path)
         )

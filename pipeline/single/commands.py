@@ -55,12 +55,13 @@ def export(
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
     from pipeline.local import run_build
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.stage import waves_until
 
     wanted = load_config(config)
     section = getattr(wanted.exports, format)
     only = ExportsConfig.model_validate({format: {} if section is None else section.model_dump()})
     plan_receipt = plan_dataset(wanted.model_copy(update={"exports": only}))
-    run_build(plan_receipt, workers=workers, last="manifest")
+    run_build(plan_receipt, workers=workers, waves=waves_until("manifest"))
     build = open_build(plan_receipt)
     for unit in build.units("export"):
         typer.echo(build.folder("export", unit) / format)

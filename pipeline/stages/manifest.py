@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -62,6 +63,11 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
     return sorted(files, key=lambda file: (file[0] == DATASET, file[0]))
 
 
+def listing(receipt: Receipt) -> list[dict[str, str | int]]:
+    """Name, size and sha256 of every file that a step delivers, as `dataset.json` lists them."""
+    return [{"name": one.name, "size_bytes": one.size_bytes, "sha256": one.sha256} for one in receipt.outputs]
+
+
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
     read = ("export", "writeback", "gather", "tokenize")
     return [step for stage in read for step in every(build, stage)]
@@ -90,17 +96,17 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         listed = write_manifest(folder / "webdataset" / MANIFEST, [(Path(name).stem, count) for name, count in shards])
         tars = [one.size_bytes for receipt in exported for one in receipt.outputs if one.name.endswith(".tar")]
         webdataset_bytes = listed["bytes"] + sum(tars)
-    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in receipt.outputs]
+    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
     description = {
         "name": build.config.name,
         "vocabulary": asdict(vocabulary(build)),
         "formats": {name: _format(build, name) for name in build.config.exports.formats()},
         "files": [
             {
-                **one.model_dump(),
-                **{key: holds[one.name][key] for key in ("records", "slots") if key in holds.get(one.name, {})},
+                **one,
+                **{key: holds[one["name"]][key] for key in ("records", "slots") if key in holds.get(one["name"], {})},
             }
-            for one in sorted(outputs, key=lambda one: one.name)
+            for one in sorted(outputs, key=lambda one: str(one["name"]))
         ],
     }
     text = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
@@ -115,7 +121,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         write_checkpoints(shard_checkpoints(_documents_in_order(build), wanted.tokens_per_shard), folder / "numpy")
     measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
     (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
-    sizes = [one.size_bytes for one in outputs]
+    sizes = [int(one["size_bytes"]) for one in outputs]
     return Outcome(counts={"files": len(outputs), "dataset_bytes": sum(sizes), "bytes_read": 0})
 
 
@@ -191,12 +197,16 @@ def _format(build: Build, name: str) -> dict[str, Any]:
 
 
 def _exported(build: Build, name: str) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for unit in build.units("export"):
-        if unit.startswith(f"{name}-"):
-            for key, value in build.receipt("export", unit).counts.items():
-                totals[key] = totals.get(key, 0) + value
-    return totals
+    return format_totals(build.receipts("export"), name)
+
+
+def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
+    """Outputs of one format, and what they hold in all, from the receipts of the export units."""
+    files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
+    totals = Counter({"outputs": len(files)})
+    for file in files:
+        totals.update({key: count for key, count in file.items() if key != "name"})
+    return dict(totals)
 
 
 def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
@@ -225,4 +235,5 @@ STAGE = Stage(
     settings=_settings,
     run=_run,
     checks=_checks,
+    delivers=True,
 )
