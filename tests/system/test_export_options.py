@@ -15,6 +15,7 @@ from pipeline.config import check_config
 from pipeline.errors import ConfigError
 from pipeline.export.manifest import verify_manifest
 from pipeline.lineage import verify_records
+from pipeline.lineage.peek import peek_record
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.stages import Build, open_build
@@ -104,6 +105,8 @@ def test_numpy_j26_raw_layout_is_two_files_of_one_stream(root, share: float) -> 
     assert sizes.get("val.bin", 0) == int(tokens * share)
     assert not verify_build(built).findings, render(verify_build(built))
     assert verify_records(built, 40, 1)
+    tokens_from_7 = np.fromfile(folder / "train.bin", "<u4")[7:12]
+    assert peek_record(folder / "train.bin", 7, 5).ids.tolist() == tokens_from_7.tolist()
 
 
 def test_shuffle_number_of_cells_and_memory_change_no_byte_of_the_dataset(root) -> None:
