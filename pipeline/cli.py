@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline import cli_stores
 from pipeline.config import EXAMPLE, load_config
 from pipeline.errors import CorpusmillError, TransientError
 
@@ -20,6 +21,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.command()(cli_stores.download)
+app.command()(cli_stores.upload)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 

@@ -71,6 +71,7 @@ class Outcome:
 
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    traffic: dict[str, int] = field(default_factory=dict)
 
 
 def run_once(
@@ -104,6 +105,7 @@ def run_once(
             details=outcome.details,
             outputs=outputs,
             versions=installed_versions(),
+            traffic=outcome.traffic,
             seconds=round(time.monotonic() - started, 3),
             peak_rss_bytes=_peak_memory_bytes(),
         )

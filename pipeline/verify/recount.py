@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline.dedup.anchors import open_anchors
 from pipeline.dedup.ranges import read_ranges
 from pipeline.documents.compression import open_decompressed
+from pipeline.documents.parquet import open_parquet
 from pipeline.documents.quarantine import read_quarantine
 from pipeline.documents.text_shard import SEPARATOR, SOURCES_FILE, TEXT_FILE, open_text_shard
 from pipeline.errors import CorruptDataError
@@ -129,6 +130,9 @@ def _writeback(build: RecordedBuild, unit: str, folder: Path) -> Recount:
 
 def _lines(path: Path) -> int:
     """Lines of a file, decompressed; the last one need not end."""
+    if path.name.endswith(".parquet"):
+        with path.open("rb") as table:
+            return int(open_parquet(table, str(path)).metadata.num_rows)
     lines, last = 0, b"\n"
     with path.open("rb") as raw, open_decompressed(raw, str(path)) as stream:
         while block := stream.read(BLOCK):
