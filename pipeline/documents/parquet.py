@@ -56,17 +56,16 @@ class Placed(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes of one stretch; between stretches zeros, which nobody needs but a careless prefetch."""
+        """Up to `size` bytes; between stretches zeros, which a prefetch of the footer may run over."""
         wanted = self._size - self._at if size is None or size < 0 else min(size, self._size - self._at)
-        found = b""
+        found = bytearray(max(0, wanted))
         for offset, length, at in self._places:
-            inside = self._at + len(found) - offset
-            if len(found) < wanted and 0 <= inside < length:
-                self._stream.seek(at + inside)
-                found += self._stream.read(min(length - inside, wanted - len(found)))
-        found += bytes(wanted - len(found))
+            first, last = max(offset, self._at), min(offset + length, self._at + wanted)
+            if first < last:
+                self._stream.seek(at + first - offset)
+                found[first - self._at : last - self._at] = self._stream.read(last - first)
         self._at += len(found)
-        return found
+        return bytes(found)
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         data = self.read(len(buffer))
