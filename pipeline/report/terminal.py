@@ -158,6 +158,10 @@ def _stages(summary: BuildSummary, *, wide: bool) -> Iterator[RenderableType]:
         )
         table.add_row(*row, bytes_text(stage.peak_rss_bytes)) if wide else table.add_row(*row)
     yield table
+    for stage in summary.stages:
+        if stage.requests:
+            moved = f"{bytes_text(stage.wire_bytes)} over the wire in {counted(stage.requests, 'request')}"
+            yield Text(f"{stage.stage}: {moved}, {stage.retries:,} of them retries", style="dim")
     reused = sum(stage.units_reused for stage in summary.stages)
     if reused:
         done = sum(stage.units_done for stage in summary.stages)
@@ -225,6 +229,15 @@ def _duplicates(summary: BuildSummary) -> Iterator[RenderableType]:
         if one.duplicate_bytes
     ]
     yield from _listed((">", ">", ""), rows, LISTED_ROWS, "more source files with duplicates")
+    if found.kept_gaps.count:
+        table = _table("", ">", "", "")
+        table.add_row("kept gaps", *_spark(found.kept_gaps, bytes_text, "green"))
+        yield table
+    strings: list[Row] = [
+        (f"{one.count:,} times", Text(plain(" ".join(one.excerpt.split())), no_wrap=True, overflow="crop"))
+        for one in found.most_repeated
+    ]
+    yield from _listed((">", ""), strings, LISTED_ROWS, "more strings that repeat")
 
 
 def _spark(
@@ -273,6 +286,9 @@ def _records(summary: BuildSummary) -> Iterator[RenderableType]:
             for one in shuffle.quality
         ]
         yield from _listed(("", "", ">", ">"), rows, LISTED_REASONS, "more measures")
+        if shuffle.warnings:
+            said = f"warning: chance gives such an order less often than {shuffle.significance:g}: check the seed"
+            yield Text(said, style="bold yellow", overflow="fold")
 
 
 def _mark(*, good: bool) -> Text:

@@ -158,8 +158,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
         for batch in read_source(copy, source):
             for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts, batch.ids, strict=True):
                 if number in wanted:
-                    record = {source.text_field: text.decode(), source.id_field: identity.decode()}
-                    yield number, json.dumps(record).encode()
+                    yield number, json.dumps(_record(source, text, identity)).encode()
         return
     left = sorted(wanted, reverse=True)
     first = 0
@@ -173,6 +172,31 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
                     line = split[number - first]
                     yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
             first += lines
+
+
+@contextmanager
+def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
+    """The lines of a file or part; of parquet, the JSON of each row's text and id, null for one that is no document."""
+    from pipeline.documents.decompressing import PieceStream
+
+    if copy.is_parquet:
+        yield cast(BinaryIO, io.BufferedReader(PieceStream(_rows_as_lines(copy, source)), 1 << 20))
+    else:
+        with open_lines(copy) as lines:
+            yield lines
+
+
+def _rows_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[bytes]:
+    for batch in read_source(copy, source):
+        rows = {one.line_number: b"null" for one in batch.rejections}
+        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts, batch.ids, strict=True):
+            rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
+        if rows:
+            yield b"".join(rows[number] + b"\n" for number in sorted(rows))
+
+
+def _record(source: SourceConfig, text: bytes, identity: bytes) -> dict[str, str]:
+    return {source.id_field: identity.decode(), source.text_field: text.decode()}
 
 
 def count_traffic(traffic: Traffic) -> dict[str, int]:
