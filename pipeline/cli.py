@@ -65,7 +65,10 @@ def plan(config: ConfigFile) -> None:
     from pipeline.stages import open_build, plan_dataset
     from pipeline.stages.preview import preview, render_preview
 
-    typer.echo(render_preview(preview(open_build(plan_dataset(load_config(config))))))
+    planned = open_build(plan_dataset(load_config(config)))
+    typer.echo(render_preview(preview(planned)))
+    for one in planned.plan.uncut or ():
+        typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")
 
 
 @app.command()
