@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline import cli_stores
 from pipeline.cli_dedup import dedup, index
 from pipeline.config import EXAMPLE, load_config
 from pipeline.errors import CorpusmillError, TransientError
@@ -22,6 +23,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.command()(cli_stores.download)
+app.command()(cli_stores.upload)
 register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
@@ -62,7 +65,10 @@ def plan(config: ConfigFile) -> None:
     from pipeline.stages import open_build, plan_dataset
     from pipeline.stages.preview import preview, render_preview
 
-    typer.echo(render_preview(preview(open_build(plan_dataset(load_config(config))))))
+    planned = open_build(plan_dataset(load_config(config)))
+    typer.echo(render_preview(preview(planned)))
+    for one in planned.plan.uncut or ():
+        typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")
 
 
 @app.command()

@@ -50,6 +50,7 @@ class SourceConfig(Section):
     max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     shard_bytes: Bytes = ByteSize(256 << 20)
     endpoint_url: str | None = None
+    stream: bool = False
 
 
 class DedupConfig(Section):
@@ -203,7 +204,7 @@ class ExportsConfig(Section):
 
 
 class DestinationConfig(Section):
-    """A place that receives the finished dataset: a folder or s3://bucket/prefix."""
+    """A place that receives the finished dataset: a folder, s3://bucket/prefix or gs://bucket/prefix."""
 
     path: Annotated[str, Field(min_length=1)]
     endpoint_url: str | None = None

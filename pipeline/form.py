@@ -127,6 +127,14 @@ FIELDS: tuple[FormField, ...] = (
         {"type": ["string", "null"], "examples": ["http://127.0.0.1:9000"]},
     ),
     FormField(
+        "source_stream",
+        ("source", "stream"),
+        "Source",
+        "Keep no local copy",
+        "Read sources in buckets and hubs whenever they are needed instead of copying them first: for small disks.",
+        {"type": ["boolean", "null"]},
+    ),
+    FormField(
         "dedup_mode",
         ("dedup", "mode"),
         "Deduplication",

@@ -36,6 +36,9 @@ ENDINGS = {
     ".jsonl.zstd": Compression.ZSTD,
 }
 
+SOURCE_ENDINGS = (*ENDINGS, ".parquet")
+"""Endings of all source files; parquet.py reads what is not JSON lines."""
+
 _PIECES = {
     Compression.NONE: plain_pieces,
     Compression.GZIP: gzip_pieces,

@@ -27,6 +27,10 @@ ZSTD_LARGEST_WINDOW_BYTES = 1 << 31
 # 2,048 x 128 KiB = 256 MiB; text becomes about 32 KiB. Larger feeds are not faster (measured: 880 MB/s from 8 KiB on).
 ZSTD_FEED_BYTES = 8 << 10
 
+# A bomb of zeros packs 1,032 (gzip) or 32,768 (zstd) to 1; text does not reach a tenth of that.
+LARGEST_RATIO = 500
+UNSUSPICIOUS_BYTES = 64 << 20
+
 _GZIP = ("gzip member", "gzip -t")  # what a file consists of, and the command that tests one
 _ZSTD = ("Zstandard frame", "zstd -t --long=31")
 
@@ -54,6 +58,7 @@ def gzip_pieces(raw: BinaryIO, name: str) -> Iterator[bytes]:
         if not piece:
             return
         decompressed_bytes += len(piece)
+        _require_plausible(name, counted.bytes_read, decompressed_bytes)
         yield piece
 
 
@@ -79,10 +84,22 @@ def zstd_pieces(raw: BinaryIO, name: str) -> Iterator[bytes]:
             unread = unread[used_bytes:]
             compressed_bytes += used_bytes
             decompressed_bytes += len(piece)
+            _require_plausible(name, compressed_bytes, decompressed_bytes)
             if piece:
                 yield piece
     if inside_frame:
         raise _truncated(_where(name, compressed_bytes, decompressed_bytes), *_ZSTD)
+
+
+def _require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int) -> None:
+    if decompressed_bytes > max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed_bytes):
+        raise CorruptDataError(
+            "a compressed source file is a bomb",
+            where=name,
+            expected=f"at most {LARGEST_RATIO:,} bytes of text from every compressed byte",
+            got=f"{decompressed_bytes:,} bytes from {compressed_bytes:,}",
+            next_step="look at its beginning with zstdcat or zcat; if it is text after all, write it uncompressed",
+        )
 
 
 def _truncated(where: str, unit: str, test: str) -> CorruptDataError:

@@ -72,6 +72,7 @@ class Outcome:
 
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    traffic: dict[str, int] = field(default_factory=dict)
 
 
 def run_once(
@@ -112,6 +113,7 @@ def run_once(
             details=outcome.details,
             outputs=outputs,
             versions=installed_versions(),
+            traffic=outcome.traffic,
             seconds=round(time.monotonic() - started, 3),
             peak_rss_bytes=_peak_memory_bytes(),
         )

@@ -20,7 +20,17 @@ from pipeline.fingerprint import Algorithm, file_digest, fingerprint
 RECEIPT_NAME = "receipt.json"
 
 # Libraries whose version can change a step's bytes; receipts record what was installed.
-WITNESSED_LIBRARIES = ("numpy", "numba", "gigatoken", "tiktoken", "orjson", "zstandard", "deflate", "humanize")
+WITNESSED_LIBRARIES = (
+    "numpy",
+    "numba",
+    "gigatoken",
+    "tiktoken",
+    "orjson",
+    "zstandard",
+    "deflate",
+    "humanize",
+    "pyarrow",
+)
 
 
 class OutputFile(BaseModel):
@@ -69,8 +79,8 @@ class Receipt(BaseModel):
     """The receipt of one step.
 
     `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of the
-    data (histograms, examples). `seconds`, `peak_rss_bytes`, `versions` and `inputs` say how the step came about and
-    are outside the digest.
+    data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the wire),
+    `versions` and `inputs` say how the step came about and are outside the digest.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -85,6 +95,7 @@ class Receipt(BaseModel):
     details: dict[str, Any]
     outputs: tuple[OutputFile, ...]
     versions: dict[str, str]
+    traffic: dict[str, int] = {}
     seconds: float
     peak_rss_bytes: int
 

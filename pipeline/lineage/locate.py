@@ -11,7 +11,7 @@ from pipeline.errors import PermanentError
 from pipeline.lineage.facts import Duplicate, Located, RejectedLine
 from pipeline.lineage.occurrences import EarlierText
 from pipeline.lineage.records import holdings
-from pipeline.lineage.shards import Shard, Shards, shard_of_source
+from pipeline.lineage.shards import Shard, Shards, place_of_line
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -24,7 +24,7 @@ def locate(build: Build, source: str, line: int) -> Located | RejectedLine:
 
     Raises PermanentError for a file or a line that is not there.
     """
-    number, name = shard_of_source(build, source)
+    number, name, line = place_of_line(build, source, line)
     shards = Shards(build)
     shard = shards[number]
     entry = next(one for one in shard.text.sources if one.path == name)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline.errors import VerificationError
 from pipeline.lineage.shards import Shard
 from pipeline.stages import download
+from pipeline.stages.sources import read_numbered
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -28,7 +29,7 @@ def reread_documents(
         here = range(source.first_document, source.first_document + source.documents)
         at_line = {int(shard.text.line_numbers[one]): one for one in ordinals if one in here}
         if at_line:
-            for number, line in _lines(copy, at_line.keys()):
+            for number, line in read_numbered(copy, set(at_line), build.config.source):
                 ordinal = at_line.pop(number)
                 yield ordinal, _ids(build, shard, ordinal, line, tokenizer)
         if at_line:
@@ -37,26 +38,6 @@ def reread_documents(
                 where=copy.name,
                 got=f"no line {min(at_line) + 1:,}",
             )
-
-
-def _lines(copy: download.LocalCopy, wanted: Any) -> Iterator[tuple[int, bytes]]:
-    """(0-based number, bytes) of some lines of a source file, which is read to its end."""
-    from pipeline.documents.compression import open_decompressed
-    from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
-    from pipeline.storage import open_verified
-
-    left = sorted(wanted, reverse=True)
-    first = 0
-    with open_verified(copy.path, copy.sha256, name=copy.name) as raw, open_decompressed(raw, copy.name) as stream:
-        for block in read_line_blocks(stream):
-            lines = 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-            if left and left[-1] < first + lines:
-                split = block.data.split(b"\n")
-                while left and left[-1] < first + lines:
-                    number = left.pop()
-                    line = split[number - first]
-                    yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
-            first += lines
 
 
 def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Tokenizer) -> NDArray[Any]:

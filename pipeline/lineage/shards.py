@@ -63,7 +63,21 @@ class Shard:
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from."""
         source, line = self.text.source_of(ordinal)
-        return SourceDocument(source, line + 1, self.ids[ordinal], self.number, ordinal)
+        name, lines_before = self.place_in_file(source)
+        return SourceDocument(name, lines_before + line + 1, self.ids[ordinal], self.number, ordinal)
+
+    def place_in_file(self, source: str) -> tuple[str, int]:
+        """(name of the file, its lines before) of a source of this shard, which may be a part of a file."""
+        if source not in self._places:
+            file = next(one for one in self.build.plan.shards[self.number] if one.name == source)
+            parts = parts_of(self.build, file.part.of)[: file.part.number] if file.part else []
+            name = file.part.of if file.part else source
+            self._places[source] = name, sum(lines_of(self.build, number, part) for number, part in parts)
+        return self._places[source]
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, int]]:
+        return {}
 
     def text_span(self, ordinal: int) -> Span:
         """Where a document's text stands in the text shard's `tokenized`."""
@@ -109,8 +123,44 @@ class Shard:
         return [(start - first, end - first) for start, end in ranges[low:high].tolist()]
 
 
+def parts_of(build: Build, name: str) -> list[tuple[int, str]]:
+    """(shard, name of the part) of every part of a file that was cut, in order."""
+    files = [(number, file) for number, files in enumerate(build.plan.shards) for file in files]
+    return [(number, file.name) for number, file in files if file.part and file.part.of == name]
+
+
+def lines_of(build: Build, shard: int, source: str) -> int:
+    """Lines of one source of a shard, rejected ones included."""
+    import json
+
+    from pipeline.documents.text_shard import SOURCES_FILE
+
+    sources = json.loads((build.folder("index", f"{shard:05d}") / SOURCES_FILE).read_bytes())
+    return next(int(one["lines"]) for one in sources if one["path"] == source)
+
+
+def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:
+    """(shard, name there, line there) of line `line` (from 1) of a source file, by its name or its location.
+
+    A line past the end of a file that was cut comes as one past the end of its last part. PermanentError with the
+    nearest names if there is no such file.
+    """
+    number, name = shard_of_source(build, source)
+    file = next(one for one in build.plan.shards[number] if one.name == name)
+    if file.part is None or source == name:
+        return number, name, line
+    for number, name in parts_of(build, file.part.of):
+        lines = lines_of(build, number, name)
+        if line <= lines:
+            break
+        line -= lines
+    else:
+        line += lines
+    return number, name, line
+
+
 def shard_of_source(build: Build, source: str) -> tuple[int, str]:
-    """(shard, name) of a source file, by its name in the dataset or by its location.
+    """(shard, name) of a source file or of the first part of one, by its name in the dataset or by its location.
 
     PermanentError with the nearest names if there is none.
     """
@@ -118,9 +168,9 @@ def shard_of_source(build: Build, source: str) -> tuple[int, str]:
 
     for number, files in enumerate(build.plan.shards):
         for file in files:
-            if source in (file.name, file.location):
+            if source in (file.name, file.location) or (file.part and source == file.part.of):
                 return number, file.name
-    names = [file.name for files in build.plan.shards for file in files]
+    names = [file.part.of if file.part else file.name for files in build.plan.shards for file in files]
     near = difflib.get_close_matches(source, names, n=3, cutoff=0.3) or names[:3]
     raise PermanentError(
         "the dataset has no such source file",

@@ -82,6 +82,12 @@ def _figures(summary: BuildSummary) -> list[tuple[str, str, str, str]]:
         seconds = sum(stage.seconds for stage in summary.stages)
         peak = max(stage.peak_rss_bytes for stage in summary.stages)
         figures.append(("Work", seconds_text(seconds), f"{seconds:,.3f} s", f"at most {bytes_text(peak)} memory"))
+    requests = sum(stage.requests for stage in summary.stages)
+    if requests:
+        moved = sum(stage.wire_bytes for stage in summary.stages)
+        retries = sum(stage.retries for stage in summary.stages)
+        said = f"{counted(requests, 'request')}, {retries:,} of them retries"
+        figures.append(("Over the wire", bytes_text(moved), f"{moved:,} bytes", said))
     return figures
 
 

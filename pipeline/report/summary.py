@@ -51,7 +51,8 @@ class StageSummary(Facts):
     `documents.lost` are rejected documents by reason; `text_bytes.lost` are removed bytes by reason ("duplicates").
     `units_reused` of the `units_done` were found finished. `seconds` and `timed_bytes` (bytes that these seconds were
     spent on) are sums over the steps' receipts, whenever they ran; `wall_seconds` runs from first start to last end.
-    `on_trunk` is False for a stage beside the main line, such as writeback.
+    `on_trunk` is False for a stage beside the main line, such as writeback. `requests` to stores, of which `retries`
+    were made again, moved `wire_bytes` both ways.
     """
 
     stage: str
@@ -67,6 +68,9 @@ class StageSummary(Facts):
     timed_bytes: Count
     peak_rss_bytes: Count
     on_trunk: bool = True
+    requests: Count = 0
+    retries: Count = 0
+    wire_bytes: Count = 0
 
     @property
     def is_finished(self) -> bool:

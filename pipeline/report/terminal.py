@@ -158,6 +158,10 @@ def _stages(summary: BuildSummary, *, wide: bool) -> Iterator[RenderableType]:
         )
         table.add_row(*row, bytes_text(stage.peak_rss_bytes)) if wide else table.add_row(*row)
     yield table
+    for stage in summary.stages:
+        if stage.requests:
+            moved = f"{bytes_text(stage.wire_bytes)} over the wire in {counted(stage.requests, 'request')}"
+            yield Text(f"{stage.stage}: {moved}, {stage.retries:,} of them retries", style="dim")
     reused = sum(stage.units_reused for stage in summary.stages)
     if reused:
         done = sum(stage.units_done for stage in summary.stages)

@@ -1,52 +1,57 @@
 """Download: have every source file of a shard at hand, and know its sha256.
 
 Local files stay where they are and are read in place: they are digested here, and compared with that digest whenever
-they are read later. Objects of a bucket are copied into the step's folder.
+they are read later. Objects of buckets and hubs are copied into the step's folder: parallel ranged parts of the planned
+identity, verified by the checksum that the store keeps, gone on with after a break (what has arrived waits in
+`<work>/arriving/`). Of a part of a file only that part is fetched; the store has no checksum of it. With
+`source.stream` nothing is copied: later stages read from the store, each time of the planned identity.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SourceError, StoreUnavailableError
-from pipeline.fingerprint import READ_BYTES, file_digest
+from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
+from pipeline.stages.sources import SourceCopy, count_traffic
 from pipeline.stages.stage import Stage
-from pipeline.storage import StoredFile, is_local, open_location
+from pipeline.storage import (
+    Store,
+    StoredFile,
+    Traffic,
+    Wanted,
+    changed_since_planned,
+    fetch,
+    is_local,
+    open_location,
+    pieces_digest,
+)
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
     from pipeline.stages.plan import SourceFile
 
 LISTING = "files.json"
+ARRIVING = "arriving"
 
 
-@dataclass(frozen=True)
-class LocalCopy:
-    """A source file that can be opened: its name, where it lies, its sha256."""
-
-    name: str
-    path: Path
-    size_bytes: int
-    sha256: str
-
-
-def local_copies(build: Build, shard: str) -> list[LocalCopy]:
+def local_copies(build: Build, shard: str) -> list[SourceCopy]:
     """The source files of a downloaded shard, in order."""
     folder = build.folder("download", shard)
     digests = json.loads((folder / LISTING).read_text())
     files = build.plan.shards[int(shard)]
-    return [
-        LocalCopy(file.name, _path(file, folder), file.size_bytes, one["sha256"])
-        for file, one in zip(files, digests, strict=True)
-    ]
+    return [_copy(build, file, folder, one["sha256"]) for file, one in zip(files, digests, strict=True)]
 
 
-def _path(file: SourceFile, folder: Path) -> Path:
-    return Path(file.location) if is_local(file.location) else folder / "files" / file.name
+def _copy(build: Build, file: SourceFile, folder: Path, sha256: str | None) -> SourceCopy:
+    path, pieces = None, None
+    if is_local(file.location):
+        path, pieces = Path(file.location), file.part.pieces if file.part else None
+    elif not build.config.source.stream:
+        path = folder / "files" / file.name
+    return SourceCopy(file, path, pieces, sha256, build.config.source.endpoint_url)
 
 
 def _units(build: Build) -> list[str]:
@@ -55,52 +60,54 @@ def _units(build: Build) -> list[str]:
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
-    files = build.plan.shards[int(shard)]
-    return {"files": [{"name": file.name, "location": file.location, "identity": file.identity} for file in files]}
+    streamed = {"stream": True} if build.config.source.stream else {}
+    return {"files": [_identity(file) for file in build.plan.shards[int(shard)]], **streamed}
+
+
+def _identity(file: SourceFile) -> dict[str, Any]:
+    whole = {"name": file.name, "location": file.location, "identity": file.identity}
+    return {**whole, "part": file.part.model_dump(mode="json")} if file.part else whole
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     files: list[SourceFile] = build.plan.shards[int(shard)]
-    listed = [
-        {"name": file.name, "size_bytes": file.size_bytes, "sha256": _fetch(build, file, folder)} for file in files
-    ]
+    traffic = Traffic()
+    stores: dict[str, Store] = {}
+    listed = []
+    for file in files:
+        parent = file.location.rpartition("/")[0]
+        if parent not in stores:
+            stores[parent], _ = open_location(
+                file.location, endpoint_url=build.config.source.endpoint_url, traffic=traffic
+            )
+        sha256 = _fetch(build, file, stores[parent], folder)
+        listed.append({"name": file.name, "size_bytes": file.size_bytes, "sha256": sha256})
     (folder / LISTING).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
     size = sum(file.size_bytes for file in files)
-    return Outcome(counts={"files": len(files), "source_bytes": size, "bytes_read": size})
+    counts = {"files": len(files), "source_bytes": size, "bytes_read": size}
+    return Outcome(counts=counts, traffic=count_traffic(traffic))
 
 
-def _fetch(build: Build, file: SourceFile, folder: Path) -> str:
+def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> str | None:
     """Make the file local if it is not; its sha256. SourceError if it is no longer what the plan saw."""
-    store, name = open_location(file.location, endpoint_url=build.config.source.endpoint_url)
+    name = file.location.rpartition("/")[2]
     _require_unchanged(file, store.stat(name))
-    path = _path(file, folder)
-    if not is_local(file.location):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with store.open(name) as reading, path.open("wb") as writing:
-            while piece := reading.read(READ_BYTES):
-                writing.write(piece)
-    if path.stat().st_size != file.size_bytes:
-        raise StoreUnavailableError(
-            "a source file did not arrive whole",
-            where=file.location,
-            expected=f"{file.size_bytes:,} bytes",
-            got=f"{path.stat().st_size:,} bytes",
-            next_step="run again",
-        )
-    digest = file_digest(path)
+    pieces = file.part.pieces if file.part else None
+    if is_local(file.location):
+        sha256: str | None = pieces_digest(Path(file.location), pieces or ((0, file.size_bytes),))
+    elif build.config.source.stream:
+        return store.digest(name) if pieces is None else None
+    else:
+        arriving = fingerprint([file.location, file.identity, pieces])
+        wanted = Wanted(name, file.size_bytes, file.identity, pieces)
+        sha256 = fetch(store, wanted, folder / "files" / file.name, build.work / ARRIVING / arriving)
     _require_unchanged(file, store.stat(name))  # not while it was read, either
-    return digest
+    return sha256
 
 
 def _require_unchanged(file: SourceFile, now: StoredFile | None) -> None:
     if now is None or now.identity != file.identity:
-        raise SourceError(
-            "a source file changed after it was planned",
-            where=file.location,
-            expected=f"{file.size_bytes:,} bytes ({file.identity})",
-            got="it is gone" if now is None else f"{now.size_bytes:,} bytes ({now.identity})",
-            next_step="start the build again: it plans with the files as they are now",
-        )
+        raise changed_since_planned(file.location, file.identity, now.identity if now else None)
 
 
 STAGE = Stage("download", units=_units, inputs=lambda _build, _unit: [], settings=_settings, run=_run)

@@ -58,12 +58,10 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from pipeline.documents.compression import open_decompressed
-    from pipeline.documents.jsonl import read_documents
     from pipeline.documents.quarantine import append_rejections
     from pipeline.documents.text_shard import TextShardWriter
     from pipeline.report.histograms import merge_histograms, power_histogram
-    from pipeline.storage import open_verified
+    from pipeline.stages.sources import read_source
 
     source = build.config.source
     counts: Counter[str] = Counter(lines=0, documents_out=0, documents_empty=0, text_bytes_out=0, bytes_read=0)
@@ -72,24 +70,18 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     with TextShardWriter(folder) as writer, (folder / QUARANTINE).open("wb") as quarantine:
         for copy in download.local_copies(build, shard):
             writer.start_source(copy.name)
-            with (
-                open_verified(copy.path, copy.sha256, name=copy.name) as raw,
-                open_decompressed(raw, copy.name) as lines,
-            ):
-                for batch in read_documents(
-                    lines, source=copy.name, text_field=source.text_field, id_field=source.id_field
-                ):
-                    writer.append(batch)
-                    append_rejections(quarantine, batch)
-                    counts["lines"] += batch.lines
-                    counts["documents_empty"] += batch.texts.count(b"")
-                    counts["bytes_read"] += batch.line_bytes
-                    lengths.append(power_histogram(np.fromiter(map(len, batch.texts), np.int64, len(batch.texts))))
-                    for rejection in batch.rejections:
-                        counts[f"rejected_{rejection.reason.value}"] += 1
-                        if len(examples) < EXAMPLES:
-                            line = rejection.line_number + 1
-                            examples.append({"source": copy.name, "line": line, "reason": rejection.reason.value})
+            for batch in read_source(copy, source):
+                writer.append(batch)
+                append_rejections(quarantine, batch)
+                counts["lines"] += batch.lines
+                counts["documents_empty"] += batch.texts.count(b"")
+                counts["bytes_read"] += batch.line_bytes
+                lengths.append(power_histogram(np.fromiter(map(len, batch.texts), np.int64, len(batch.texts))))
+                for rejection in batch.rejections:
+                    counts[f"rejected_{rejection.reason.value}"] += 1
+                    if len(examples) < EXAMPLES:
+                        line = rejection.line_number + 1
+                        examples.append({"source": copy.name, "line": line, "reason": rejection.reason.value})
     counts["documents_out"], counts["text_bytes_out"] = writer.documents, writer.text_bytes
     details = {"examples": examples, "document_bytes": merge_histograms(lengths).model_dump()}
     return Outcome(counts=dict(counts), details=details)

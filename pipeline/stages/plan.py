@@ -1,16 +1,20 @@
 """Plan: list the sources and group them into shards.
 
 Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
-past `source.shard_bytes` (a larger file is a shard alone). So files appended at the end make new shards, or refill the
-last one, and leave the others as they were. At most MAXIMUM_SHARDS come out: while there are more, the target doubles,
-which regroups everything; by doubling, that happens at few sizes as a dataset grows.
+past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
+file of its own, `big.part00003.jsonl` of `big.jsonl`. A file that cannot be cut is a shard alone, and `Plan.uncut` says
+why. So files appended at the end make new shards, or refill the last one, and leave the others as they were. At most
+MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by doubling, that happens
+at few sizes as a dataset grows.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,11 +25,29 @@ from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile, list_sources
 
 STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
+log = logging.getLogger(__name__)
+
 MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
 
 
+class SourcePart(BaseModel):
+    """Which part of a source file: number `number` of the file called `of`; see documents.splitting.Cut."""
+
+    model_config = ConfigDict(frozen=True)
+
+    of: str
+    number: int
+    kind: Literal["lines", "frames", "rows"]
+    pieces: tuple[tuple[int, int], ...]
+    own_bytes: int
+    row_groups: tuple[int, int]
+
+
 class SourceFile(BaseModel):
-    """A source file as the plan saw it; see storage.StoredFile."""
+    """A source file as the plan saw it (see storage.StoredFile), or one part of it.
+
+    A part's `size_bytes` is what of the file it takes; `identity` is the file's.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,6 +55,18 @@ class SourceFile(BaseModel):
     location: str
     size_bytes: int
     identity: str
+    part: SourcePart | None = None
+
+
+class UncutFile(BaseModel):
+    """A file larger than a shard that cannot be cut, why not, and how to write it so that it can."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    size_bytes: int
+    why: str
+    remedy: str
 
 
 class Plan(BaseModel):
@@ -41,6 +75,7 @@ class Plan(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     shards: list[list[SourceFile]]
+    uncut: list[UncutFile] | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""
@@ -57,16 +92,21 @@ def plan_dataset(config: DatasetConfig) -> Path:
     The plan is an observation: it is made anew at every build, and equal observations give the same folder.
     """
     files = _source_files(config)
-    shards = group_into_shards(files, config.source.shard_bytes)
-    plan = Plan(shards=[[SourceFile(**asdict(file)) for file in shard] for shard in shards])
-    settings = {"config": config.model_dump(mode="json", exclude_none=True), "plan": plan.model_dump(mode="json")}
+    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    settings = {
+        "config": config.model_dump(mode="json", exclude_none=True),
+        "plan": plan.model_dump(mode="json", exclude_none=True),
+    }
     step = Step("plan", VERSIONS["plan"], config.name, settings, inputs=())
     work = Path(absolute(config.work_folder)) / config.name
 
     def write(folder: Path) -> Outcome:
         (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
-        (folder / "plan.json").write_text(plan.model_dump_json(indent=1) + "\n")
-        return Outcome(counts={"files": len(files), "shards": len(shards), "source_bytes": plan.source_bytes()})
+        (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
+        for one in plan.uncut or ():
+            log.warning("%s (%s bytes): %s; %s", one.name, f"{one.size_bytes:,}", one.why, one.remedy)
+        entries = sum(len(shard) for shard in plan.shards)
+        return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
     return run_once(step, work, write)
 
@@ -96,20 +136,22 @@ def check_dataset(config: DatasetConfig) -> str:
 
     tokenizer = configured_tokenizer(config.tokenizer)
     files = _source_files(config)
-    shards = group_into_shards(files, config.source.shard_bytes)
+    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
-        f" {len(shards)} shards;"
+        f" {len(plan.shards)} shards;"
         f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
+        f"{uncut}"
     )
 
 
 def _source_files(config: DatasetConfig) -> list[StoredFile]:
-    from pipeline.documents.compression import ENDINGS
+    from pipeline.documents.compression import SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
     _require_apart(config, paths)
-    return list_sources(paths, tuple(ENDINGS), config.source.endpoint_url)
+    return list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url)
 
 
 def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
@@ -129,17 +171,64 @@ def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
                 )
 
 
-def group_into_shards(files: list[StoredFile], shard_bytes: int) -> list[list[StoredFile]]:
-    """Consecutive files in groups of at most `shard_bytes`, doubled until there are MAXIMUM_SHARDS groups or fewer."""
+def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
+    """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
+    least = -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS)
     while True:
-        shards: list[list[StoredFile]] = []
-        filled = 0
-        for file in files:
-            if not shards or filled + file.size_bytes > shard_bytes:
-                shards.append([])
-                filled = 0
-            shards[-1].append(file)
-            filled += file.size_bytes
+        while shard_bytes < least:
+            shard_bytes *= 2
+        uncut: list[UncutFile] = []
+        entries = [one for file in files for one in _entries(file, shard_bytes, endpoint_url, uncut)]
+        shards = group_into_shards(entries, shard_bytes)
         if len(shards) <= MAXIMUM_SHARDS:
-            return shards
+            return Plan(shards=shards, uncut=uncut or None)
         shard_bytes *= 2
+
+
+def _entries(file: StoredFile, shard_bytes: int, endpoint_url: str | None, uncut: list[UncutFile]) -> list[SourceFile]:
+    """The file itself, or its parts if it is larger than a shard and can be cut."""
+    from pipeline.documents.splitting import Uncut, cut_file
+    from pipeline.storage import is_local, open_location
+
+    whole = SourceFile(**asdict(file))
+    if file.size_bytes <= shard_bytes:
+        return [whole]
+    store, name = open_location(file.location, endpoint_url=endpoint_url)
+    with store.open(name) as stream:
+        cuts = cut_file(stream, file.name, file.size_bytes, shard_bytes, local=is_local(file.location))
+    if isinstance(cuts, Uncut):
+        uncut.append(UncutFile(name=file.name, size_bytes=file.size_bytes, why=cuts.why, remedy=cuts.remedy))
+        return [whole]
+    if len(cuts) == 1:
+        return [whole]
+    return [
+        whole.model_copy(
+            update={
+                "name": part_name(file.name, number),
+                "size_bytes": cut.size_bytes,
+                "part": SourcePart(of=file.name, number=number, **asdict(cut)),
+            }
+        )
+        for number, cut in enumerate(cuts)
+    ]
+
+
+def part_name(name: str, number: int) -> str:
+    """What a part is called: its number stands before the ending, which still says how to read it."""
+    from pipeline.documents.compression import SOURCE_ENDINGS
+
+    ending = next(ending for ending in SOURCE_ENDINGS if name.endswith(ending))
+    return f"{name.removesuffix(ending)}.part{number:05d}{ending}"
+
+
+def group_into_shards(files: list[SourceFile], shard_bytes: int) -> list[list[SourceFile]]:
+    """Consecutive files in groups of at most `shard_bytes`; a larger one is a group alone."""
+    shards: list[list[SourceFile]] = []
+    filled = 0
+    for file in files:
+        if not shards or filled + file.size_bytes > shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(file)
+        filled += file.size_bytes
+    return shards

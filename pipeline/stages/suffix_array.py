@@ -30,9 +30,8 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
     from pipeline.dedup.suffix_array import write_suffix_array
-    from pipeline.documents.compression import open_decompressed
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.storage import open_verified
+    from pipeline.stages.sources import open_as_lines
 
     text = open_text_shard(build.folder("index", shard))
     link_text(build.folder("index", shard), folder)
@@ -40,10 +39,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     metadata_bytes = 0
     with (folder / METADATA).open("wb") as metadata, (folder / METADATA_OFFSETS).open("wb") as offsets:
         for copy, source in zip(download.local_copies(build, shard), text.sources, strict=True):
-            with (
-                open_verified(copy.path, copy.sha256, name=copy.name) as raw,
-                open_decompressed(raw, copy.name) as lines,
-            ):
+            with open_as_lines(copy, build.config.source) as lines:
                 metadata_bytes += append_metadata(
                     lines,
                     metadata,

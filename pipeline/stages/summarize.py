@@ -90,6 +90,9 @@ def _stage(build: Build, stage: str) -> StageSummary:
         timed_bytes=build.total(stage, "bytes_read"),
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in receipts),
         on_trunk=stage not in BESIDE_THE_TRUNK,
+        requests=sum(receipt.traffic.get("requests", 0) for receipt in receipts),
+        retries=sum(receipt.traffic.get("retries", 0) for receipt in receipts),
+        wire_bytes=sum(receipt.traffic.get(way, 0) for receipt in receipts for way in ("bytes_received", "bytes_sent")),
     )
 
 

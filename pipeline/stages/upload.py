@@ -8,7 +8,8 @@ reads one version never sees another::
     <destination>/<name>/latest.json                {"version": ...}, written last
     <destination>/<name>/latest                     in folders: a link to the version, for people
 
-A file is skipped only if the destination holds one of the same sha256. Afterwards the folder is listed and compared:
+A file is skipped only if the destination holds one of the same sha256 and, where the store keeps a checksum of its own
+(md5 parts of an ETag, crc32c), the local file has that, too. Afterwards the folder is listed and compared:
 missing, extra and different files fail the step before dataset.json appears.
 """
 
@@ -23,8 +24,9 @@ from pipeline.config import absolute
 from pipeline.errors import VerificationError
 from pipeline.ledger import Outcome
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
+from pipeline.stages.sources import count_traffic
 from pipeline.stages.stage import Stage, every
-from pipeline.storage import Store, is_local, open_store
+from pipeline.storage import Store, Traffic, is_local, open_store
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -53,25 +55,26 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
     destination = destination_folder(build, unit)
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
-    store = open_store(destination, endpoint_url=endpoint_url)
+    traffic = Traffic()
+    store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
     files = dataset_files(build)
     content = [file for file in files if file[0] != DATASET]
     with ThreadPoolExecutor(THREADS) as pool:
         sent = list(pool.map(lambda file: _send(store, *file), content))
     _require_same(store, {name: size for name, _, _, size in content})
-    for name, path, sha256, _ in files[-1:]:
-        store.receive(path, name, sha256)
+    for file in files[-1:]:
+        _send(store, *file)
     _point_to_latest(destination, endpoint_url)
     listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
     (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
     size = sum(file[3] for file in files)
     counts = {"files": len(files), "files_sent": sum(sent), "dataset_bytes": size, "bytes_read": size}
-    return Outcome(counts=counts)
+    return Outcome(counts=counts, traffic=count_traffic(traffic))
 
 
 def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) -> bool:
-    """Whether the file had to be sent: it does not if the destination holds the same bytes."""
-    if store.digest(name) == sha256:
+    """Whether the file had to be sent: it does not if the destination holds the same bytes, by its own checksum too."""
+    if store.holds(name, path, sha256):
         return False
     store.receive(path, name, sha256)
     return True
@@ -79,7 +82,7 @@ def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) ->
 
 def _require_same(store: Store, expected: dict[str, int]) -> None:
     """List the destination and compare names and sizes."""
-    got = {file.name: file.size_bytes for file in store.list_files() if file.name != DATASET}
+    got = {file.name: file.size_bytes for file in store.iter_files() if file.name != DATASET}
     wrong = (
         *(("missing", name) for name in sorted(expected.keys() - got.keys())),
         *(("extra", name) for name in sorted(got.keys() - expected.keys())),

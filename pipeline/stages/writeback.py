@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
+from pipeline.stages.sources import PARQUET, SourceCopy, open_lines, open_table
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pipeline.stages.build import Build
 
 FOLDER = "documents"
@@ -26,11 +30,12 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
     return [("download", shard), ("index", shard), ("union", shard)]
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
+def _settings(build: Build, shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
     annotating = {"annotate_key": dedup.annotate_key, "replace_existing": dedup.replace_existing}
     own = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
-    libraries = versions_of("zstandard", "zlib", "orjson")
+    tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
+    libraries = versions_of("zstandard", "zlib", "orjson", *(["pyarrow"] if tables else []))
     return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **own}
 
 
@@ -39,9 +44,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from pipeline.dedup.ranges import read_ranges
     from pipeline.dedup.writeback import write_back_file
-    from pipeline.documents.compression import open_compressed, open_decompressed
+    from pipeline.documents.compression import open_compressed
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.storage import open_verified
 
     dedup = build.config.dedup
     assert dedup.mode != "none"
@@ -53,9 +57,12 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         path.parent.mkdir(parents=True, exist_ok=True)
         bounds = text.bounds(source.first_document, source.documents)
         first, last = np.searchsorted(ranges[:, 0], bounds[[0, -1]])
+        if copy.is_parquet:
+            numbers = text.line_numbers[source.first_document : source.first_document + source.documents]
+            totals.update(_rows(build, copy, path, numbers, bounds, ranges[first:last]))
+            continue
         with (
-            open_verified(copy.path, copy.sha256, name=copy.name) as raw,
-            open_decompressed(raw, copy.name) as lines,
+            open_lines(copy) as lines,
             path.open("wb") as file,
             open_compressed(file, copy.name) as sink,
         ):
@@ -74,6 +81,37 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             )
         totals.update(asdict(counts))
     return Outcome(counts={**totals, "bytes_read": len(text.text)})
+
+
+def _rows(
+    build: Build,
+    copy: SourceCopy,
+    path: Path,
+    numbers: NDArray[np.uint64],
+    bounds: NDArray[np.uint64],
+    ranges: NDArray[np.uint64],
+) -> dict[str, int]:
+    """Write a parquet file, or one part of it, back."""
+    from pipeline.dedup.writeback_parquet import write_back_table
+
+    dedup = build.config.dedup
+    assert dedup.mode != "none"
+    with open_table(copy) as table, path.open("wb") as file:
+        counts = write_back_table(
+            table,
+            file,
+            source=copy.name,
+            row_groups=copy.file.part.row_groups if copy.file.part else None,
+            row_numbers=numbers,
+            bounds=bounds,
+            ranges=ranges,
+            mode=dedup.mode,
+            text_field=build.config.source.text_field,
+            annotate_key=dedup.annotate_key,
+            replace_existing=dedup.replace_existing,
+            drop_empty=dedup.drop_empty,
+        )
+    return asdict(counts)
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:

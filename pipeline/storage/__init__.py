@@ -18,11 +18,12 @@ Price: listings hold one small object per accepted file; a transfer holds a few 
 """
 
 from pipeline.storage.listing import list_sources, natural_order
-from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
+from pipeline.storage.ranged import open_ranged
 from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store
 from pipeline.storage.transfers import Wanted, fetch
-from pipeline.storage.verified import Pieces, open_hashed, open_verified, pieces_digest
+from pipeline.storage.verified import Pieces, open_hashed, open_pieces, open_verified, pieces_digest
 
 __all__ = [
     "Pieces",
@@ -30,12 +31,15 @@ __all__ = [
     "StoredFile",
     "Traffic",
     "Wanted",
+    "changed_since_planned",
     "fetch",
     "is_local",
     "list_sources",
     "natural_order",
     "open_hashed",
     "open_location",
+    "open_pieces",
+    "open_ranged",
     "open_store",
     "open_verified",
     "pieces_digest",

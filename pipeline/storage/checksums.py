@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-KINDS = ("sha256", "md5", "crc64nvme", "crc32c", "crc32", "md5-parts", "git-sha1")
+KINDS = ("sha256", "git-sha1", "md5", "md5-parts", "crc64nvme", "crc32c", "crc32")  # the strongest first
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Checksum:
     kind: str
     value: str
     part_bytes: int = 0
+
+
+def strongest(stated: Iterable[Checksum]) -> tuple[Checksum, ...]:
+    """The one checksum that is worth computing; sha256, which is computed in any case, makes others needless."""
+    return tuple(sorted(stated, key=lambda one: KINDS.index(one.kind))[:1])
 
 
 class Running(Protocol):

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.checksums import Checksum, Verifier, strongest
 from pipeline.storage.retries import ChecksumMismatchError, twice_if_changed
 from pipeline.storage.stores import Store
 
@@ -50,7 +50,7 @@ def fetch(store: Store, wanted: Wanted, path: Path, partial: Path) -> str:
 
     SourceError if the file is no longer the wanted one; ChecksumMismatchError if it arrived wrong twice.
     """
-    stated = store.checksums(wanted.name) if wanted.pieces is None else ()
+    stated = strongest(store.checksums(wanted.name)) if wanted.pieces is None else ()
     partial.parent.mkdir(parents=True, exist_ok=True)
     if not stated:
         partial.unlink(missing_ok=True)

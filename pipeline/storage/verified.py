@@ -81,16 +81,21 @@ def open_verified(path: Path, sha256: str, *, name: str, pieces: Pieces | None =
             yield stream
 
 
+def open_pieces(stream: BinaryIO, pieces: Pieces) -> BinaryIO:
+    """Stretches of a stream, one after another, as one stream."""
+    return cast(BinaryIO, PiecesFile(stream, pieces))
+
+
 @contextmanager
-def open_hashed(file: BinaryIO, sha256: str, *, name: str) -> Iterator[BinaryIO]:
-    """The same over a raw stream that is open already and stays open."""
+def open_hashed(file: BinaryIO, sha256: str | None, *, name: str) -> Iterator[BinaryIO]:
+    """The same over a raw stream that is open already and stays open; without a sha256 nothing is compared."""
     raw = _HashingFile(cast(io.RawIOBase, file))
     with io.BufferedReader(raw, READ_BYTES) as stream:
         yield cast(BinaryIO, stream)
         while stream.read(READ_BYTES):
             pass
         got = raw.digest.hexdigest()
-    if got != sha256:
+    if sha256 is not None and got != sha256:
         raise SourceError(
             "a source file changed while the dataset was being built",
             where=name,

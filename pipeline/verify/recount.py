@@ -24,6 +24,7 @@ from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS
 from pipeline.dedup.ranges import read_ranges
 from pipeline.dedup.suffix_array import open_suffix_array
 from pipeline.documents.compression import open_decompressed
+from pipeline.documents.parquet import open_parquet
 from pipeline.documents.quarantine import read_quarantine
 from pipeline.documents.text_shard import OFFSET_FILE, SEPARATOR, SOURCES_FILE, TEXT_FILE, open_text_shard
 from pipeline.errors import CorruptDataError
@@ -144,6 +145,9 @@ def _writeback(build: RecordedBuild, unit: str, folder: Path) -> Recount:
 
 def _lines(path: Path) -> int:
     """Lines of a file, decompressed; the last one need not end."""
+    if path.name.endswith(".parquet"):
+        with path.open("rb") as table:
+            return int(open_parquet(table, str(path)).metadata.num_rows)
     lines, last = 0, b"\n"
     with path.open("rb") as raw, open_decompressed(raw, str(path)) as stream:
         while block := stream.read(BLOCK):

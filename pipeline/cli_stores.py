@@ -1,0 +1,57 @@
+"""Commands that move files: `corpusmill download` and `corpusmill upload`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
+
+
+def download(
+    config: ConfigFile,
+    shard: Annotated[int | None, typer.Option(help="Only this shard's number.", min=0)] = None,
+) -> None:
+    """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
+    from pipeline.config import load_config
+    from pipeline.ledger import RUN_LOCK, held
+    from pipeline.stages import open_build, plan_dataset
+
+    planned = open_build(plan_dataset(load_config(config)))
+    units = planned.units("download") if shard is None else [f"{shard:05d}"]
+    with held(planned.work / RUN_LOCK, wait=False):
+        for unit in units:
+            planned.run("download", unit)
+            receipt = planned.receipt("download", unit)
+            counts = receipt.counts
+            typer.echo(f"shard {unit}  {_in_words(counts['files'], counts['source_bytes'])}{_wire(receipt.traffic)}")
+
+
+def upload(config: ConfigFile) -> None:
+    """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
+    from pipeline.config import load_config
+    from pipeline.ledger import RUN_LOCK, held
+    from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.upload import destination_folder
+
+    planned = open_build(plan_dataset(load_config(config)))
+    with held(planned.work / RUN_LOCK, wait=False):
+        for unit in planned.units("upload"):
+            planned.run("upload", unit)
+            receipt = planned.receipt("upload", unit)
+            counts = receipt.counts
+            sent = f"{counts['files_sent']:,} sent of {_in_words(counts['files'], counts['dataset_bytes'])}"
+            typer.echo(f"{destination_folder(planned, unit)}  {sent}{_wire(receipt.traffic)}")
+
+
+def _in_words(files: int, size_bytes: int) -> str:
+    return f"{files:,} files, {size_bytes:,} bytes"
+
+
+def _wire(traffic: dict[str, int]) -> str:
+    if not traffic:
+        return ""
+    moved = traffic["bytes_received"] + traffic["bytes_sent"]
+    return f"; {moved:,} bytes over the wire in {traffic['requests']:,} requests, {traffic['retries']:,} retries"

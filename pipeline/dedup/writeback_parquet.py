@@ -1,0 +1,143 @@
+"""The writeback of parquet files: rows without their duplicate ranges, or with the ranges in a column of their own.
+
+Every other column, the schema with its metadata, the type of the text column (string, large_string, dictionary), the
+row groups and the compression of every column stay as they are; the encoding of pages is pyarrow's, so the bytes of a
+file depend on its version. Rejected rows are left out. In mode annotate the column is list<list<int64>>, its
+name the whole of `annotate_key`, dots included.
+
+Price: one row group in memory, decompressed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline.dedup.writeback import WriteBackCounts, without_ranges
+from pipeline.documents.located import changed_source
+from pipeline.documents.parquet import open_parquet, text_column, utf8_values
+from pipeline.errors import ConfigError
+
+RANGES = pa.list_(pa.list_(pa.int64()))
+
+
+def write_back_table(
+    stream: BinaryIO,
+    sink: BinaryIO,
+    *,
+    source: str,
+    row_groups: tuple[int, int] | None,
+    row_numbers: NDArray[np.uint64],
+    bounds: NDArray[np.uint64],
+    ranges: NDArray[np.uint64],
+    mode: Literal["remove", "annotate"],
+    text_field: str,
+    annotate_key: str = "sa_remove_ranges",
+    replace_existing: bool = False,
+    drop_empty: bool = False,
+) -> WriteBackCounts:
+    """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
+
+    `row_numbers` count from the first row of these row groups. Raises CorruptDataError for a row that is not what was
+    indexed; ConfigError for an annotation whose column is there already.
+    """
+    file = open_parquet(stream, source)
+    kind = text_column(file, source, text_field)
+    annotated = mode == "annotate"
+    schema = _schema(file.schema_arrow, annotate_key, replace_existing, source) if annotated else file.schema_arrow
+    rows = row_numbers.astype(np.int64)
+    counts = WriteBackCounts()
+    first_row = 0
+    with pq.ParquetWriter(sink, schema, compression=_compression(file)) as writer:
+        for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
+            table = file.read_row_group(group, use_threads=False)
+            low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
+            kept = table.take(rows[low:high] - first_row)
+            first_row += table.num_rows
+            texts = utf8_values(kept.column(text_field).combine_chunks())
+            found = [_ranges_of(document, bounds, ranges) for document in range(low, high)]
+            cut = _cut_texts(texts, found, source, rows[low:high], bounds[low : high + 1], counts)
+            if annotated:
+                counts.text_bytes_out += sum(len(text or b"") for text in texts)
+                kept = _with_column(kept, annotate_key, pa.array(found, RANGES))
+            else:
+                counts.text_bytes_out += sum(map(len, cut))
+                counts.text_bytes_removed += sum(end - start for spans in found for start, end in spans)
+                counts.documents_empty += sum(bool(spans) and not text for text, spans in zip(cut, found, strict=True))
+                kept = _with_column(kept, text_field, _text_array(cut, kind))
+                if drop_empty:
+                    kept = kept.filter(pa.array([bool(text) or not one for text, one in zip(cut, found, strict=True)]))
+            counts.documents_out += kept.num_rows
+            writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
+    if counts.documents_in != len(rows):
+        missing = counts.documents_in
+        size = int(bounds[missing + 1] - bounds[missing]) - 1
+        raise changed_source(source, int(rows[missing]), size, f"{first_row:,} rows in all")
+    return counts
+
+
+def _schema(schema: pa.Schema, key: str, replace_existing: bool, source: str) -> pa.Schema:
+    place = schema.get_field_index(key)
+    if place < 0:
+        return schema.append(pa.field(key, RANGES))
+    if not replace_existing:
+        raise ConfigError(
+            "a parquet file already has a column with the annotation's name",
+            where=f"{source}, column {key}",
+            expected="no such column",
+            next_step="name another annotate_key",
+        )
+    return schema.set(place, pa.field(key, RANGES))
+
+
+def _ranges_of(document: int, bounds: NDArray[np.uint64], ranges: NDArray[np.uint64]) -> list[list[int]]:
+    """[[start, end], ...] of one document, relative to its text."""
+    first, last = np.searchsorted(ranges[:, 0], bounds[[document, document + 1]])
+    start = int(bounds[document]) + 1
+    return [[low - start, high - start] for low, high in ranges[first:last].tolist() if low < high]
+
+
+def _cut_texts(
+    texts: list[bytes | None],
+    found: list[list[list[int]]],
+    source: str,
+    rows: NDArray[np.int64],
+    bounds: NDArray[np.uint64],
+    counts: WriteBackCounts,
+) -> list[bytes]:
+    """The texts without their ranges, each measured against the text shard first."""
+    cut = []
+    sizes = (np.diff(bounds).astype(np.int64) - 1).tolist()
+    for text, spans, row, size in zip(texts, found, rows.tolist(), sizes, strict=True):
+        if text is None or len(text) != size:
+            raise changed_source(source, row, size, "no text" if text is None else f"a text of {len(text):,} bytes")
+        counts.documents_in += 1
+        counts.text_bytes_in += size
+        counts.documents_changed += bool(spans)
+        cut.append(without_ranges(text, spans))
+    return cut
+
+
+def _text_array(values: list[bytes], kind: Any) -> Any:
+    value = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    binary = pa.large_binary() if pa.types.is_large_string(value) else pa.binary()
+    array = pa.array(values, binary).cast(value)
+    return array.dictionary_encode().cast(kind) if isinstance(kind, pa.DictionaryType) else array
+
+
+def _with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.append_column(name, values) if place < 0 else table.set_column(place, name, values)
+
+
+def _compression(file: pq.ParquetFile) -> Any:
+    metadata = file.metadata
+    if not metadata.num_row_groups:
+        return "none"
+    columns = [metadata.row_group(0).column(number) for number in range(metadata.num_columns)]
+    codecs = {one.path_in_schema: one.compression.lower() for one in columns}
+    return {path: "none" if codec == "uncompressed" else codec for path, codec in codecs.items()}

@@ -1,0 +1,203 @@
+"""Parquet files as documents: a row is what a line is elsewhere (pyarrow).
+
+Only the text and the id column are read. The text column is string, large_string, or a dictionary of these; the id
+column may be any type: strings and whole numbers as they are, other values as their JSON. A row whose text is null, or
+is not UTF-8, is a rejection, as a line would be.
+
+Price: one batch of rows of two columns in memory, decompressed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
+from pipeline.documents.splitting import Cut, Uncut
+from pipeline.errors import CorruptDataError, SourceError
+
+ROWS = 4096  # per batch
+MAGIC = b"PAR1"
+
+
+class Placed(io.RawIOBase):
+    """A parquet file of which only some stretches are there, at their old offsets.
+
+    `stream` holds the stretches `pieces` [(offset in the file, size), ...] one after another.
+    """
+
+    def __init__(self, stream: BinaryIO, pieces: tuple[tuple[int, int], ...]) -> None:
+        self._stream = stream
+        self._places = []
+        at = 0
+        for offset, size in pieces:
+            self._places.append((offset, size, at))
+            at += size
+        self._size = max(offset + size for offset, size in pieces)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Up to `size` bytes; between stretches zeros, which a prefetch of the footer may run over."""
+        wanted = self._size - self._at if size is None or size < 0 else min(size, self._size - self._at)
+        found = bytearray(max(0, wanted))
+        for offset, length, at in self._places:
+            first, last = max(offset, self._at), min(offset + length, self._at + wanted)
+            if first < last:
+                self._stream.seek(at + first - offset)
+                found[first - self._at : last - self._at] = self._stream.read(last - first)
+        self._at += len(found)
+        return bytes(found)
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
+    """CorruptDataError for a file that is not whole parquet."""
+    try:
+        return pq.ParquetFile(stream, pre_buffer=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _corrupt(name, error) from error
+
+
+def _corrupt(name: str, error: Exception) -> CorruptDataError:
+    return CorruptDataError(
+        "a parquet file cannot be read",
+        where=name,
+        expected="PAR1, row groups, a footer, PAR1",
+        got=error,
+        next_step="download it again, or get it anew from its origin",
+    )
+
+
+def row_group_cuts(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int) -> list[Cut] | Uncut:
+    """Parts of whole row groups; each takes the footer, too."""
+    metadata = open_parquet(stream, name).metadata
+    groups = metadata.num_row_groups
+    if groups < 2:
+        return Uncut(
+            "one shard because a parquet file of one row group cannot be split",
+            "write it anew with a row_group_size of some 10,000 rows",
+        )
+    stream.seek(size_bytes - 8)
+    footer = size_bytes - 8 - int.from_bytes(stream.read(4), "little")
+    starts = [
+        min(_column_start(metadata.row_group(group).column(i)) for i in range(metadata.num_columns))
+        for group in range(groups)
+    ]
+    if starts != sorted(starts) or footer < starts[-1]:
+        return Uncut("one shard because the row groups of this parquet file are not in order", "write it anew")
+    bounds = [*starts, footer]
+    cuts: list[Cut] = []
+    first = 0
+    for group in range(1, groups + 1):
+        if group == groups or bounds[group + 1] - bounds[first] > target_bytes:
+            pieces = ((bounds[first], bounds[group] - bounds[first]), (footer, size_bytes - footer))
+            cuts.append(Cut("rows", pieces, row_groups=(first, group)))
+            first = group
+    return cuts
+
+
+def _column_start(column: Any) -> int:
+    dictionary = column.dictionary_page_offset
+    return int(min(dictionary, column.data_page_offset) if dictionary else column.data_page_offset)
+
+
+def text_column(file: pq.ParquetFile, name: str, text_field: str) -> pa.DataType:
+    """The type of the text column. SourceError with the columns there are if it is missing or holds no text."""
+    schema = file.schema_arrow
+    place = schema.get_field_index(text_field)
+    kind: pa.DataType | None = schema.field(place).type if place >= 0 else None
+    value = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    if kind is None or value is None or not (pa.types.is_string(value) or pa.types.is_large_string(value)):
+        raise SourceError(
+            "a parquet file has no column of text of that name",
+            where=name,
+            expected=f"a column {text_field} (source.text_field) of string, large_string or a dictionary of these",
+            got=", ".join(f"{field.name} {field.type}" for field in schema),
+            next_step="set source.text_field to the column that holds the text",
+        )
+    return kind
+
+
+def read_rows(
+    stream: BinaryIO, *, source: str, text_field: str, id_field: str, row_groups: tuple[int, int] | None = None
+) -> Iterator[DocumentBatch]:
+    """The rows of a parquet file, or of its row groups [first, last), as documents; row numbers start at 0 there."""
+    file = open_parquet(stream, source)
+    text_column(file, source, text_field)
+    columns = [text_field, *([id_field] if id_field != text_field and id_field in file.schema_arrow.names else [])]
+    groups = list(range(*(row_groups or (0, file.metadata.num_row_groups))))
+    first_row = 0
+    try:
+        for batch in file.iter_batches(ROWS, row_groups=groups, columns=columns) if groups else ():
+            yield _documents(batch, source, text_field, id_field, first_row)
+            first_row += batch.num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _corrupt(source, error) from error
+
+
+def _documents(batch: pa.RecordBatch, source: str, text_field: str, id_field: str, first_row: int) -> DocumentBatch:
+    texts = utf8_values(batch.column(text_field))
+    identities = batch.column(id_field).to_pylist() if id_field in batch.schema.names else [None] * batch.num_rows
+    accepted: list[bytes] = []
+    ids: list[bytes] = []
+    rows: list[int] = []
+    rejections = []
+    for row, text in enumerate(texts):
+        reason = _why_rejected(text)
+        if reason is None and text is not None:
+            accepted.append(text)
+            ids.append(_id_bytes(identities[row]))
+            rows.append(first_row + row)
+        else:
+            assert reason is not None  # noqa: S101
+            rejections.append(Rejection(reason, first_row + row, text or b""))
+    size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(one.raw) for one in rejections)
+    return DocumentBatch(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
+
+
+def utf8_values(column: Any) -> list[bytes | None]:
+    """A text column's values as their bytes, whatever they are; None for null."""
+    if isinstance(column.type, pa.DictionaryType):
+        column = column.dictionary_decode()
+    binary = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
+    values: list[bytes | None] = column.cast(binary).to_pylist()
+    return values
+
+
+def _why_rejected(text: bytes | None) -> RejectionReason | None:
+    if text is None:
+        return RejectionReason.TEXT_NOT_A_STRING
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return RejectionReason.INVALID_UTF8
+    return None
+
+
+def _id_bytes(value: Any) -> bytes:
+    if value is None:
+        return b""
+    return value.encode() if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False).encode()

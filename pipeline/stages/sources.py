@@ -1,0 +1,205 @@
+"""Opening a shard's source files, wherever they lie: whole or a part, on this machine or in a store, lines or rows."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from pipeline.config import SourceConfig
+from pipeline.errors import SourceError
+from pipeline.stages.plan import SourceFile
+from pipeline.storage import (
+    Traffic,
+    open_hashed,
+    open_location,
+    open_pieces,
+    open_ranged,
+    open_verified,
+    pieces_digest,
+)
+
+if TYPE_CHECKING:
+    from pipeline.documents.batch import DocumentBatch
+
+PARQUET = ".parquet"
+
+
+@dataclass(frozen=True)
+class SourceCopy:
+    """A planned source file that can be opened.
+
+    `path` is where it lies on this machine, as `pieces` of that file (None: all of it); no path: it is read from its
+    store. `sha256` is that of the pieces together; None for a streamed file whose store does not say.
+    """
+
+    file: SourceFile
+    path: Path | None
+    pieces: tuple[tuple[int, int], ...] | None
+    sha256: str | None
+    endpoint_url: str | None
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.name.endswith(PARQUET)
+
+
+@contextmanager
+def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """The bytes of a file or part, for one pass from beginning to end; SourceError if they are not those planned."""
+    if copy.path is not None:
+        assert copy.sha256 is not None
+        with open_verified(copy.path, copy.sha256, name=copy.name, pieces=copy.pieces) as stream:
+            yield stream
+        return
+    file = copy.file
+    store, name = open_location(file.location, endpoint_url=copy.endpoint_url)
+    pieces = file.part.pieces if file.part else ((0, file.size_bytes),)
+    end = max(offset + size for offset, size in pieces)
+    ranged = open_ranged(lambda first, last: store.read_range(name, first, last, identity=file.identity), 0, end)
+    with ranged, open_hashed(open_pieces(ranged, pieces), copy.sha256, name=copy.name) as stream:
+        yield stream
+
+
+@contextmanager
+def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """The decompressed lines of a file or part of JSON lines."""
+    from pipeline.documents.compression import open_decompressed
+    from pipeline.documents.decompressing import PieceStream
+    from pipeline.documents.splitting import part_lines
+
+    part = copy.file.part
+    with open_raw(copy) as raw:
+        if part is None or part.kind != "frames":
+            with open_decompressed(raw, copy.name) as lines:
+                yield lines
+            return
+        own = io.BytesIO() if not part.own_bytes else _Beginning(raw, part.own_bytes)
+        with open_decompressed(cast(BinaryIO, own), copy.name) as inside, open_decompressed(raw, copy.name) as tail:
+            pieces = part_lines(inside, tail, first=part.number == 0)
+            yield cast(BinaryIO, io.BufferedReader(PieceStream(pieces), 1 << 20))
+
+
+class _Beginning(io.RawIOBase):
+    """The next bytes of a stream, as a stream that ends after them."""
+
+    def __init__(self, stream: BinaryIO, size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        wanted = self._left if size is None or size < 0 else min(size, self._left)
+        data = self._stream.read(wanted)
+        self._left -= len(data)
+        return data
+
+
+@contextmanager
+def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """A parquet file, seekable; of a part only its own row groups are there. SourceError if it is another one now."""
+    from pipeline.documents.parquet import Placed
+
+    file = copy.file
+    if copy.path is None:
+        store, name = open_location(file.location, endpoint_url=copy.endpoint_url)
+        there = store.stat(name)
+        size = there.size_bytes if there else file.size_bytes
+        with open_ranged(
+            lambda first, last: store.read_range(name, first, last, identity=file.identity), 0, size
+        ) as stream:
+            yield stream
+        return
+    pieces = copy.pieces or ((0, copy.path.stat().st_size),)
+    if (got := pieces_digest(copy.path, pieces)) != copy.sha256:
+        raise SourceError(
+            "a source file changed while the dataset was being built",
+            where=copy.name,
+            expected=f"sha256 {copy.sha256}, as downloaded",
+            got=f"sha256 {got}",
+            next_step="start the build again: it plans with the file as it is now",
+        )
+    with copy.path.open("rb") as file_stream:
+        whole = file.part is None or copy.pieces is not None  # a local original has everything at its place
+        yield file_stream if whole or not file.part else cast(BinaryIO, Placed(file_stream, file.part.pieces))
+
+
+def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatch]:
+    """The documents of a file or part, in order; line (or row) numbers count from 0 in it."""
+    from pipeline.documents.jsonl import read_documents
+
+    text_field, id_field = source.text_field, source.id_field
+    if copy.is_parquet:
+        from pipeline.documents.parquet import read_rows
+
+        with open_table(copy) as table:
+            groups = copy.file.part.row_groups if copy.file.part else None
+            yield from read_rows(table, source=copy.name, text_field=text_field, id_field=id_field, row_groups=groups)
+    else:
+        with open_lines(copy) as lines:
+            yield from read_documents(lines, source=copy.name, text_field=text_field, id_field=id_field)
+
+
+def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> Iterator[tuple[int, bytes]]:
+    """(0-based number, line) of some lines of a file or part; a row of parquet comes as the JSON of its text and id."""
+    from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+
+    if copy.is_parquet:
+        for batch in read_source(copy, source):
+            for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts, batch.ids, strict=True):
+                if number in wanted:
+                    yield number, json.dumps(_record(source, text, identity)).encode()
+        return
+    left = sorted(wanted, reverse=True)
+    first = 0
+    with open_lines(copy) as stream:
+        for block in read_line_blocks(stream):
+            lines = 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+            if left and left[-1] < first + lines:
+                split = block.data.split(b"\n")
+                while left and left[-1] < first + lines:
+                    number = left.pop()
+                    line = split[number - first]
+                    yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+            first += lines
+
+
+@contextmanager
+def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
+    """The lines of a file or part; of parquet, the JSON of each row's text and id, null for one that is no document."""
+    from pipeline.documents.decompressing import PieceStream
+
+    if copy.is_parquet:
+        yield cast(BinaryIO, io.BufferedReader(PieceStream(_rows_as_lines(copy, source)), 1 << 20))
+    else:
+        with open_lines(copy) as lines:
+            yield lines
+
+
+def _rows_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[bytes]:
+    for batch in read_source(copy, source):
+        rows = {one.line_number: b"null" for one in batch.rejections}
+        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts, batch.ids, strict=True):
+            rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
+        if rows:
+            yield b"".join(rows[number] + b"\n" for number in sorted(rows))
+
+
+def _record(source: SourceConfig, text: bytes, identity: bytes) -> dict[str, str]:
+    return {source.id_field: identity.decode(), source.text_field: text.decode()}
+
+
+def count_traffic(traffic: Traffic) -> dict[str, int]:
+    """A step's traffic for its receipt; nothing for a step that only read this machine's disks."""
+    counts = traffic.as_counts()
+    return counts if any(counts.values()) else {}

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import zlib
+from itertools import pairwise
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.documents.compression import open_decompressed
+from pipeline.documents.splitting import Cut, Uncut, cut_file, part_lines
+
+CONTENT = st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"defgh", b"ijk\n"]), max_size=40).map(b"".join)
+
+
+def bgzip_block(data: bytes) -> bytes:
+    """A gzip member with the subfield BC, as bgzip writes it."""
+    compress = zlib.compressobj(6, zlib.DEFLATED, -15)
+    body = compress.compress(data) + compress.flush()
+    head = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff" + struct.pack("<H", 6) + b"BC" + struct.pack("<HH", 2, 18 + len(body) + 7)
+    return head + body + struct.pack("<II", zlib.crc32(data), len(data))
+
+
+def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    bounds = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[first:last] for first, last in pairwise(bounds)]
+
+
+def read_part(file: bytes, cut: Cut, number: int, name: str) -> bytes:
+    ((offset, size),) = cut.pieces
+    whole = file[offset : offset + size]
+    if cut.kind == "lines":
+        return whole
+    own = open_decompressed(io.BytesIO(whole[: cut.own_bytes]), name)
+    tail = open_decompressed(io.BytesIO(whole[cut.own_bytes :]), name)
+    return b"".join(part_lines(own, tail, first=number == 0))
+
+
+def require_parts(file: bytes, content: bytes, cuts: list[Cut], name: str) -> None:
+    """The parts hold every line once, in order, and every part but the last ends with a line."""
+    parts = [read_part(file, cut, number, name) for number, cut in enumerate(cuts)]
+    assert b"".join(parts) == content
+    assert all(not part or part.endswith(b"\n") for part in parts[:-1] if b"".join(parts[parts.index(part) + 1 :]))
+
+
+@given(CONTENT, st.integers(1, 30))
+def test_lines_cut_at_any_size_are_the_same_lines(content: bytes, target: int) -> None:
+    cuts = cut_file(io.BytesIO(content), "a.jsonl", len(content), target, local=True)
+    assert isinstance(cuts, list)
+    require_parts(content, content, cuts, "a.jsonl")
+    assert all(cut.size_bytes <= target or content[cut.pieces[0][0] :][target - 1 :].find(b"\n") for cut in cuts)
+
+
+@given(CONTENT, st.lists(st.integers(0, 1000), min_size=2, max_size=6), st.integers(1, 60), st.booleans())
+def test_zstd_frames_cut_anywhere_give_the_same_lines(
+    content: bytes, places: list[int], target: int, checksum: bool
+) -> None:
+    frame = zstandard.ZstdCompressor(write_checksum=checksum)
+    file = b"".join(frame.compress(piece) + b"\x50\x2a\x4d\x18\x03\0\0\0abc" for piece in pieces_of(content, places))
+    cuts = cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), target, local=True)
+    if isinstance(cuts, Uncut):
+        assert len(pieces_of(content, places)) < 2
+    else:
+        require_parts(file, content, cuts, "a.jsonl.zst")
+
+
+@given(CONTENT, st.lists(st.integers(0, 1000), min_size=2, max_size=6), st.integers(1, 60))
+def test_bgzip_blocks_cut_anywhere_give_the_same_lines(content: bytes, places: list[int], target: int) -> None:
+    file = b"".join(bgzip_block(piece) for piece in [*pieces_of(content, places), b""])
+    cuts = cut_file(io.BytesIO(file), "a.jsonl.gz", len(file), target, local=True)
+    if isinstance(cuts, list):
+        require_parts(file, content, cuts, "a.jsonl.gz")
+    else:
+        assert not content
+
+
+def test_zstd_of_large_frames_is_cut_at_its_frames() -> None:
+    content = [b'{"text": "%d"}\n' % number * 30_000 for number in range(6)]
+    file = b"".join(zstandard.ZstdCompressor(level=1).compress(piece) for piece in content)
+    cuts = cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), len(file) // 3, local=True)
+    assert isinstance(cuts, list)
+    assert len(cuts) >= 3
+    require_parts(file, b"".join(content), cuts, "a.jsonl.zst")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("a.jsonl.zst", zstandard.compress(b'{"text": "x"}\n' * 1000)),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 1000)),
+    ],
+)
+def test_single_frame_file_says_why_it_stays_whole_and_how_to_recompress(name: str, file: bytes) -> None:
+    found = cut_file(io.BytesIO(file), name, len(file), 10, local=True)
+    assert isinstance(found, Uncut)
+    assert found.why == "one shard because a single-frame file cannot be split"
+    assert ("pzstd" in found.remedy) or ("bgzip" in found.remedy)

@@ -1,0 +1,150 @@
+"""A proxy between a client and a store that does harm by a seeded plan.
+
+Every request draws its fate from (seed, number of the request): most pass, the others are
+
+    refused    answered 503 before the store sees them            reset      cut off before any answer
+    lost       done by the store, the answer cut off              truncated  a body that ends half-way
+    corrupted  one byte of the body flipped (either direction)    delayed    answered a little late, so out of order
+
+until `faults` of them have been dealt out. Bodies are held in memory: parts are small.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import socket
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+KINDS = ("refused", "reset", "lost", "truncated", "corrupted", "delayed")
+HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length", "expect"}
+
+
+class FaultyProxy:
+    """`endpoint` is what the client is given; `dealt` counts the faults by kind."""
+
+    def __init__(self, target: str, *, seed: int, share: float, faults: int, kinds: tuple[str, ...] = KINDS) -> None:
+        self.target = urlsplit(target)
+        self.dealt: Counter[str] = Counter()
+        self._seed, self._share, self._left, self._kinds = seed, share, faults, kinds
+        self._requests = 0
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Answer(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _any(self) -> None:
+                proxy.answer(self)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any  # noqa: N815
+
+            def handle_expect_100(self) -> bool:
+                self.send_response_only(100)
+                self.end_headers()
+                return True
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> FaultyProxy:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _fate(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[str, int]:
+        """(kind or "", a number to draw places from) of the next request.
+
+        Only bytes that somebody has a checksum of are corrupted: objects, not listings.
+        """
+        able = {"truncated": client.command == "GET", "corrupted": bool(body) or "Range" in client.headers}
+        with self._lock:
+            self._requests += 1
+            drawn = hashlib.sha256(f"{self._seed} {self._requests}".encode()).digest()
+            place = int.from_bytes(drawn[8:16], "little")
+            if not self._left or int.from_bytes(drawn[:4], "little") / 2**32 >= self._share:
+                return "", place
+            kind = self._kinds[drawn[4] % len(self._kinds)]
+            if not able.get(kind, True):
+                return "", place
+            self._left -= 1
+            self.dealt[kind] += 1
+            return kind, place
+
+    def answer(self, client: BaseHTTPRequestHandler) -> None:
+        """Pass one request on, or harm it."""
+        body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
+        kind, place = self._fate(client, body)
+        if kind == "refused":
+            client.send_response(503)
+            client.send_header("Content-Length", "0")
+            client.end_headers()
+            return
+        if kind == "reset":
+            self._cut(client)
+            return
+        if kind == "delayed":
+            time.sleep(0.01 + place % 40 / 1000)
+        flipped = kind == "corrupted"
+        if flipped and body:
+            body, flipped = _flip(body, place), False
+        status, headers, content = self._passed_on(client, body)
+        if kind == "lost":
+            self._cut(client)
+            return
+        if flipped and content:
+            content = _flip(content, place)
+        client.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in HOP_BY_HOP:
+                client.send_header(name, value)
+        if client.command == "HEAD":
+            sizes = {key.lower(): value for key, value in headers}
+            client.send_header("Content-Length", sizes.get("content-length", "0"))
+        elif status not in {204, 304}:
+            client.send_header("Content-Length", str(len(content)))
+        client.end_headers()
+        if client.command == "HEAD":
+            return
+        if kind == "truncated" and content:
+            client.wfile.write(content[: place % len(content)])
+            self._cut(client)
+            return
+        client.wfile.write(content)
+
+    def _passed_on(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        store = http.client.HTTPConnection(self.target.hostname or "", self.target.port, timeout=60)
+        try:
+            store.putrequest(client.command, client.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in client.headers.items():
+                if name.lower() not in HOP_BY_HOP:
+                    store.putheader(name, value)
+            if body or client.command in {"PUT", "POST"}:
+                store.putheader("Content-Length", str(len(body)))
+            store.endheaders(body or None)
+            answer = store.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            store.close()
+
+    @staticmethod
+    def _cut(client: BaseHTTPRequestHandler) -> None:
+        client.close_connection = True
+        client.wfile.flush()
+        client.connection.shutdown(socket.SHUT_RDWR)
+
+
+def _flip(data: bytes, place: int) -> bytes:
+    at = place % len(data)
+    return data[:at] + bytes([data[at] ^ 1 << place % 8]) + data[at + 1 :]

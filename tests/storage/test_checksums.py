@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.crc64 import Crc64Nvme
+from tests.oracles.storage import crc64nvme, multipart_etag
+
+
+def test_crc64nvme_check_value_of_the_specification() -> None:
+    running = Crc64Nvme()
+    running.update(b"123456789")
+    assert running.digest().hex() == "ae8b14860a799888"
+
+
+@given(st.lists(st.binary(max_size=70), max_size=6))
+def test_crc64nvme_equals_the_bitwise_one_however_it_is_fed(pieces: list[bytes]) -> None:
+    running = Crc64Nvme()
+    for piece in pieces:
+        running.update(piece)
+    assert int.from_bytes(running.digest(), "big") == crc64nvme(b"".join(pieces))
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(1, 30), st.integers(1, 17))
+def test_verifier_agrees_with_the_stores_checksums_and_notices_a_flipped_bit(data: bytes, part: int, cut: int) -> None:
+    stated = [
+        Checksum("sha256", hashlib.sha256(data).hexdigest()),
+        Checksum("md5", hashlib.md5(data, usedforsecurity=False).hexdigest()),
+        Checksum("crc32", f"{zlib.crc32(data):08x}"),
+        Checksum("crc32c", f"{google_crc32c.value(data):08x}"),
+        Checksum("crc64nvme", f"{crc64nvme(data):016x}"),
+        Checksum("md5-parts", multipart_etag(data, part), part),
+        Checksum("git-sha1", hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()),
+    ]
+    for content, wrong in ((data, 0), (bytes([data[0] ^ 1]) + data[1:], len(stated))):
+        verifier = Verifier(stated, len(data))
+        for at in range(0, len(content), cut):
+            verifier.update(content[at : at + cut])
+        assert len(verifier.contradicted()) == wrong
+
+
+def test_checksum_of_unknown_kind_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no checksum of kind"):
+        Verifier([Checksum("adler", base64.b16encode(b"x").decode())], 1)

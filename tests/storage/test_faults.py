@@ -1,0 +1,114 @@
+"""Downloads and uploads through a proxy that does harm: right to the byte, or refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import CorpusmillError, StoreUnavailableError
+from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
+from pipeline.storage.s3 import S3Store
+from tests.faults.proxy import FaultyProxy
+
+
+def content(number: int, size: int) -> bytes:
+    return hashlib.shake_128(b"%d" % number).digest(size)
+
+
+def download(store, name: str, folder: Path) -> bytes:
+    there = store.stat(name)
+    assert there is not None
+    fetch(store, Wanted(name, there.size_bytes, there.identity), folder / "got", folder / "partial")
+    return (folder / "got").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "corrupted", "lost"])
+def test_download_through_faults_is_right_to_the_byte(rclone, hasty, tmp_path, monkeypatch, kind: str) -> None:
+    monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
+    data = content(1, 1_500_000)
+    open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
+    faults = 1 if kind == "corrupted" else 8
+    with FaultyProxy(rclone.endpoint, seed=3, share=0.5, faults=faults, kinds=(kind,)) as proxy:
+        traffic = Traffic()
+        store = open_store("s3://corpus", endpoint_url=proxy.endpoint, traffic=traffic)
+        assert download(store, "a", tmp_path) == data
+        assert proxy.dealt[kind] >= 1
+        assert kind == "delayed" or traffic.retries >= 1
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "corrupted", "lost"])
+def test_upload_in_parts_through_faults_is_right_to_the_byte(rclone, hasty, tmp_path, kind: str) -> None:
+    data = content(2, 27 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with FaultyProxy(rclone.endpoint, seed=5, share=0.5, faults=4, kinds=(kind,)) as proxy:
+        store = open_store("s3://corpus", endpoint_url=proxy.endpoint)
+        try:
+            store.receive(path, "b", hashlib.sha256(data).hexdigest())
+        except CorpusmillError:
+            # Refused, and nothing may be visible that is not right.
+            seen = open_store("s3://corpus", endpoint_url=rclone.endpoint).stat("b")
+            if seen is None:
+                return
+    assert open_store("s3://corpus", endpoint_url=rclone.endpoint).open("b").read() == data
+
+
+def test_download_that_broke_off_goes_on_behind_what_arrived(rclone, hasty, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
+    data = content(3, 2_000_000)
+    open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
+    first = open_store("s3://corpus", endpoint_url=rclone.endpoint)
+    read_range = S3Store.read_range
+
+    def breaks(self, name, start, last, *, identity):
+        if start >= 1_200_000:
+            raise StoreUnavailableError("the network is gone")
+        return read_range(self, name, start, last, identity=identity)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Store, "read_range", breaks)
+        with pytest.raises(StoreUnavailableError):
+            download(first, "a", tmp_path)
+    arrived = (tmp_path / "partial").stat().st_size
+    assert arrived >= 500_000
+    traffic = Traffic()
+    assert download(open_store("s3://corpus", endpoint_url=rclone.endpoint, traffic=traffic), "a", tmp_path) == data
+    assert traffic.bytes_received == len(data) - arrived // 100_000 * 100_000
+
+
+def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
+    data = content(4, 1_000_000)
+    open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
+    (tmp_path / "partial").write_bytes(bytes(300_000))
+    assert download(open_store("s3://corpus", endpoint_url=rclone.endpoint), "a", tmp_path) == data
+
+
+def test_upload_that_broke_off_is_finished_by_the_next_one(s3_endpoint, hasty, tmp_path, monkeypatch) -> None:
+    import boto3
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client = boto3.Session().client("s3", endpoint_url=s3_endpoint)
+    client.create_bucket(Bucket="parts")
+    data = content(5, 20 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    ours = client.create_multipart_upload(
+        Bucket="parts", Key="a", Metadata={"sha256": hashlib.sha256(data).hexdigest()}
+    )["UploadId"]
+    client.upload_part(Bucket="parts", Key="a", UploadId=ours, PartNumber=2, Body=data[8 << 20 : 16 << 20])
+    foreign = client.create_multipart_upload(Bucket="parts", Key="a")["UploadId"]
+    client.upload_part(Bucket="parts", Key="a", UploadId=foreign, PartNumber=1, Body=b"x" * (5 << 20))
+    traffic = Traffic()
+    open_store("s3://parts", endpoint_url=s3_endpoint, traffic=traffic).receive(
+        path, "a", hashlib.sha256(data).hexdigest()
+    )
+    assert traffic.bytes_sent == 12 << 20
+    assert client.get_object(Bucket="parts", Key="a")["Body"].read() == data
+    assert not client.list_multipart_uploads(Bucket="parts").get("Uploads")
+    client.delete_object(Bucket="parts", Key="a")
+    client.delete_bucket(Bucket="parts")

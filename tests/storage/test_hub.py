@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from pipeline.errors import ConfigError, PermanentError
+from pipeline.storage import Wanted, fetch, list_sources, open_location, open_store
+from tests.hub import COMMIT, Hub
+
+FILES = {
+    "README.md": b"# data",
+    "data/part10.jsonl": b'{"text": "ten"}\n' * 200,
+    "data/part2.jsonl": b'{"text": "two"}\n' * 3,
+    "data/part3.jsonl": b"",
+}
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    with Hub(dict(FILES)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        yield server
+
+
+def test_hub_dataset_is_listed_in_natural_order_at_a_commit(hub) -> None:
+    found = list_sources(["hf://datasets/owner/name"], (".jsonl",))
+    assert [file.name for file in found] == ["data/part2.jsonl", "data/part3.jsonl", "data/part10.jsonl"]
+    assert found[0].location == f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl"
+
+
+def test_hub_folder_and_single_file_are_sources(hub) -> None:
+    assert [file.name for file in list_sources(["hf://datasets/owner/name@main/data/"], (".jsonl",))] == [
+        "part2.jsonl",
+        "part3.jsonl",
+        "part10.jsonl",
+    ]
+    assert [file.name for file in list_sources(["hf://datasets/owner/name/data/part2.jsonl"], (".jsonl",))] == [
+        "part2.jsonl"
+    ]
+
+
+@pytest.mark.parametrize("name", ["data/part10.jsonl", "data/part2.jsonl", "data/part3.jsonl"])
+def test_hub_file_arrives_verified(hub, hasty, tmp_path, name: str) -> None:
+    hub.refuse = 2
+    store, last = open_location(f"hf://datasets/owner/name@{COMMIT}/{name}")
+    there = store.stat(last)
+    assert there is not None
+    digest = fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
+    assert (tmp_path / "file").read_bytes() == FILES[name]
+    assert digest == hashlib.sha256(FILES[name]).hexdigest()
+
+
+def test_hub_file_with_other_bytes_than_its_commit_says_is_refused(hub, hasty, tmp_path) -> None:
+    store, last = open_location(f"hf://datasets/owner/name@{COMMIT}/data/part10.jsonl")
+    entry = hub.entry("data/part10.jsonl")
+    hub.entry = lambda _path: entry
+    hub.files["data/part10.jsonl"] = FILES["data/part10.jsonl"].replace(b"ten", b"TEN")
+    there = store.stat(last)
+    assert there is not None
+    with pytest.raises(PermanentError, match="not what the store says"):
+        fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
+    assert not (tmp_path / "file").exists()
+
+
+def test_hub_gated_dataset_says_how_to_get_in(monkeypatch) -> None:
+    with Hub(dict(FILES), token="let-me-in") as server:  # noqa: S106
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        with pytest.raises(PermanentError, match="cannot look up") as caught:
+            open_store("hf://datasets/owner/name").list_files()
+        assert "HF_TOKEN" in str(caught.value)
+
+
+def test_hub_missing_dataset_is_permanent(hub) -> None:
+    with pytest.raises(PermanentError, match="cannot look up"):
+        open_store("hf://datasets/owner/nothing").list_files()
+
+
+@pytest.mark.parametrize("location", ["hf://models/owner/name", "hf://datasets/name", "hf://datasets//name"])
+def test_hub_location_that_is_no_dataset_is_refused(location: str) -> None:
+    with pytest.raises(ConfigError, match="not a dataset"):
+        open_store(location)
+
+
+def test_hub_is_no_destination(hub) -> None:
+    with pytest.raises(ConfigError, match="read, not written"):
+        open_store("hf://datasets/owner/name").receive_bytes(b"", "a")
