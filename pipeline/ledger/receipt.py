@@ -20,7 +20,17 @@ from pipeline.fingerprint import fingerprint
 RECEIPT_NAME = "receipt.json"
 
 # Libraries whose version can change a step's bytes; receipts record what was installed.
-WITNESSED_LIBRARIES = ("numpy", "numba", "gigatoken", "tiktoken", "orjson", "zstandard", "deflate", "humanize")
+WITNESSED_LIBRARIES = (
+    "numpy",
+    "numba",
+    "gigatoken",
+    "tiktoken",
+    "tokenizers",
+    "orjson",
+    "zstandard",
+    "deflate",
+    "humanize",
+)
 
 
 class OutputFile(BaseModel):

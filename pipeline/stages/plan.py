@@ -55,6 +55,9 @@ def plan_dataset(config: DatasetConfig) -> Path:
 
     The plan is an observation: it is made anew at every build, and equal observations give the same folder.
     """
+    from pipeline.stages.tokenize import locked
+
+    config = locked(config)
     files = _source_files(config)
     shards = group_into_shards(files, config.source.shard_bytes)
     plan = Plan(shards=[[SourceFile(**vars(file)) for file in shard] for shard in shards])
@@ -91,9 +94,9 @@ def newest_plans(work: Path) -> list[Path]:
 
 def check_dataset(config: DatasetConfig) -> str:
     """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
-    from pipeline.stages.tokenize import configured_tokenizer
+    from pipeline.stages.tokenize import configured_tokenizer, locked
 
-    tokenizer = configured_tokenizer(config.tokenizer)
+    tokenizer = configured_tokenizer(locked(config))
     files = _source_files(config)
     shards = group_into_shards(files, config.source.shard_bytes)
     return (

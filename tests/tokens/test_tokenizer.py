@@ -83,7 +83,7 @@ def test_encode_documents_batches_keep_documents_apart(engines) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, r50k_base"]),
+        ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, p50k_base, r50k_base"]),
         ({"name": "cl100k_base", "engine": "abacus"}, ["unknown engine", "gigatoken, tiktoken"]),
         ({"name": "cl100k_base", "sha256": "0" * 64}, ["tokenizer.sha256", "0" * 64, CL100K_SHA256]),
         ({"name": "cl100k_base", "file": "/no/such/file"}, ["does not exist", "/no/such/file"]),
