@@ -102,8 +102,8 @@ def chain_stages(planned: XComArg) -> XComArg:
 
     planned >> units
     download >> index >> find_ranges >> [writeback, tokenize]
-    tokenize >> [audit, shuffle_scatter, cells]
-    audit >> export  # ids that differ from the reference library's are never exported
+    tokenize >> [audit, cells]
+    audit >> shuffle_scatter  # ids that differ from the reference library's go no further
     shuffle_scatter >> [shuffle_gather, parts]
     shuffle_gather >> export >> upload >> reported
     writeback >> manifest  # the manifest lists the deduplicated documents, too

@@ -1,8 +1,8 @@
 """Walk records back to their source: read the lines again, cut, tokenize and pack again, compare the ids.
 
 Nothing that the build made of the text is trusted but where things stand: lines come from the source files, the
-ranges are cut out with plain slices, the reference library is the engine whatever engine made the tokens, and the ids that come out
-are compared with those that the exports' own readers find in the exported files.
+ranges are cut out with plain slices, the reference library is the engine whatever engine made the tokens, and the ids
+that come out are compared with those that the exports' own readers find in the exported files.
 
 Price: one pass over every source file that a sampled document stands in (decompression, about 0.5 GB/s), tiktoken at
 10 MB/s over the sampled documents, one pass over the headers of every tar with a sampled record. Memory: one source

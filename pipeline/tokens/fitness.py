@@ -6,7 +6,8 @@ through must give equal ids, what it refuses was seen to differ (or is not read 
 gigatoken with a tokenizer.json (seen with gigatoken 0.10 and tokenizers 0.23):
 
     exact      byte-level BPE split by ByteLevel's own pattern, or by one Split pattern that gigatoken knows;
-               normalizer none or NFC; SentencePiece BPE with byte fallback, its spaces marked by Prepend and Replace,
+               normalizer none, or NFC done for it by tokenizers (the two libraries' tables are of two versions of
+               Unicode), if no added token is matched before normalization; SentencePiece BPE with byte fallback, its spaces marked by Prepend and Replace,
                Metaspace, or Split; added tokens matched anywhere; ids with holes; ignore_merges
     differs    ByteLevel without its pattern and without Split; no pre_tokenizer; Split that removes what it matches;
                an end-of-word suffix; added tokens that stand for whole words only or take a space with them; added
@@ -73,10 +74,13 @@ def _why_not_sentencepiece(description: dict[str, Any]) -> str:
 
 
 def _why_not_added(description: dict[str, Any], *, parse_special: bool) -> str:
-    vocabulary = description["model"]["vocab"]
+    model = description["model"]
+    vocabulary = model["vocab"]
     for token in description["added_tokens"]:
         if token["special"] and not parse_special:
             continue  # special tokens in text are text: no engine is told of them
+        if description["normalizer"] and not model.get("byte_fallback") and not token["normalized"]:
+            return f"its added token {token['content']!r} is matched before normalization"
         name = repr(token["content"])
         if token["single_word"]:
             return f"its added token {name} stands for whole words only"
