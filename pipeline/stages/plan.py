@@ -58,7 +58,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
     from pipeline.stages.tokenize import locked
 
     config = locked(config)
-    files = _source_files(config)
+    files = source_files(config)
     shards = group_into_shards(files, config.source.shard_bytes)
     plan = Plan(shards=[[SourceFile(**vars(file)) for file in shard] for shard in shards])
     settings = {"config": config.model_dump(mode="json", exclude_none=True), "plan": plan.model_dump(mode="json")}
@@ -97,7 +97,7 @@ def check_dataset(config: DatasetConfig) -> str:
     from pipeline.stages.tokenize import configured_tokenizer, locked
 
     tokenizer = configured_tokenizer(locked(config))
-    files = _source_files(config)
+    files = source_files(config)
     shards = group_into_shards(files, config.source.shard_bytes)
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
@@ -106,7 +106,7 @@ def check_dataset(config: DatasetConfig) -> str:
     )
 
 
-def _source_files(config: DatasetConfig) -> list[StoredFile]:
+def source_files(config: DatasetConfig) -> list[StoredFile]:
     from pipeline.documents.compression import ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
