@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.config import EXAMPLE, load_config
+from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
 
 EXIT_FAILED = 1
@@ -42,6 +42,7 @@ def build(
     from pipeline.report.summary import from_json
     from pipeline.report.terminal import print_summary
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.estimate import compare_with_actual
     from pipeline.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
@@ -50,6 +51,8 @@ def build(
         run_build(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
     print_summary(from_json((folder / SUMMARY).read_bytes()))
+    if compared := compare_with_actual(open_build(plan_receipt)):
+        typer.echo(compared)
     typer.echo(f"report  {folder / HTML}")
 
 
@@ -233,7 +236,9 @@ def config_lock(config: ConfigFile) -> None:
         section = (
             f'lock:\n  tokenizer_sha256: "{lock.tokenizer_sha256}"\n  tokenizer_revision: "{lock.tokenizer_revision}"\n'
         )
-        config.write_text(text + ("" if text.endswith("\n") else "\n") + "\n" + section, encoding="utf-8")
+        text += ("" if text.endswith("\n") else "\n") + "\n" + section
+        parse_config(text, where=f"{config} with a lock section behind it")
+        config.write_text(text, encoding="utf-8")
     typer.echo(f"{config}: locked to sha256 {lock.tokenizer_sha256}, revision {lock.tokenizer_revision or 'none'}")
 
 

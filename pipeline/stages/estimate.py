@@ -82,10 +82,24 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
     return found
 
 
-def read_estimate(work: Path) -> Estimate | None:
-    """The last estimate of a dataset; None if there is none."""
-    path = work / FILE
-    return Estimate(**json.loads(path.read_bytes())) if path.exists() else None
+def compare_with_actual(build: Build) -> str:
+    """The last estimate of a dataset against its finished build, for people; "" if it was never estimated."""
+    path = build.work / FILE
+    if not path.exists():
+        return ""
+    found = Estimate(**json.loads(path.read_bytes()))
+    tokens = build.total("tokenize", "tokens")
+    inside = "within" if found.tokens_low <= tokens <= found.tokens_high else "OUTSIDE"
+    rows = [
+        f"estimated  {found.tokens:,} tokens; got {tokens:,}, {inside} {found.tokens_low:,} to {found.tokens_high:,}"
+    ]
+    text_bytes = build.total("index", "text_bytes_out")
+    rows.append(f"           {found.text_bytes:,} bytes of text; got {text_bytes:,}")
+    for name, size in found.output_bytes.items():
+        units = [unit for unit in build.units("export") if unit.startswith(f"{name}-")]
+        got = sum(one.size_bytes for unit in units for one in build.receipt("export", unit).outputs)
+        rows.append(f"           {size:,} bytes of {name}; got {got:,}")
+    return "\n".join(rows)
 
 
 def _draws(files: list[StoredFile], sample_bytes: int) -> list[tuple[StoredFile, float]]:

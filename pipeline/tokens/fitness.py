@@ -7,8 +7,9 @@ gigatoken with a tokenizer.json (seen with gigatoken 0.10 and tokenizers 0.23):
 
     exact      byte-level BPE split by ByteLevel's own pattern, or by one Split pattern that gigatoken knows;
                normalizer none, or NFC done for it by tokenizers (the two libraries' tables are of two versions of
-               Unicode), if no added token is matched before normalization; SentencePiece BPE with byte fallback, its spaces marked by Prepend and Replace,
-               Metaspace, or Split; added tokens matched anywhere; ids with holes; ignore_merges
+               Unicode), if no added token is matched before normalization; SentencePiece BPE with byte fallback, its
+               spaces marked by Prepend and Replace, Metaspace, or Split; added tokens matched anywhere; ids with
+               holes; ignore_merges
     differs    ByteLevel without its pattern and without Split; no pre_tokenizer; Split that removes what it matches;
                an end-of-word suffix; added tokens that stand for whole words only or take a space with them; added
                tokens that the model has under another id
