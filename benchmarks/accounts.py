@@ -62,7 +62,7 @@ def share_of_accounting(corpus: str) -> dict[str, object]:
     build_dataset(config, workers=1)  # compiles the kernels and fills the page cache
     shutil.rmtree(root)
     digest_outputs = once._settled_outputs
-    once._settled_outputs = timed("output digests", lambda folder: list(digest_outputs(folder)))
+    once._settled_outputs = timed("output digests", lambda *of: list(digest_outputs(*of)))
     once.write_receipt = timed("receipts", once.write_receipt)
     build.require_balanced = timed("balance", build.require_balanced)
     scatter.record_digest = timed("record digests", scatter.record_digest)

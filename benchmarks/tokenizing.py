@@ -75,7 +75,7 @@ def as_tokshuf(files: list[str]) -> dict[str, float]:
 
 
 def datatrove(files: list[str]) -> dict[str, float]:
-    """DocumentTokenizer with GPT-2's tokenizer.json, no shuffle; runs only where datatrove is installed; GPT2_JSON names the file."""
+    """DocumentTokenizer with GPT-2's tokenizer.json (the file that GPT2_JSON names), no shuffle; needs datatrove."""
     import os
 
     import zstandard

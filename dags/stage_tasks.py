@@ -70,7 +70,7 @@ def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
 def chain_stages(planned: XComArg) -> XComArg:
     """Every stage after a task named `plan` that returns a plan's receipt; returns the report's task."""
     with TaskGroup("units", tooltip="Lists that depend on the plan alone; they run side by side") as units:
-        stages = ("download", "anchor", "writeback", "audit", "scatter", "manifest", "upload")
+        stages = ("download", "anchor", "suffix_array", "union", "writeback", "audit", "scatter", "manifest", "upload")
         listed = {stage: units_of(stage, stage) for stage in stages}
 
     download = mapped("download", "download", listed["download"])
@@ -78,10 +78,11 @@ def chain_stages(planned: XComArg) -> XComArg:
 
     with TaskGroup("find_ranges", tooltip="Which bytes repeat, over the whole dataset") as find_ranges:
         anchor = mapped("anchor", "anchor", listed["anchor"])
+        suffix_array = mapped("suffix_array", "suffix_array", listed["suffix_array"])  # instead, if it is asked for
         partitions = units_of("partitions", "match")  # known once the anchors are counted
         match = mapped("match", "match", partitions)
-        union = mapped("union", "union", listed["anchor"])
-        anchor >> partitions >> match >> union
+        union = mapped("union", "union", listed["union"])
+        [anchor, suffix_array] >> partitions >> match >> union
 
     writeback = mapped("writeback", "writeback", listed["writeback"])
     tokenize = mapped("tokenize", "tokenize", listed["download"])

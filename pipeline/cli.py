@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli_dedup import dedup, index
 from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
+from pipeline.single.commands import register
 
 EXIT_FAILED = 1
 EXIT_TRY_AGAIN = 75  # sysexits.h EX_TEMPFAIL: the same command may succeed later
@@ -20,6 +22,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 
@@ -200,6 +203,58 @@ def estimate(config: ConfigFile) -> None:
     from pipeline.stages.estimate import estimate_dataset, render_estimate
 
     typer.echo(render_estimate(estimate_dataset(load_config(config))))
+
+
+@app.command()
+def mix(
+    datasets: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER[=WEIGHT]...", help="Finished datasets: .../<name>/<version>."),
+    ],
+    output: Annotated[Path, typer.Option(help="Where the trainers' files, mixture.html and mixture.json go.")],
+    budget_tokens: Annotated[str, typer.Option(help="Tokens to train on, such as 20B.")],
+    sequence_tokens: Annotated[int, typer.Option(help="Tokens the model sees at once.", min=1)] = 2048,
+    alpha: Annotated[
+        float | None, typer.Option(help="Instead of weights: sizes to this power, 0 (all equal) to 1 (by size).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The trainer's seed.", min=0)] = 1234,
+) -> None:
+    """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
+    from pipeline.mixture.mix import mix_folders
+
+    mix_folders(
+        datasets, output, budget=budget_tokens, sequence_tokens=sequence_tokens, alpha=alpha, seed=seed, say=typer.echo
+    )
+
+
+@app.command()
+def peek(
+    path: Annotated[Path, typer.Argument(help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
+    record: Annotated[int, typer.Option(help="Which record, from 0 (.npy: the first token's position).", min=0)] = 0,
+    tokens: Annotated[int, typer.Option(help="At most so many tokens of it.", min=1)] = 512,
+) -> None:
+    """Show one record of any export as ids and as text."""
+    from pipeline.lineage.peek import peek_record, render_peek
+
+    typer.echo(render_peek(peek_record(path, record, tokens)))
+
+
+@app.command()
+def merge(
+    inputs: Annotated[
+        list[Path], typer.Argument(help="Megatron prefixes or .ds files in order, or one folder of them.")
+    ],
+    output: Annotated[Path, typer.Option(help="The merged prefix, or the merged .ds file.")],
+) -> None:
+    """Merge Megatron parts, or Nanoset files, into one. Memory does not grow with the number of documents."""
+    from pipeline.export.merge import merge_exports
+
+    counts = merge_exports(inputs, output)
+    typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
+app.command()(dedup)
+app.command()(index)
 
 
 @app.command("sample-corpus")

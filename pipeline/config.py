@@ -15,21 +15,24 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import types
 import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
+LEAST_MINIMUM_BYTES = 7
 FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
 Bytes = Annotated[ByteSize, Field(gt=0)]
 Count = Annotated[int, Field(gt=0, strict=True)]
+SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
 
 class Section(BaseModel):
@@ -53,15 +56,46 @@ class DedupConfig(Section):
     """Exact-substring deduplication over the whole dataset."""
 
     mode: Literal["remove", "annotate", "none"]
-    minimum_bytes: Annotated[int, Field(ge=7, le=1 << 20, strict=True)] | None = None
+    minimum_bytes: Annotated[int, Field(le=1 << 20, strict=True)] | None = None
+    keep: Literal["first_window", "every_string"] = "first_window"
+    fuzzy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     annotate_key: Annotated[str, Field(min_length=1)] = "sa_remove_ranges"
+    replace_existing: bool = False
+    drop_empty: bool = False
     writeback: bool = True
     memory: Bytes = ByteSize(1 << 30)
 
+    @field_validator("minimum_bytes")
+    @classmethod
+    def _minimum_leaves_a_character(cls, minimum_bytes: int | None) -> int | None:
+        if minimum_bytes is not None and minimum_bytes < LEAST_MINIMUM_BYTES:
+            raise ValueError(
+                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range can lie"
+                " between two characters of UTF-8, and nothing of it could be removed (500 is a common choice)"
+            )
+        return minimum_bytes
+
     @model_validator(mode="after")
-    def _minimum_is_said(self) -> DedupConfig:
+    def _agrees_with_itself(self) -> DedupConfig:
         if self.mode != "none" and self.minimum_bytes is None:
             raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
+        if self.keep == "every_string" and self.fuzzy_share is not None:
+            raise ValueError("fuzzy_share removes text that keep: every_string promises to keep; give one of them")
+        if self.drop_empty and self.mode != "remove":
+            raise ValueError("drop_empty needs mode remove: no other mode empties a document")
+        return self
+
+
+class IndexConfig(Section):
+    """How repeats are found: by anchors, or by suffix arrays, which stay as an infini-gram index."""
+
+    method: Literal["anchors", "suffix_array"] = "anchors"
+    unigram: bool = False
+
+    @model_validator(mode="after")
+    def _unigram_is_part_of_the_index(self) -> IndexConfig:
+        if self.unigram and self.method != "suffix_array":
+            raise ValueError("unigram is a file of the suffix array: it needs method suffix_array")
         return self
 
 
@@ -128,6 +162,8 @@ class ShuffleConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)]
     memory: Bytes = ByteSize(256 << 20)
+    cells: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
+    significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.001
 
 
 class WebDatasetConfig(Section):
@@ -135,13 +171,43 @@ class WebDatasetConfig(Section):
 
     context_tokens: Annotated[int, Field(ge=2, strict=True)] = 2049
     contexts_per_shard: Count = 8192
+    exp_data: bool = False
 
 
 class NumpyConfig(Section):
-    """.npy shards of exactly `tokens_per_shard` tokens, split into test and train (Jaxformer, nanoGPT)."""
+    """Token streams split into test and train: .npy shards (Jaxformer, build-nanogpt) or one .bin each (nanoGPT)."""
 
     tokens_per_shard: Count = 100_000_000
+    layout: Literal["npy", "bin"] = "npy"
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    test_shards: Annotated[int, Field(ge=0, strict=True)] | None = None
+    test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
+    train_name: Annotated[str, Field(pattern=SPLIT_NAME)] = "train"
+    file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.npy$")] = "{split}/{split}_{number}.npy"
+    number_digits: Annotated[int, Field(ge=1, le=12, strict=True)] = 4
+    placeholders: bool = False
+    checkpoints: bool = False
+
+    @model_validator(mode="after")
+    def _names_tell_files_apart(self) -> NumpyConfig:
+        rest = self.file_name.replace("{split}", "").replace("{number}", "")
+        if not {"{split}", "{number}"} <= {f"{{{part}}}" for part in re.findall(r"{(\w+)}", self.file_name)}:
+            raise ValueError("file_name must hold {split} and {number}")
+        if set(rest) & set("{}") or self.file_name.startswith("/") or ".." in rest:
+            raise ValueError("file_name holds {split} and {number}, no other braces, no '..', and is a relative path")
+        if self.split_names()[0] == self.split_names()[1]:
+            raise ValueError("test_name and train_name are the same")
+        if self.layout == "bin" and (self.test_shards is not None or self.checkpoints or self.placeholders):
+            raise ValueError("layout bin is one file per split: test_shards, checkpoints, placeholders belong to npy")
+        return self
+
+    def split_names(self) -> tuple[str, str]:
+        """(held-out, train): Jaxformer's writer says test, nanoGPT says val."""
+        return self.test_name or ("val" if self.layout == "bin" else "test"), self.train_name
+
+    def held_out(self) -> int | float:
+        """How much is held out: a number of shards, or a share."""
+        return self.test_share if self.test_shards is None else self.test_shards
 
 
 class MegatronConfig(Section):
@@ -198,6 +264,7 @@ class DatasetConfig(Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
     source: SourceConfig
     dedup: DedupConfig
+    index: IndexConfig = IndexConfig()
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
     exports: ExportsConfig

@@ -1,4 +1,4 @@
-"""Identity: canonical JSON and sha256.
+"""Identity: canonical JSON, sha256, and digests of files.
 
 A step's fingerprint is the sha256 of the canonical JSON of everything that can change its bytes. Two runs that would
 write the same bytes have the same fingerprint on every machine, so canonical JSON admits only values whose text is the
@@ -13,12 +13,16 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import xxhash
 
 from pipeline.errors import PermanentError
 
 FOLDER_DIGITS = 16  # 64 bits: two of a billion folders share a name with probability 3e-2 / 1e9
 READ_BYTES = 1 << 20
+
+Algorithm = Literal["sha256", "xxh3_128"]
 
 
 class NoStableIdentityError(PermanentError):
@@ -36,9 +40,9 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def file_digest(path: Path) -> str:
-    """64 hex digits: the sha256 of a file's bytes, read in pieces of 1 MiB."""
-    digest = hashlib.sha256()
+def file_digest(path: Path, algorithm: Algorithm = "sha256") -> str:
+    """Hex digits of a file's digest: 64 of sha256, 32 of xxh3_128. The file is read in pieces of 1 MiB."""
+    digest = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
     with path.open("rb", buffering=0) as file:
         while piece := file.read(READ_BYTES):
             digest.update(piece)

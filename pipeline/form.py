@@ -73,6 +73,14 @@ def _count(name: str, keys: tuple[str, ...], title: str, help: str, minimum: int
     return FormField(name, keys, "Exports", title, help, {"type": ["integer", "null"], "minimum": minimum})
 
 
+def _text(name: str, keys: tuple[str, ...], title: str, help: str) -> FormField:
+    return FormField(name, keys, "Exports", title, help, {"type": ["string", "null"]})
+
+
+def _switch(name: str, keys: tuple[str, ...], title: str, help: str) -> FormField:
+    return FormField(name, keys, "Exports", title, help, {"type": "boolean"})
+
+
 def _format(name: str, help: str) -> FormField:
     return FormField(f"export_{name}", ("exports", name), "Exports", f"Write {name}", help, {"type": "boolean"})
 
@@ -152,12 +160,44 @@ FIELDS: tuple[FormField, ...] = (
         {"type": ["integer", "null"], "minimum": 7, "maximum": 1 << 20},
     ),
     FormField(
+        "keep",
+        ("dedup", "keep"),
+        "Deduplication",
+        "Keep",
+        "Of repeated text, keep the first window, or a whole copy of every repeated string (removes less).",
+        {"type": "string", "enum": ["first_window", "every_string"]},
+    ),
+    FormField(
+        "fuzzy_share",
+        ("dedup", "fuzzy_share"),
+        "Deduplication",
+        "Fuzzy share",
+        "Also remove what lies between repeats where they cover this share of a span. Empty: off; OLMo 3 uses 0.8.",
+        {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+    ),
+    FormField(
         "annotate_key",
         ("dedup", "annotate_key"),
         "Deduplication",
         "Annotation key",
-        "The JSON key that mode annotate adds.",
+        "The JSON key that mode annotate adds; dots go deeper: metadata.ranges.",
         {"type": ["string", "null"]},
+    ),
+    FormField(
+        "replace_existing",
+        ("dedup", "replace_existing"),
+        "Deduplication",
+        "Replace existing annotations",
+        "Overwrite a field that has the annotation key already; otherwise that is an error.",
+        {"type": "boolean"},
+    ),
+    FormField(
+        "drop_empty",
+        ("dedup", "drop_empty"),
+        "Deduplication",
+        "Drop emptied documents",
+        "With remove: leave documents out of which nothing is left, instead of keeping them empty.",
+        {"type": "boolean"},
     ),
     FormField(
         "writeback",
@@ -167,7 +207,25 @@ FIELDS: tuple[FormField, ...] = (
         "Also deliver the deduplicated documents in their original format.",
         {"type": "boolean"},
     ),
-    _size("dedup_memory", ("dedup", "memory"), "Deduplication", "Memory", "For the anchors of one partition."),
+    _size(
+        "dedup_memory", ("dedup", "memory"), "Deduplication", "Memory", "Of one match task, without the mapped text."
+    ),
+    FormField(
+        "index_method",
+        ("index", "method"),
+        "Deduplication",
+        "Index",
+        "How repeats are found; suffix_array is 50 times slower and leaves an infini-gram index.",
+        {"type": "string", "enum": ["anchors", "suffix_array"]},
+    ),
+    FormField(
+        "unigram",
+        ("index", "unigram"),
+        "Deduplication",
+        "Count bytes",
+        "With suffix_array: also write the unigram file.",
+        {"type": "boolean"},
+    ),
     FormField(
         "tokenizer_name",
         ("tokenizer", "name"),
@@ -208,8 +266,30 @@ FIELDS: tuple[FormField, ...] = (
         "The same seed gives the same order on every machine. Any whole number below 2^64.",
         {"type": "string", "pattern": r"^\d{1,20}$"},  # text, because a browser rounds numbers above 2^53
     ),
-    _size("shuffle_memory", ("shuffle", "memory"), "Shuffle", "Memory", "For one cell of the shuffle."),
+    _size("shuffle_memory", ("shuffle", "memory"), "Shuffle", "Memory", "For a process that shuffles."),
+    FormField(
+        "shuffle_cells",
+        ("shuffle", "cells"),
+        "Shuffle",
+        "Cells",
+        "Instead of what follows from the memory; the order is the same for any number.",
+        {"type": ["integer", "null"], "minimum": 1, "maximum": 4096},
+    ),
+    FormField(
+        "shuffle_significance",
+        ("shuffle", "significance"),
+        "Shuffle",
+        "Significance",
+        "The report warns of an order that chance gives less often than this.",
+        {"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 0.5},
+    ),
     _format("webdataset", "Tars of fixed-length contexts and manifest.jsonl, for open_lm and webdataset."),
+    _switch(
+        "webdataset_exp_data",
+        ("exports", "webdataset", "exp_data"),
+        "webdataset: exp_data",
+        "Also DCLM's dataset reference, with the dataset's address at each destination.",
+    ),
     _count(
         "webdataset_context_tokens",
         ("exports", "webdataset", "context_tokens"),
@@ -237,6 +317,47 @@ FIELDS: tuple[FormField, ...] = (
         "numpy: test share",
         "The share of the shards that goes to test/; below 1.",
         {"type": ["number", "null"], "minimum": 0, "exclusiveMaximum": 1},
+    ),
+    FormField(
+        "numpy_layout",
+        ("exports", "numpy", "layout"),
+        "Exports",
+        "numpy: layout",
+        "npy: shards for Jaxformer and build-nanogpt; bin: one raw file per split, for nanoGPT.",
+        {"type": ["string", "null"], "enum": ["npy", "bin", None]},
+    ),
+    _count(
+        "numpy_test_shards",
+        ("exports", "numpy", "test_shards"),
+        "numpy: test shards",
+        "Instead of a share: how many shards are held out; at most half of them.",
+        minimum=0,
+    ),
+    _text("numpy_test_name", ("exports", "numpy", "test_name"), "numpy: test name", "Default: test; of bin: val."),
+    _text("numpy_train_name", ("exports", "numpy", "train_name"), "numpy: train name", "Name of the other split."),
+    _text(
+        "numpy_file_name",
+        ("exports", "numpy", "file_name"),
+        "numpy: file name",
+        "A relative path that holds {split} and {number}.",
+    ),
+    _count(
+        "numpy_number_digits",
+        ("exports", "numpy", "number_digits"),
+        "numpy: digits of a number",
+        "At least so many, from 1 to 12.",
+    ),
+    _switch(
+        "numpy_placeholders",
+        ("exports", "numpy", "placeholders"),
+        "numpy: placeholders",
+        "An empty first file per folder, for loaders that drop the first.",
+    ),
+    _switch(
+        "numpy_checkpoints",
+        ("exports", "numpy", "checkpoints"),
+        "numpy: checkpoints",
+        "checkpoints/ as Jaxformer's --continue reads them.",
     ),
     _format("megatron", ".bin and .idx pairs, for Megatron-LM, NeMo and GPT-NeoX."),
     _size("megatron_part_bytes", ("exports", "megatron", "part_bytes"), "Exports", "megatron: part size", "Per .bin."),

@@ -41,8 +41,14 @@ def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: 
     return plan_receipt
 
 
-def run_build(plan_receipt: Path, *, workers: int | None = None, verify: bool = False) -> None:
-    """Run every step of a planned dataset; see build_dataset. One worker means this process.
+def run_build(
+    plan_receipt: Path,
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    waves: tuple[tuple[str, ...], ...] = WAVES,
+) -> None:
+    """Run every step of a planned dataset, or of these waves; see build_dataset. One worker means this process.
 
     With `verify` a step is reused only if its outputs still have their sha256. LockHeldError if another run of the
     dataset is under way.
@@ -52,19 +58,19 @@ def run_build(plan_receipt: Path, *, workers: int | None = None, verify: bool = 
     with held(build.work / RUN_LOCK, wait=False):
         begin_run(plan_receipt)
         if workers == 1:
-            for stage in (stage for wave in WAVES for stage in wave):
+            for stage in (stage for wave in waves for stage in wave):
                 for unit in build.units(stage):
                     build.run(stage, unit, verify=verify)
         else:
-            _run_in_workers(build, workers, verify=verify)
+            _run_in_workers(build, workers, waves, verify=verify)
 
 
-def _run_in_workers(build: Build, workers: int, *, verify: bool) -> None:
+def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
     # Spawned, not forked: the parent may run threads (a progress view), and a fork would copy their locks.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent) as pool:
         try:
-            for wave in WAVES:
+            for wave in waves:
                 _run_wave(pool, build, wave, verify=verify)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)  # an interrupt, too, must not start what still waits

@@ -19,6 +19,9 @@ settings.register_profile("corpusmill", deadline=None)
 settings.load_profile("corpusmill")
 
 
+pytest_plugins = ["tests.servers"]
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The address of a real S3 server (moto's) on loopback; tests remove the buckets that they make."""

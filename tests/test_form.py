@@ -20,15 +20,28 @@ SCHEMA = {"type": "object", "properties": {item.name: item.schema for item in FI
 words = st.text(min_size=1, max_size=20).filter(lambda text: ENDPOINT_MARK not in text)
 sizes = st.integers(min_value=1, max_value=1 << 60)
 counts = st.integers(min_value=2, max_value=1 << 40)
+WEBDATASET = {"context_tokens": counts, "contexts_per_shard": counts, "exp_data": st.booleans()}
+NUMPY = {
+    "tokens_per_shard": counts,
+    "test_share": st.floats(0, 0.99),
+    "test_shards": st.integers(0, 1 << 40),
+    "test_name": st.just("val"),
+    "train_name": st.just("learn"),
+    "file_name": st.just("{split}_{number}.npy"),
+    "number_digits": st.integers(1, 12),
+    "placeholders": st.booleans(),
+    "checkpoints": st.booleans(),
+}
 sections = st.fixed_dictionaries(
     {},
     optional={
-        "webdataset": st.fixed_dictionaries({}, optional={"context_tokens": counts, "contexts_per_shard": counts}),
-        "numpy": st.fixed_dictionaries({}, optional={"tokens_per_shard": counts, "test_share": st.floats(0, 0.99)}),
+        "webdataset": st.fixed_dictionaries({}, optional=WEBDATASET),
+        "numpy": st.fixed_dictionaries({}, optional=NUMPY),
         "megatron": st.fixed_dictionaries({}, optional={"part_bytes": sizes}),
         "nanoset": st.fixed_dictionaries({}, optional={"file_bytes": sizes}),
     },
 ).filter(bool)
+SHUFFLE = {"memory": sizes, "cells": st.integers(1, 4096), "significance": st.floats(0.0001, 0.4)}
 configs = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True),
@@ -43,13 +56,19 @@ configs = st.fixed_dictionaries(
         ),
         "dedup": st.fixed_dictionaries(
             {"mode": st.sampled_from(["remove", "annotate", "none"]), "minimum_bytes": st.integers(7, 1 << 20)},
-            optional={"annotate_key": words, "writeback": st.booleans(), "memory": sizes},
+            optional={
+                "annotate_key": words,
+                "writeback": st.booleans(),
+                "memory": sizes,
+                "replace_existing": st.booleans(),
+                "fuzzy_share": st.floats(0, 1, exclude_min=True),
+            },
         ),
         "tokenizer": st.fixed_dictionaries(
             {"name": st.from_regex(r"[a-z0-9_/-]{1,20}", fullmatch=True)},
             optional={"file": words, "sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True)},
         ),
-        "shuffle": st.fixed_dictionaries({"seed": st.integers(0, (1 << 64) - 1)}, optional={"memory": sizes}),
+        "shuffle": st.fixed_dictionaries({"seed": st.integers(0, (1 << 64) - 1)}, optional=SHUFFLE),
         "exports": sections,
         "destinations": st.lists(
             st.fixed_dictionaries({"path": words}, optional={"endpoint_url": words}),
@@ -58,7 +77,10 @@ configs = st.fixed_dictionaries(
             unique_by=lambda destination: destination["path"],
         ),
     },
-    optional={"work_folder": words},
+    optional={
+        "work_folder": words,
+        "index": st.fixed_dictionaries({"method": st.just("suffix_array")}, optional={"unigram": st.booleans()}),
+    },
 ).map(lambda values: check_config(values, where="a test"))
 
 

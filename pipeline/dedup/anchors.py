@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.config import LEAST_MINIMUM_BYTES
 from pipeline.dedup.anchor_kernels import (
     BUCKETS,
     MOST_ANCHOR_WINDOWS,
@@ -34,8 +35,6 @@ from pipeline.dedup.anchor_kernels import (
     sort_into_buckets,
 )
 from pipeline.errors import BalanceError, ConfigError, CorruptDataError
-
-LEAST_MINIMUM_BYTES = 7
 
 _RUN_ANCHORS = 1 << 22
 _REPEATS = 1 << 16

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from pipeline.dedup.anchor_kernels import BUCKETS, sort_into_buckets
 from pipeline.dedup.match_kernels import find_groups, slice_crowded, sort_by_position, walk_anchors
-from pipeline.dedup.ranges import Ranges
+from pipeline.dedup.ranges import Ranges, union_ranges
+from pipeline.dedup.repeated import RepeatedWindow, most_repeated
 
 _FOLLOW_BYTES = 1 << 40
 _FOLLOW_GAP_BYTES = 1000
@@ -41,8 +42,13 @@ def match_level(
     minimum_bytes: int,
     most_representatives: int,
     windows: list[list[Ranges]],
+    earlier: list[Ranges] | None = None,
+    repeated: list[RepeatedWindow] | None = None,
 ) -> tuple[int, list[NDArray[np.uint64]]]:
     """Match the anchors of one level; the windows found are appended to `windows`, per shard.
+
+    What they were found equal to is appended to `earlier`, if it is given: bounds as shard << 44 | position; the
+    windows that are repeated most to `repeated`, if it is given.
 
     Returns the number of candidates, and per shard the anchors of crowded groups, left to the next level: uint64
     (n, 2), of which column 0 is the place. There are none when k is L.
@@ -63,16 +69,19 @@ def match_level(
         if sort_by_position(rows, spare[: len(rows)], text.size):
             rows[:] = spare[: len(rows)]
     del spare
+    if repeated is not None:
+        repeated += most_repeated(texts, candidates, slot_count, minimum_bytes)
 
     slots = np.zeros(slot_count, np.int64)
     crowded = np.zeros(len(found), np.uint8)
     # Following a match costs 0.15 ns per byte and saves the 150 ns of looking at the next anchor, if that is near.
     farthest = _FOLLOW_BYTES if int(sizes.sum()) < _FOLLOW_GAP_BYTES * len(found) else 0
     matched = np.empty((max(_WINDOW_ROWS, 2 * most_representatives), 2), np.uint64)
+    equal = np.empty((len(matched) if earlier is not None else 0, 2), np.uint64)
     for shard, (row, end) in enumerate(zip(found_starts.tolist(), found_ends.tolist(), strict=True)):
         next_row = row
         while next_row < end:
-            next_row, filled = walk_anchors(
+            next_row, filled, filled_equal = walk_anchors(
                 addresses,
                 sizes,
                 shard,
@@ -87,8 +96,11 @@ def match_level(
                 farthest,
                 crowded,
                 matched,
+                equal,
             )
             windows[shard].append(matched[:filled].copy())
+            if earlier is not None:
+                earlier.append(union_ranges(equal[:filled_equal]))
     del slots
     crowded_anchors = [
         found[first:last][crowded[first:last] == 1] for first, last in zip(found_starts, found_ends, strict=True)

@@ -132,6 +132,7 @@ def walk_anchors(  # noqa: PLR0912, PLR0915 - one anchor from place to verdict, 
     farthest: Any,
     crowded: Any,
     windows: Any,
+    earlier: Any,
 ) -> Any:
     """Match the anchors of one shard, in text order, with the representatives of their groups.
 
@@ -146,17 +147,22 @@ def walk_anchors(  # noqa: PLR0912, PLR0915 - one anchor from place to verdict, 
     farthest        bytes by which a match may be followed beyond its windows, so that later anchors need no look
     crowded         uint8[n], set to 1 at the rows that go to the next level
     windows         uint64 (c, 2), filled: first window start and one past the last of windows that occurred earlier
-    Returns the next row to do (it stops when `windows` is nearly full) and the rows of `windows` filled.
+    earlier         uint64 (c, 2) or (0, 2): if it has rows, filled with what those were found equal to, both bounds as
+                    shard << 44 | position. The first of equal windows is always among it: the second has no other
+    Returns the next row to do (it stops when one of them is nearly full), and the rows filled of both.
     """
     text = texts[shard]
     stop = found_ends[shard]
     slots_address = slots.ctypes.data
     most_emitted = 1 if kgram_bytes == minimum_bytes else most  # a k-gram that is a whole window covers it
     filled = 0
-    known_begin = np.int64(0)  # text[known_begin:known_end] occurred earlier as one piece
+    filled_earlier = 0
+    room_earlier = len(earlier) if len(earlier) > 0 else 1 << 62
+    known_begin = np.int64(0)  # text[known_begin:known_end] occurred earlier as one piece,
     known_end = np.int64(0)
+    known_shift = np.int64(0)  # whose places are these plus that
     row = start
-    while row < stop and filled + most_emitted <= len(windows):
+    while row < stop and filled + most_emitted <= len(windows) and filled_earlier + most_emitted <= room_earlier:
         if row + _LOOK_AHEAD < stop:
             prefetch(slots_address + 8 * np.int64(found[row + _LOOK_AHEAD, 1]))
         place = found[row, 0]
@@ -168,6 +174,8 @@ def walk_anchors(  # noqa: PLR0912, PLR0915 - one anchor from place to verdict, 
         row += 1
         if first >= known_begin and last + minimum_bytes <= known_end:
             filled = _add_windows(windows, filled, first, last + 1)
+            if len(earlier) > 0:
+                filled_earlier = _add_windows(earlier, filled_earlier, known_shift + first, known_shift + last + 1)
             continue
         count = slots[slot]
         if count == CROWDED:
@@ -190,10 +198,13 @@ def walk_anchors(  # noqa: PLR0912, PLR0915 - one anchor from place to verdict, 
             if left + right < minimum_bytes:
                 continue
             filled = _add_windows(windows, filled, position - left, position + right - minimum_bytes + 1)
+            if len(earlier) > 0:
+                filled_earlier = _add_windows(earlier, filled_earlier, other - left, other + right - minimum_bytes + 1)
             if left == before and right == after:
                 covered = True
                 known_begin = first
                 known_end = position + after
+                known_shift = other - position
                 if farthest > 0:
                     reach = min(farthest, room - after, sizes[shard] - known_end)
                     known_end += common_prefix(text + known_end, other_text + other_position + after, reach)
@@ -209,7 +220,44 @@ def walk_anchors(  # noqa: PLR0912, PLR0915 - one anchor from place to verdict, 
             for candidate in range(slot + 1, slot + 1 + count):
                 other = slots[candidate] >> 44
                 _mark(found, found_starts[other], found_ends[other], slots[candidate] & ((1 << 44) - 1), crowded)
-    return row, filled
+    return row, filled, filled_earlier
+
+
+@njit(nogil=True, cache=True)
+def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_period: Any, earlier: Any) -> Any:
+    """For windows that equal one a period earlier: which those are. Returns the rows of `earlier` filled.
+
+    text            address of the shard's text
+    repeats         uint64 (r, 2): first window start, one past the last; each equals one at most `most_period` earlier
+    state           int64[2], updated: row of `repeats` and window start to go on from (0: the row's first)
+    earlier         uint64 (c, 2), filled: as for walk_anchors, but positions of this shard
+
+    The period is not on disk: the shortest distance at which L bytes agree is one, and the only one for a window that
+    occurred once before.
+    """
+    filled = 0
+    while state[0] < len(repeats):
+        stop = np.int64(repeats[state[0], 1])
+        position = max(state[1], np.int64(repeats[state[0], 0]))
+        while position < stop:
+            if filled == len(earlier):
+                state[1] = position
+                return filled
+            same = 0
+            period = 0
+            while same < minimum_bytes and period < min(most_period, position):
+                period += 1
+                limit = stop - position + minimum_bytes - 1
+                same = common_prefix(text + position, text + position - period, limit)
+            windows = max(1, same - minimum_bytes + 1)
+            if same >= minimum_bytes:
+                earlier[filled, 0] = np.uint64(position - period)
+                earlier[filled, 1] = np.uint64(position - period + windows)
+                filled += 1
+            position += windows
+        state[0] += 1
+        state[1] = 0
+    return filled
 
 
 @njit(nogil=True, cache=True)

@@ -28,7 +28,8 @@ in text order by every partition: prefer the fewest partitions that fit in memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +37,15 @@ from numpy.typing import NDArray
 
 from pipeline.dedup.anchors import Anchors, partition_buckets
 from pipeline.dedup.levels import Level, count_slices, match_level, slice_level
+from pipeline.dedup.match_kernels import find_periods
 from pipeline.dedup.ranges import Ranges, union_ranges
+from pipeline.dedup.repeated import RepeatedWindow
 from pipeline.errors import ConfigError, CorruptDataError
 
+MATCH_RANGES, LATER_WINDOWS, EARLIER_WINDOWS = "match_ranges", "later_windows", "earlier_windows"
 MOST_SHARDS = 1 << 19
 
+_SHARD_SHIFT = np.uint64(44)
 _MOST_REPRESENTATIVES = 16
 _TURN_ANCHORS = 1 << 20
 
@@ -53,23 +58,44 @@ class IndexedShard:
     anchors: Anchors
 
 
+@dataclass(frozen=True)
+class Matches:
+    """Per shard, ascending and apart, rows (first window start, one past the last), uint64 (r, 2).
+
+    windows     windows that occurred earlier in dataset order
+    earlier     windows that one of these was found equal to, among them the first of every window that occurs again;
+                empty unless asked for
+    repeated    some of the windows that occur most often (repeated.py); from anchors only
+    """
+
+    windows: list[Ranges]
+    earlier: list[Ranges]
+    repeated: list[RepeatedWindow] = field(default_factory=list)
+
+    def ranges(self, minimum_bytes: int) -> list[Ranges]:
+        """Per shard the bytes of `windows`."""
+        return [window_bytes(rows, minimum_bytes) for rows in self.windows]
+
+
 def match_partition(
     shards: Sequence[IndexedShard],
     partition: int,
     partitions: int,
     minimum_bytes: int,
     *,
+    want_earlier: bool = False,
     most_representatives: int = _MOST_REPRESENTATIVES,
     turn_anchors: int = _TURN_ANCHORS,
-) -> tuple[list[Ranges], dict[str, int]]:
-    """Ranges of the windows of this partition that occurred earlier, per shard, merged and ascending; and counts.
+) -> tuple[Matches, dict[str, int]]:
+    """The windows of this partition that occurred earlier, and counts.
 
     shards          all shards, in dataset order: of equal windows the first in this order is kept
+    want_earlier    also say which windows they were found equal to (Matches.earlier)
     most_representatives    after which a group is split; changes the speed only
     turn_anchors    slices matched at a time, if that is more than the partition's anchors; changes the memory only
 
-    counts: anchors, candidates (their hash is shared), windows (that occurred earlier: remove pointers), ranges.
-    The union of all partitions' ranges is the answer. Repeats of the anchors files are added by partition 0.
+    counts: anchors, candidates (their hash is shared), windows (that occurred earlier: remove pointers).
+    The union of all partitions' windows is the answer. Repeats of the anchors files are added by partition 0.
     """
     _check(shards, minimum_bytes)
     first, last = partition_buckets(partition, partitions)
@@ -82,15 +108,47 @@ def match_partition(
         np.ascontiguousarray(starts.T),
     )
     texts = [shard.text for shard in shards]
+    earlier = [np.empty((0, 2), np.uint64)] if want_earlier else None
     counts = {"anchors": level.anchors, "candidates": 0}
+    repeated: list[RepeatedWindow] = []
     if level.anchors:
         turn_anchors = max(turn_anchors, level.anchors)
-        counts["candidates"] = _match(texts, level, minimum_bytes, most_representatives, turn_anchors, windows)
+        counts["candidates"] = _match(
+            texts, level, minimum_bytes, most_representatives, turn_anchors, windows, earlier, repeated
+        )
+    if earlier is not None and partition == 0:
+        earlier += _before_repeats(shards, minimum_bytes)
     merged = [union_ranges(np.concatenate(rows)) if rows else np.empty((0, 2), np.uint64) for rows in windows]
     counts["windows"] = sum(int((rows[:, 1] - rows[:, 0]).sum()) for rows in merged)
-    ranges = [union_ranges(rows + np.array([0, minimum_bytes - 1], np.uint64)) for rows in merged]
-    counts["ranges"] = sum(map(len, ranges))
-    return ranges, counts
+    return Matches(merged, _by_shard(earlier or [], len(shards)), repeated), counts
+
+
+def window_bytes(windows: Ranges, minimum_bytes: int) -> Ranges:
+    """The bytes of windows: rows of window starts, ascending, to ranges."""
+    return union_ranges(windows + np.array([0, minimum_bytes - 1], np.uint64))
+
+
+def _before_repeats(shards: Sequence[IndexedShard], minimum_bytes: int) -> list[Ranges]:
+    """What the windows in the shards' repeats equal, a period earlier; bounds as shard << 44 | position."""
+    rows = np.empty((_TURN_ANCHORS >> 4, 2), np.uint64)
+    found = []
+    for number, shard in enumerate(shards):
+        repeats = np.ascontiguousarray(shard.anchors.repeats)
+        state = np.zeros(2, np.int64)
+        while state[0] < len(repeats):
+            filled = find_periods(shard.text.ctypes.data, repeats, state, minimum_bytes, minimum_bytes, rows)
+            found.append(union_ranges(rows[:filled]) + (np.uint64(number) << _SHARD_SHIFT))
+    return found
+
+
+def _by_shard(rows: list[Ranges], shards: int) -> list[Ranges]:
+    """Rows of shard << 44 | position, in any order, as ranges of each shard."""
+    merged = union_ranges(np.concatenate(rows)) if rows else np.empty((0, 2), np.uint64)
+    bounds = np.searchsorted(merged[:, 0], np.arange(shards + 1, dtype=np.uint64) << _SHARD_SHIFT)
+    return [
+        merged[first:last] - (np.uint64(number) << _SHARD_SHIFT)
+        for number, (first, last) in enumerate(pairwise(bounds.tolist()))
+    ]
 
 
 def _match(
@@ -100,17 +158,21 @@ def _match(
     most_representatives: int,
     turn_anchors: int,
     windows: list[list[Ranges]],
+    earlier: list[Ranges] | None,
+    repeated: list[RepeatedWindow] | None = None,
 ) -> int:
-    """Match a level and all below it, appending to `windows`; returns the candidates.
+    """Match a level and all below it, appending to `windows` and `earlier`; returns the candidates.
 
     One anchor can leave nine slices to the next level, so slices are made and matched in turns, by their hash: a level
     never holds many more than `turn_anchors`, whatever the text.
     """
     k = level.kgram_bytes
-    candidates, crowded = match_level(texts, level, minimum_bytes, most_representatives, windows)
+    candidates, crowded = match_level(texts, level, minimum_bytes, most_representatives, windows, earlier, repeated)
     del level  # this frame has the only reference to slices
     for shard, found in enumerate(windows):
         windows[shard] = [union_ranges(np.concatenate(found))] if found else []
+    if earlier:
+        earlier[:] = [union_ranges(np.concatenate(earlier))]
     turns = -(-count_slices(crowded, k, minimum_bytes) // turn_anchors)
     for turn in range(turns):
         candidates += _match(
@@ -120,23 +182,24 @@ def _match(
             most_representatives,
             turn_anchors,
             windows,
+            earlier,
         )
     return candidates
 
 
-def write_match_ranges(folder: Path, ranges_per_shard: Sequence[Ranges]) -> None:
-    """Write one partition's ranges, by shard, as `match_ranges` and `match_ranges.index` in `folder`."""
+def write_match_ranges(folder: Path, ranges_per_shard: Sequence[Ranges], name: str = MATCH_RANGES) -> None:
+    """Write one partition's ranges, by shard, as `name` and `name`.index in `folder`."""
     starts = np.cumsum([0, *map(len, ranges_per_shard)], dtype="<u8")
-    with (folder / "match_ranges").open("wb") as out:
+    with (folder / name).open("wb") as out:
         for ranges in ranges_per_shard:
             out.write(np.ascontiguousarray(ranges, "<u8").data)
-    (folder / "match_ranges.index").write_bytes(starts.data)
+    (folder / f"{name}.index").write_bytes(starts.data)
 
 
-def read_match_ranges(folder: Path, shard: int) -> Ranges:
+def read_match_ranges(folder: Path, shard: int, name: str = MATCH_RANGES) -> Ranges:
     """One shard's rows of what write_match_ranges wrote: uint64 (r, 2); nothing else is read."""
-    starts = np.fromfile(folder / "match_ranges.index", "<u8").astype(np.int64)
-    size = (folder / "match_ranges").stat().st_size
+    starts = np.fromfile(folder / f"{name}.index", "<u8").astype(np.int64)
+    size = (folder / name).stat().st_size
     if not 0 <= shard < len(starts) - 1 or size != 16 * starts[-1]:
         raise CorruptDataError(
             "A partition's match ranges do not fit their index",
@@ -146,7 +209,7 @@ def read_match_ranges(folder: Path, shard: int) -> Ranges:
             next_step="match the partition again",
         )
     first, last = int(starts[shard]), int(starts[shard + 1])
-    rows = np.fromfile(folder / "match_ranges", "<u8", count=2 * (last - first), offset=16 * first)
+    rows = np.fromfile(folder / name, "<u8", count=2 * (last - first), offset=16 * first)
     return rows.astype(np.uint64, copy=False).reshape(-1, 2)
 
 

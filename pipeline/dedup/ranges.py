@@ -40,6 +40,29 @@ def union_ranges(rows: Ranges) -> Ranges:
     return merged
 
 
+def subtract_ranges(ranges: Ranges, without: Ranges) -> Ranges:
+    """What of `ranges` (r, 2) lies in no row of `without` (w, 2); both ascending and apart, and so is the result."""
+    edges = np.concatenate([ranges.ravel(), without.ravel()])
+    # +1 and -1 as a row of `ranges` opens and closes, -2 and +2 for `without`: 1 where only the first is open.
+    steps = np.concatenate([np.tile([1, -1], len(ranges)), np.tile([-2, 2], len(without))])
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    lone = np.flatnonzero(np.cumsum(steps[order])[:-1] == 1)
+    rows = np.column_stack([edges[lone], edges[lone + 1]])
+    return union_ranges(rows[rows[:, 0] < rows[:, 1]])
+
+
+def kept_whole(later: Ranges, earlier: Ranges, minimum_bytes: int) -> Ranges:
+    """What may go of one shard if one copy of each repeated window must stay whole (`keep: every_string`).
+
+    later       rows of starts of windows that occurred earlier; earlier  of windows that occur again
+    A window that did not occur earlier but occurs again is the copy that stays: every byte of it.
+    """
+    widen = np.array([0, minimum_bytes - 1], np.uint64)
+    first = subtract_ranges(earlier, later)
+    return subtract_ranges(union_ranges(later + widen), union_ranges(first + widen))
+
+
 def write_ranges(path: Path, ranges: Ranges) -> None:
     """Write a list of ranges as a `remove_ranges` file."""
     path.write_bytes(np.ascontiguousarray(ranges, "<u8").data)

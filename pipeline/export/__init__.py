@@ -18,6 +18,8 @@ configuration, receipt or store: arrays in, files out.
     webdataset.py      shard_00000000.tar    header 512 B | gzip([1,2,...]) | zeros to 512 | ... | zeros to 10,240
     manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
 
+    merge.py           parts of either kind as one, the same bytes as if written at once
+
 Beside them: batches.py adds the special tokens, files.py writes whole files or none, scan.py reads tokens for the
 verifiers, megatron_verify.py, tar.py and context_json.py keep their neighbours short.
 

@@ -9,6 +9,8 @@
           10 118 B  {'descr': '<u4', 'fortran_order': False, 'shape': (N,), } spaces, newline
          128 4 B x N  tokens, little endian (2 B x N for '<u2')
 
+nanoGPT's layout is the same stream as one raw file per split, `train.bin` and `val.bin`: the tokens without a header.
+
 Source: the JAXformer repository, data/ray_distributed/main.py (writer) and dataset.py (loader); numpy.lib.format.
 
 Invariants: a shard's bytes are those of numpy.save; no tokens are lost or repeated where a document straddles shards,
@@ -33,6 +35,7 @@ from pipeline.export.files import TokenArray, fault, file_bytes, mapped, whole_f
 from pipeline.export.scan import scan_ids
 
 HEADER_BYTES = 128
+RAW_SUFFIX = ".bin"
 DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 
 
@@ -57,31 +60,48 @@ def shard_sizes(stream_tokens: int, shard_tokens: int) -> list[int]:
     return [shard_tokens] * full + [rest] * (rest > 0)
 
 
-def shard_names(shards: int, test_shards: int | float) -> list[str]:
+def held_out_shards(shards: int, held_out: int | float) -> int:
+    """How many shards, the first ones, are held out: an int says the number, a float below 1 the share.
+
+    A share is rounded, and at least one shard if it is not zero. Neither may take more than half of the shards (rounded
+    down): the original takes the first 350 whatever there is, so that a corpus of 350 shards or fewer has no train data
+    at all. One shard alone is train.
+    """
+    if held_out < 0 or (isinstance(held_out, float) and held_out >= 1):
+        raise ConfigError(
+            "held_out is neither a count nor a share",
+            expected="an int from 0, or a float from 0.0 to below 1.0",
+            got=held_out,
+        )
+    if isinstance(held_out, float):
+        held_out = max(1, int(held_out * shards + 0.5)) if held_out else 0
+    return min(held_out, shards // 2)
+
+
+def shard_names(
+    shards: int,
+    test_shards: int | float,
+    *,
+    splits: tuple[str, str] = ("test", "train"),
+    pattern: str = "{split}/{split}_{number}.npy",
+    digits: int = 4,
+) -> list[str]:
     """Relative paths of the shards in stream order: `test/test_0000.npy` ..., then `train/train_0000.npy` ...
 
-    The split: the first shards are test. `test_shards` says how many: an int is a count, a float below 1 a share,
-    rounded, and at least one shard if it is not zero. Neither may take more than half of the shards (rounded down): the
-    original takes the first 350 whatever there is, so that a corpus of 350 shards or fewer has no train data at all.
-    One shard alone is train.
-
-    The number grows beyond four digits for all shards alike, so that listing order stays stream order.
+    The first shards are held out, see held_out_shards. A number grows beyond `digits` for all shards alike, so that
+    listing order stays stream order within a split.
     """
-    if test_shards < 0 or (isinstance(test_shards, float) and test_shards >= 1):
-        raise ConfigError(
-            "test_shards is neither a count nor a share",
-            expected="an int from 0, or a float from 0.0 to below 1.0",
-            got=test_shards,
-        )
-    if isinstance(test_shards, float):
-        wanted = max(1, int(test_shards * shards + 0.5)) if test_shards else 0
-    else:
-        wanted = test_shards
-    test = min(wanted, shards // 2)
-    width = max(4, len(str(shards - test - 1)))
-    return [f"test/test_{number:0{width}d}.npy" for number in range(test)] + [
-        f"train/train_{number:0{width}d}.npy" for number in range(shards - test)
-    ]
+    test = held_out_shards(shards, test_shards)
+    width = max(digits, len(str(shards - test - 1)))
+    counted = [(splits[0], number) for number in range(test)] + [(splits[1], number) for number in range(shards - test)]
+    return [pattern.replace("{split}", split).replace("{number}", f"{number:0{width}d}") for split, number in counted]
+
+
+def raw_bounds(stream_tokens: int, held_out: float, splits: tuple[str, str]) -> tuple[list[str], list[int]]:
+    """nanoGPT's two files: names, and where each begins and the last ends; at most half of the tokens are held out."""
+    test = min(int(stream_tokens * held_out), stream_tokens // 2)
+    names = [f"{split}{RAW_SUFFIX}" for split in splits]
+    return (names, [0, test, stream_tokens]) if test else (names[1:], [0, stream_tokens])
 
 
 def shard_header(tokens: int, dtype: np.dtype[Any]) -> bytes:
@@ -95,6 +115,11 @@ def shard_header(tokens: int, dtype: np.dtype[Any]) -> bytes:
     return header.getvalue()
 
 
+def _header_of(path: Path, tokens: int, dtype: np.dtype[Any]) -> bytes:
+    """What stands before the tokens: numpy's header, and nothing in a raw file."""
+    return b"" if path.suffix == RAW_SUFFIX else shard_header(tokens, dtype)
+
+
 def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np.dtype[Any]) -> dict[str, int]:
     """Write a shard of exactly `tokens` tokens from consecutive pieces of the stream. Returns tokens and bytes.
 
@@ -103,7 +128,7 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
     """
     dtype = np.dtype(dtype).newbyteorder("<")
     with whole_file(path) as file:
-        file.write(shard_header(tokens, dtype))
+        file.write(_header_of(path, tokens, dtype))
         written_tokens = 0
         for piece in pieces:
             largest = int(piece.max(initial=0))
@@ -126,18 +151,23 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
                 got=f"{written_tokens} tokens" + (" and more" if written_tokens > tokens else ""),
                 next_step="check the interval of the stream this shard was planned with",
             )
-    return {"tokens": tokens, "bytes": HEADER_BYTES + tokens * dtype.itemsize}
+    return {"tokens": tokens, "bytes": len(_header_of(path, tokens, dtype)) + tokens * dtype.itemsize}
 
 
-def open_shard(path: Path) -> TokenArray:
-    """The tokens of a shard, memory-mapped. VerificationError when the header is not numpy.save's of a 1-D array."""
+def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:
+    """The tokens of a shard, memory-mapped. VerificationError when the header is not numpy.save's of a 1-D array.
+
+    A raw file does not say its dtype: give it.
+    """
     shard_bytes = file_bytes(path)
+    if path.suffix == RAW_SUFFIX and dtype is not None:
+        return mapped(path, dtype.newbyteorder("<"), shard_bytes // dtype.itemsize)
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    for dtype in DTYPES:
-        tokens, rest = divmod(shard_bytes - HEADER_BYTES, dtype.itemsize)
-        if tokens > 0 and rest == 0 and header == shard_header(tokens, dtype):
-            return mapped(path, dtype, tokens, HEADER_BYTES)
+    for one in DTYPES:
+        tokens, rest = divmod(shard_bytes - HEADER_BYTES, one.itemsize)
+        if tokens > 0 and rest == 0 and header == shard_header(tokens, one):
+            return mapped(path, one, tokens, HEADER_BYTES)
     raise fault(
         "the header does not describe the shard",
         path,
@@ -154,19 +184,19 @@ def verify_shard(path: Path, *, tokens: int, dtype: np.dtype[Any], vocabulary_si
     """
     dtype = np.dtype(dtype).newbyteorder("<")
     shard_bytes = file_bytes(path)
-    expected = shard_header(tokens, dtype)
+    expected = _header_of(path, tokens, dtype)
     with path.open("rb") as file:
-        header = file.read(HEADER_BYTES)
+        header = file.read(len(expected))
     if header != expected:
         same = next(
             (at for at, pair in enumerate(zip(header, expected, strict=False)) if pair[0] != pair[1]), len(header)
         )
         raise fault("the header is not the planned one", path, same, expected=expected, got=header)
-    expected_bytes = HEADER_BYTES + tokens * dtype.itemsize
+    expected_bytes = len(expected) + tokens * dtype.itemsize
     if shard_bytes != expected_bytes:
         what = "is truncated" if shard_bytes < expected_bytes else "has bytes behind its end"
         raise fault(
             f"the shard {what}", path, min(shard_bytes, expected_bytes), expected=expected_bytes, got=shard_bytes
         )
-    scan_ids(path, mapped(path, dtype, tokens, HEADER_BYTES), vocabulary_size, data_offset=HEADER_BYTES)
+    scan_ids(path, mapped(path, dtype, tokens, len(expected)), vocabulary_size, data_offset=len(expected))
     return {"tokens": tokens, "bytes": shard_bytes}

@@ -24,7 +24,15 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 from pipeline.ledger.balance import Check, require_balanced
 from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
-from pipeline.ledger.receipt import RECEIPT_NAME, InputReceipt, OutputFile, Receipt, read_receipt, versions_of
+from pipeline.ledger.receipt import (
+    RECEIPT_NAME,
+    InputReceipt,
+    OutputFile,
+    Receipt,
+    output_file,
+    read_receipt,
+    versions_of,
+)
 
 __all__ = [
     "RECEIPT_NAME",
@@ -37,6 +45,7 @@ __all__ = [
     "Receipt",
     "Step",
     "held",
+    "output_file",
     "read_receipt",
     "require_balanced",
     "run_once",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
-from pipeline.fingerprint import FOLDER_DIGITS, file_digest, fingerprint
+from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from pipeline.ledger.lock import held
 from pipeline.ledger.receipt import (
     RECEIPT_NAME,
@@ -24,6 +24,7 @@ from pipeline.ledger.receipt import (
     OutputFile,
     Receipt,
     installed_versions,
+    output_file,
     read_receipt,
     sync_folder,
     write_receipt,
@@ -74,12 +75,19 @@ class Outcome:
 
 
 def run_once(
-    step: Step, work: Path, body: Callable[[Path], Outcome], *, reuse: bool = True, verify: bool = False
+    step: Step,
+    work: Path,
+    body: Callable[[Path], Outcome],
+    *,
+    delivers: bool = False,
+    reuse: bool = True,
+    verify: bool = False,
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. With `reuse` false it always runs; with
-    `verify` a receipt is reused only if every output still has the sha256 that it states.
+    `body` receives an empty folder and writes the step's outputs there. With `delivers` they are meant for people and
+    stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt is reused
+    only if every output still has the digest that it states.
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)
@@ -92,7 +100,7 @@ def run_once(
         started = time.monotonic()
         _forget_peak_memory()
         outcome = body(folder)
-        outputs = tuple(_settled_outputs(folder))
+        outputs = tuple(_settled_outputs(folder, "sha256" if delivers else "xxh3_128"))
         receipt = Receipt(
             stage=step.stage,
             stage_version=step.version,
@@ -113,7 +121,7 @@ def run_once(
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
     """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size.
 
-    With `verify` every output is read, too, and must have the stated sha256. What is wrong is logged as a warning.
+    With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning.
     """
     folder = step.folder(work)
     path = folder / RECEIPT_NAME
@@ -137,8 +145,8 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
     for output in receipt.outputs:
         if _size(folder / output.name) != output.size_bytes:
             return f"{output.name} is not {output.size_bytes:,} bytes"
-        if verify and file_digest(folder / output.name) != output.sha256:
-            return f"{output.name} does not have sha256 {output.sha256}"
+        if verify and output_file(folder / output.name, output.name, output.algorithm) != output:
+            return f"{output.name} does not have the digest {output.digest}"
     return None
 
 
@@ -146,17 +154,21 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _settled_outputs(folder: Path) -> Iterator[OutputFile]:
-    """Flush every file below `folder` to the device and take its size and sha256, in order of name."""
+def _settled_outputs(folder: Path, algorithm: Algorithm) -> Iterator[OutputFile]:
+    """Flush every file below `folder` to the device and take its size and digest, in order of name."""
     folders = {folder}
+    known: dict[tuple[int, int], OutputFile] = {}  # one file may have several names (hard links): read it once
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         if path.is_dir():
             folders.add(path)
         elif path.name != LOCK_NAME:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
             name = path.relative_to(folder).as_posix()
-            yield OutputFile(name=name, size_bytes=path.stat().st_size, sha256=file_digest(path))
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if (identity := (status.st_dev, status.st_ino)) not in known:
+                    os.fsync(file.fileno())
+                    known[identity] = output_file(path, name, algorithm)
+            yield known[identity].model_copy(update={"name": name})
     for one in folders:
         sync_folder(one)
 

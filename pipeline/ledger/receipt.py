@@ -9,13 +9,13 @@ import zlib
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import pipeline
-from pipeline.errors import CorruptDataError
-from pipeline.fingerprint import fingerprint
+from pipeline.errors import CorruptDataError, PermanentError
+from pipeline.fingerprint import Algorithm, file_digest, fingerprint
 
 RECEIPT_NAME = "receipt.json"
 
@@ -34,13 +34,35 @@ WITNESSED_LIBRARIES = (
 
 
 class OutputFile(BaseModel):
-    """One file that a step wrote: its name relative to the step's folder, its size, its sha256."""
+    """One file that a step wrote: its name relative to the step's folder, its size, its digest.
+
+    The digest is `sha256:<64 hex digits>` of what people and stores receive, `xxh3_128:<32 hex digits>` of what only
+    the next step reads (decisions/0004-two-digests.md).
+    """
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     size_bytes: int
-    sha256: str
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64}|xxh3_128:[0-9a-f]{32})$")]
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """Which digest it is."""
+        return "sha256" if self.digest.startswith("sha256:") else "xxh3_128"
+
+    @property
+    def sha256(self) -> str:
+        """64 hex digits; PermanentError for an output that is not delivered."""
+        if self.algorithm != "sha256":
+            raise PermanentError("an intermediate file has no sha256", where=self.name, got=self.digest)
+        return self.digest.removeprefix("sha256:")
+
+
+def output_file(path: Path, name: str, algorithm: Algorithm) -> OutputFile:
+    """Read a file that a step wrote, to its end."""
+    digest = f"{algorithm}:{file_digest(path, algorithm)}"
+    return OutputFile(name=name, size_bytes=path.stat().st_size, digest=digest)
 
 
 class InputReceipt(BaseModel):

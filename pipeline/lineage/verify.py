@@ -198,7 +198,7 @@ def _context(path: Any, at: int, body: bytes) -> Ids:
 def _read_numpy(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
     from pipeline.export.numpy_shards import open_shard
 
-    tokens = open_shard(path)
+    tokens = open_shard(path, chosen[0].shard.tokens.tokens.dtype)
     for one in chosen:
         yield tokens[one.stretches[0].first : one.stretches[-1].last]
 

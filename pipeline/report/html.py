@@ -17,6 +17,7 @@ from pipeline.report.figures import (
     share_text,
 )
 from pipeline.report.flow import flow_picture
+from pipeline.report.heat import heat_map
 from pipeline.report.plots import cell_bar, counts_of, power_bars, share_bar, totals_of
 from pipeline.report.summary import BuildSummary
 
@@ -93,6 +94,14 @@ def _pictures(summary: BuildSummary) -> dict[str, object]:
         pictures["range_bytes"] = power_bars(
             [totals_of("bytes", "lost", ranges)], x_title=x_title, y_title="duplicate text", y_format=bytes_text
         )
+        if summary.duplicates.kept_gaps.count:
+            gaps, x_title = summary.duplicates.kept_gaps, "bytes kept between two ranges of a document"
+            pictures["gap_counts"] = power_bars(
+                [counts_of("gaps", "text-bytes", gaps)], x_title=x_title, y_title="gaps"
+            )
+            pictures["gap_bytes"] = power_bars(
+                [totals_of("bytes", "text-bytes", gaps)], x_title=x_title, y_title="text kept", y_format=bytes_text
+            )
         pictures["sources"] = sorted(
             summary.duplicates.by_source_file, key=lambda one: (-one.duplicate_bytes, one.path)
         )
@@ -118,4 +127,6 @@ def _pictures(summary: BuildSummary) -> dict[str, object]:
                 ("padding", "before", packing.pad_tokens),
             ]
         )
+    if summary.shuffle:
+        pictures["mixing_pictures"] = [(one.format, heat_map(one.records)) for one in summary.shuffle.mixing]
     return pictures

@@ -111,8 +111,21 @@ class SourceFileDuplicates(Facts):
     duplicate_bytes: Count
 
 
+class RepeatedString(Facts):
+    """A string that occurs `count` times: where first (`line` from 1), and how it begins."""
+
+    count: Count
+    source_file: str
+    line: Count
+    excerpt: str
+
+
 class DuplicateSummary(Facts):
-    """What exact-substring deduplication found; `mode` says whether it was taken out or only written down."""
+    """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
+
+    `kept_gaps` are the bytes that stay between two neighbouring ranges of one document. `most_repeated` are strings of
+    `minimum_bytes` bytes; there are none where suffix arrays found the ranges.
+    """
 
     mode: Literal["remove", "annotate"]
     minimum_bytes: Count
@@ -122,6 +135,8 @@ class DuplicateSummary(Facts):
     documents_touched: Count
     documents_emptied: Count
     by_source_file: tuple[SourceFileDuplicates, ...] = ()
+    kept_gaps: PowerHistogram = PowerHistogram()
+    most_repeated: tuple[RepeatedString, ...] = ()
 
     @property
     def duplicate_bytes(self) -> int:
@@ -168,6 +183,13 @@ class QualityMeasure(Facts):
         return abs(self.measured - self.ideal) <= self.tolerance
 
 
+class MixingTable(Facts):
+    """Where one format's records came from: records in each stretch of the source order (rows) and group of files."""
+
+    format: str
+    records: tuple[tuple[Count, ...], ...]
+
+
 class ShuffleSummary(Facts):
     """The global permutation: records by kind ("document", "context"), and the cells they went through."""
 
@@ -175,6 +197,13 @@ class ShuffleSummary(Facts):
     cells: Count
     records_by_kind: dict[str, Count]
     quality: tuple[QualityMeasure, ...] = ()
+    significance: Annotated[float, Field(gt=0, lt=1)] = 0.001
+    mixing: tuple[MixingTable, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[QualityMeasure, ...]:
+        """The measures outside their bands."""
+        return tuple(one for one in self.quality if not one.is_good)
 
 
 class OutputFile(Facts):

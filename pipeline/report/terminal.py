@@ -225,6 +225,15 @@ def _duplicates(summary: BuildSummary) -> Iterator[RenderableType]:
         if one.duplicate_bytes
     ]
     yield from _listed((">", ">", ""), rows, LISTED_ROWS, "more source files with duplicates")
+    if found.kept_gaps.count:
+        table = _table("", ">", "", "")
+        table.add_row("kept gaps", *_spark(found.kept_gaps, bytes_text, "green"))
+        yield table
+    strings: list[Row] = [
+        (f"{one.count:,} times", Text(plain(" ".join(one.excerpt.split())), no_wrap=True, overflow="crop"))
+        for one in found.most_repeated
+    ]
+    yield from _listed((">", ""), strings, LISTED_ROWS, "more strings that repeat")
 
 
 def _spark(
@@ -274,6 +283,9 @@ def _records(summary: BuildSummary) -> Iterator[RenderableType]:
             for one in shuffle.quality
         ]
         yield from _listed(("", "", ">", ">"), rows, LISTED_REASONS, "more measures")
+        if shuffle.warnings:
+            said = f"warning: chance gives such an order less often than {shuffle.significance:g}: check the seed"
+            yield Text(said, style="bold yellow", overflow="fold")
 
 
 def _mark(*, good: bool) -> Text:

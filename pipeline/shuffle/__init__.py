@@ -12,17 +12,19 @@ grouped by cell, not a file per (shard, cell)::
 
 Stage 2, gather (one task per cell): read the cell's slice of every scatter file, sort by key, write a record shard.
 
-Why uniform: cells are independent uniform draws, and independent 64-bit keys order each cell uniformly; together every
-permutation is equally likely (up to the cell draw's bias of cells / 2^32, and ties of keys, which are broken by
-(shard, ordinal)
-with probability below n^2 / 2^65).
+Why uniform: independent 64-bit keys order the records uniformly over all permutations (up to ties, which are broken by
+(shard, ordinal) and come with probability below n^2 / 2^65). A record's cell is the upper end of its key, so the order
+is that of the keys and **does not depend on the number of cells**: another memory budget gives the same dataset.
 
-Draws come from Philox, a counter-based generator, keyed by (seed, kind of record, shard) and counted by ordinal: they
+Keys come from Philox, a counter-based generator, keyed by (seed, kind of record, shard) and counted by ordinal: they
 do not depend on threads, batches, the order of completion, hosts or paths.
+
+quality.py measures the order that came out; lines.py is the same shuffle for lines of text, whose number is not known
+before they are read; samples.py shuffles tars that are ready.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.
 
-Price: every record is written twice. Scatter holds 40 bytes per record of its shard and one batch; gather holds a
-cell twice (read and permuted), so cells >= 2 x token bytes / memory.
+Price: every record is written twice. Scatter holds 40 bytes per record of its shard and one batch; gather holds one
+cell once and ROW_BYTES per record, so cells = token bytes / (memory - what a process needs anyway).
 """

@@ -12,22 +12,30 @@ from pipeline.fingerprint import canonical_json
 
 MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
 MAXIMUM_CELLS = 200  # mapped tasks of gather
-COPIES_IN_MEMORY = 2.5  # a cell as read, the same permuted, its rows and keys
+ROW_BYTES = 160  # a record beside its tokens while its cell is gathered: row, order, starts, lengths, provenance
+SPREAD = 1.15  # cells differ in size by chance: five standard deviations of a cell of 1,100 records
+PROCESS_BYTES = 208 << 20  # measured: an interpreter with numpy and compiled kernels, and one batch being read
+LEAST_ROOM_BYTES = 32 << 20
 
 
-def cells_needed(token_bytes: int, memory_bytes: int) -> int:
-    """Number of cells so that gathering one stays within `memory_bytes`; ConfigError if no allowed number does.
+def cells_needed(token_bytes: int, records: int, memory_bytes: int) -> int:
+    """Number of cells so that a process that gathers one stays within `memory_bytes`; ConfigError if none does.
 
-    Cells differ in size by chance; COPIES_IN_MEMORY leaves room for that.
+    A budget that no process fits in can only bound what a cell adds to it. The order of the records does not depend on
+    the number (see cells_of).
     """
-    cells = max(MINIMUM_CELLS, -(-int(token_bytes * COPIES_IN_MEMORY) // memory_bytes))
+    room = memory_bytes - PROCESS_BYTES
+    if room < LEAST_ROOM_BYTES:
+        room = memory_bytes * 2 // 5
+    needed = int((token_bytes + ROW_BYTES * records) * SPREAD)
+    cells = max(MINIMUM_CELLS, -(-needed // room))
     if cells > MAXIMUM_CELLS:
-        least = int(token_bytes * COPIES_IN_MEMORY) // MAXIMUM_CELLS + 1
+        least = needed // MAXIMUM_CELLS + 1 + PROCESS_BYTES
         raise ConfigError(
             "shuffle.memory is too small for this dataset",
             expected=f"at least {least:,} bytes for {token_bytes:,} bytes of tokens in {MAXIMUM_CELLS} cells",
             got=f"{memory_bytes:,} bytes",
-            next_step=f"set shuffle.memory: {-(-least // (1 << 20))}MiB",
+            next_step=f"set shuffle.memory: {-(-least // (1 << 20))}MiB, or the number of cells in shuffle.cells",
         )
     return cells
 
@@ -37,12 +45,18 @@ def draw_placements(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """(cell uint32[records], key uint64[records]) of the records 0, 1, 2, ... of one shard.
 
-    Record i uses words 2i and 2i+1 of the Philox-4x64 stream (Salmon et al., SC 2011) whose key is the first 128 bits
+    The key of record i is word i of the Philox-4x64 stream (Salmon et al., SC 2011) whose own key is the first 128 bits
     of sha256 over (seed, kind, shard). Only the raw words are used: numpy guarantees those, not its distributions.
     """
     identity = canonical_json({"shuffle": kind, "seed": seed, "shard": shard})
     key = np.frombuffer(hashlib.sha256(identity).digest()[:16], "<u8").astype(np.uint64)
-    words = np.random.Philox(key=key).random_raw(2 * records).reshape(-1, 2)
-    # The upper 32 bits scaled to [0, cells): exact in 64-bit integers, bias at most cells / 2^32.
-    drawn = ((words[:, 0] >> np.uint64(32)) * np.uint64(cells)) >> np.uint64(32)
-    return drawn.astype(np.uint32), np.ascontiguousarray(words[:, 1])
+    keys = np.asarray(np.random.Philox(key=key).random_raw(records), np.uint64).reshape(-1)
+    return cells_of(keys, cells), keys
+
+
+def cells_of(keys: NDArray[np.uint64], cells: int) -> NDArray[np.uint32]:
+    """The cell of each key: its upper 32 bits scaled to [0, cells), exact in 64-bit integers, bias below cells / 2^32.
+
+    It never falls as the key rises, so cell 0, cell 1, ... each ordered by key is all records ordered by key.
+    """
+    return (((keys >> np.uint64(32)) * np.uint64(cells)) >> np.uint64(32)).astype(np.uint32)

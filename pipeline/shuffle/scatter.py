@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import CorruptDataError
 from pipeline.shuffle.placement import draw_placements
 from pipeline.tokens.records import Records, record_digest
 from pipeline.tokens.runs import runs
-from pipeline.tokens.token_shard import mapped
 
-BATCH_TOKENS = 4 << 20
+BATCH_TOKENS = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def scatter_records(records: Records, *, seed: int, kind: str, shard: int, cells
         for first, last in runs(token_ends[1:], BATCH_TOKENS):
             tokens = records.copy(order[first:last])
             file.write(tokens.data)
+            _release(records.shard.tokens)
             more_low, more_high = record_digest(tokens, lengths[first:last])
             low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
     (folder / "scatter.json").write_text(json.dumps({"dtype": records.shard.tokens.dtype.name}) + "\n")
@@ -53,10 +55,49 @@ def scatter_records(records: Records, *, seed: int, kind: str, shard: int, cells
     return Scattered(len(order), int(token_ends[-1]), (low, high), *per_cell)
 
 
-def read_scattered(folder: Path, cell: int) -> tuple[NDArray[Any], NDArray[np.uint64]]:
-    """One cell's slice of a scatter file: (tokens, rows uint64 (n, 3) of ordinal, key, tokens)."""
+@dataclass(frozen=True)
+class ScatteredCell:
+    """One cell's slice of a scatter file: rows uint64 (n, 3) of ordinal, key, tokens; tokens are read when asked."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    first_token: int
+    tokens: int
+    rows: NDArray[np.uint64]
+
+    def read(self, first: int, last: int) -> NDArray[Any]:
+        """Tokens [first, last) of the slice, copied: a mapping would count towards this process's memory.
+
+        CorruptDataError if the file ends before them.
+        """
+        offset = (self.first_token + first) * self.dtype.itemsize
+        found = np.fromfile(self.path, self.dtype, last - first, offset=offset)
+        if len(found) != last - first:
+            raise CorruptDataError(
+                "a scatter file is shorter than its index says",
+                where=self.path,
+                expected=f"{last - first:,} tokens from byte {offset:,} on",
+                got=f"{len(found):,} tokens",
+                next_step="remove the folder and run again",
+            )
+        return found
+
+
+def open_scattered(folder: Path, cell: int) -> ScatteredCell:
+    """One cell's slice of a scatter file."""
     dtype = np.dtype(json.loads((folder / "scatter.json").read_text())["dtype"]).newbyteorder("<")
-    bounds = np.fromfile(folder / "cells", "<u8").reshape(-1, 2)
-    (first_row, first_token), (last_row, last_token) = bounds[cell].tolist(), bounds[cell + 1].tolist()
-    rows = mapped(folder / "rows", "<u8").reshape(-1, 3)[first_row:last_row]
-    return mapped(folder / "tokens", dtype)[first_token:last_token], rows
+    bounds = np.fromfile(folder / "cells", "<u8", 4, offset=16 * cell).tolist()
+    first_row, first_token, last_row, last_token = bounds
+    rows = np.fromfile(folder / "rows", "<u8", 3 * (last_row - first_row), offset=24 * first_row).reshape(-1, 3)
+    return ScatteredCell(folder / "tokens", dtype, first_token, last_token - first_token, rows)
+
+
+def _release(tokens: NDArray[Any]) -> None:
+    """Let go of the pages of a mapped file that this process has touched; the page cache still has them.
+
+    Records are read in the order of their cells, so every page of the shard is touched: without this a process would
+    come to hold the whole shard.
+    """
+    base = tokens.base
+    if isinstance(base, mmap.mmap):
+        base.madvise(mmap.MADV_DONTNEED)

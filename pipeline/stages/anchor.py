@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def _units(build: Build) -> list[str]:
-    return [] if build.config.dedup.mode == "none" else build.units("index")
+    wanted = build.config.dedup.mode != "none" and build.config.index.method == "anchors"
+    return build.units("index") if wanted else []
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:

@@ -141,7 +141,14 @@ class Build:
             )
         one.gate(self)
         step = self.step(stage, unit)
-        path = run_once(step, self.work, lambda folder: one.run(self, unit, folder), reuse=one.reuse, verify=verify)
+        path = run_once(
+            step,
+            self.work,
+            lambda folder: one.run(self, unit, folder),
+            delivers=one.delivers,
+            reuse=one.reuse,
+            verify=verify,
+        )
         receipt = self._receipts[stage, unit] = read_receipt(path)
         require_balanced(
             one.checks(self, unit, receipt),

@@ -15,9 +15,11 @@ from pipeline.stages.scatter import KINDS
 from pipeline.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
+    from pipeline.config import NumpyConfig
     from pipeline.stages.build import Build
 
 MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
+SHARED = "documents"  # units that write megatron and nanoset at once
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,8 @@ def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
         bounds = [*range(0, total, size), total]
         names = [f"shard_{number:08d}.tar" for number in range(len(bounds) - 1)]
     elif format_name == "numpy":
-        from pipeline.export.numpy_shards import shard_names
-
         assert exports.numpy is not None
-        bounds = [*range(0, total, exports.numpy.tokens_per_shard), total]
-        names = shard_names(len(bounds) - 1, exports.numpy.test_share)
+        names, bounds = _numpy_bounds(exports.numpy, total)
     else:
         bounds = _document_bounds(build, format_name, total)
         names = [_document_name(build, format_name, number) for number in range(len(bounds) - 1)]
@@ -65,6 +64,22 @@ def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
         OutputPlan(number, name, first, last)
         for number, (name, first, last) in enumerate(zip(names, bounds, bounds[1:], strict=False))
     ]
+
+
+def _numpy_bounds(wanted: NumpyConfig, tokens: int) -> tuple[list[str], list[int]]:
+    from pipeline.export.numpy_shards import raw_bounds, shard_names
+
+    if wanted.layout == "bin":
+        return raw_bounds(tokens, wanted.test_share, wanted.split_names())
+    bounds = [*range(0, tokens, wanted.tokens_per_shard), tokens]
+    names = shard_names(
+        len(bounds) - 1,
+        wanted.held_out(),
+        splits=wanted.split_names(),
+        pattern=wanted.file_name,
+        digits=wanted.number_digits,
+    )
+    return names, bounds
 
 
 def _document_bounds(build: Build, format_name: str, documents: int) -> list[int]:
@@ -115,6 +130,29 @@ def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[C
         if low < high:
             slices.append(CellSlice(cell, low - start, high - start))
     return slices
+
+
+def unit_formats(build: Build) -> dict[str, tuple[str, ...]]:
+    """What export units are called -> the formats that each writes."""
+    formats = build.config.exports.formats()
+    if not shares_tokens(build):
+        return {name: (name,) for name in formats}
+    shared = ("megatron", "nanoset")
+    return {SHARED: shared, **{name: (name,) for name in formats if name not in shared}}
+
+
+def shares_tokens(build: Build) -> bool:
+    """Whether a `.bin` and a `.ds` hold the same bytes: both are exported, cut at the same size."""
+    megatron, nanoset = build.config.exports.megatron, build.config.exports.nanoset
+    return megatron is not None and nanoset is not None and megatron.part_bytes == nanoset.file_bytes
+
+
+def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:
+    """The export unit that writes an output."""
+    groups = unit_outputs(build, format_name)
+    number = next(number for number, group in enumerate(groups) if group[-1].number >= output.number)
+    name = next(name for name, formats in unit_formats(build).items() if format_name in formats)
+    return f"{name}-{number:05d}"
 
 
 def unit_outputs(build: Build, format_name: str) -> list[list[OutputPlan]]:

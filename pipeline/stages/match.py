@@ -5,55 +5,136 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import ConfigError
 from pipeline.ledger import Outcome
 from pipeline.stages.stage import Stage, every
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline.dedup.matches import Matches
+    from pipeline.dedup.repeated import RepeatedWindow
     from pipeline.stages.build import Build
 
-MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, 128
-BYTES_PER_ANCHOR = 64  # in memory while its partition is matched: hash, place, order, and the tables over them
+MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, 4096
+MAXIMUM_TASKS = 128  # beyond, several partitions are one task, one after another
+EXCERPT_BYTES = 160  # of a repeated string, for the report
+BYTES_PER_ANCHOR = 64  # in memory while its partition is matched (dedup/matches.py: 49, and 16 where a level waits)
 
 
 def _units(build: Build) -> list[str]:
-    """As many partitions as keep one partition's anchors within dedup.memory: a power of two, from 4 to 128.
+    """As many partitions as keep one partition's anchors within dedup.memory: a power of two, from 4 to 4096.
 
-    The number changes how work is divided, never a byte of the ranges.
+    The number changes how work is divided, never a byte of the ranges. Up to 128 a partition is called by its number,
+    beyond by its task's number and its own in it.
     """
     if build.config.dedup.mode == "none":
         return []
-    needed = -(-build.total("anchor", "anchors") * BYTES_PER_ANCHOR // build.config.dedup.memory)
     partitions = MINIMUM_PARTITIONS
-    while partitions < min(needed, MAXIMUM_PARTITIONS):
+    if build.config.index.method == "anchors":
+        partitions = partitions_for(build.total("anchor", "anchors"), build.config.dedup.memory)
+    each = -(-partitions // MAXIMUM_TASKS)
+    if each == 1:
+        return [f"{partition:05d}" for partition in range(partitions)]
+    return [f"{partition // each:05d}-{partition % each:02d}" for partition in range(partitions)]
+
+
+def partitions_for(anchors: int, memory_bytes: int) -> int:
+    """The least power of two, 4 at least, of partitions of which each needs at most `memory_bytes`.
+
+    Hashes spread anchors evenly: a partition holds anchors / partitions of them, and takes BYTES_PER_ANCHOR for each.
+    """
+    partitions = MINIMUM_PARTITIONS
+    while anchors * BYTES_PER_ANCHOR > partitions * memory_bytes:
         partitions *= 2
-    return [f"{partition:05d}" for partition in range(partitions)]
+    if partitions > MAXIMUM_PARTITIONS:
+        least = -(-anchors * BYTES_PER_ANCHOR // MAXIMUM_PARTITIONS)
+        raise ConfigError(
+            "the anchors of one partition do not fit into the memory of a match task",
+            where="dedup.memory",
+            expected=f"at least {least:,} bytes: {anchors:,} anchors in {MAXIMUM_PARTITIONS:,} partitions",
+            got=f"{memory_bytes:,} bytes",
+            next_step="raise dedup.memory, or dedup.minimum_bytes: longer repeats have fewer anchors",
+        )
+    return partitions
+
+
+def _task(unit: str) -> str:
+    return unit.partition("-")[0]
 
 
 def _inputs(build: Build, _partition: str) -> list[tuple[str, str]]:
-    return [*every(build, "index"), *every(build, "anchor")]
+    index = "anchor" if build.config.index.method == "anchors" else "suffix_array"
+    return [*every(build, "index"), *every(build, index)]
 
 
-def _settings(build: Build, partition: str) -> dict[str, Any]:
-    settings = {"minimum_bytes": build.config.dedup.minimum_bytes}
-    return {**settings, "partition": int(partition), "partitions": len(build.units("match"))}
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    units = build.units("match")
+    dedup = build.config.dedup
+    settings = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
+    return {**settings, "partition": units.index(unit), "partitions": len(units)}
 
 
-def _run(build: Build, partition: str, folder: Path) -> Outcome:
-    from pipeline.dedup.anchors import open_anchors
-    from pipeline.dedup.matches import IndexedShard, match_partition, write_match_ranges
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, write_match_ranges
     from pipeline.documents.text_shard import open_text_shard
 
-    shards = []
-    for shard in build.units("index"):
-        text = open_text_shard(build.folder("index", shard))
-        shards.append(IndexedShard(text.text, open_anchors(build.folder("anchor", shard))))
+    units = build.units("match")
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
-    partitions = len(build.units("match"))
-    found, counts = match_partition(shards, int(partition), partitions, minimum_bytes)
-    write_match_ranges(folder, found)
+    texts = [open_text_shard(build.folder("index", shard)).text for shard in build.units("index")]
+    matches, counts = _matched(build, texts, units.index(unit), len(units), minimum_bytes)
+    ranges = matches.ranges(minimum_bytes)
+    write_match_ranges(folder, ranges)
+    if build.config.dedup.keep == "every_string":
+        write_match_ranges(folder, matches.windows, LATER_WINDOWS)
+        write_match_ranges(folder, matches.earlier, EARLIER_WINDOWS)
     # Every partition looks at the anchors of all text; its share of the text is what adds up over partitions.
-    return Outcome(counts={**counts, "bytes_read": sum(len(one.text) for one in shards) // partitions})
+    bytes_read = sum(map(len, texts)) // len(units)
+    return Outcome(
+        counts={**counts, "ranges": sum(map(len, ranges)), "bytes_read": bytes_read},
+        details={"repeated": [_described(build, one, minimum_bytes) for one in matches.repeated]},
+    )
 
 
-STAGE = Stage("match", units=_units, inputs=_inputs, settings=_settings, run=_run)
+def _described(build: Build, window: RepeatedWindow, minimum_bytes: int) -> dict[str, Any]:
+    """How often, where first (file, 1-based line), and the beginning of the string."""
+    import numpy as np
+
+    from pipeline.documents.text_shard import open_text_shard
+
+    text = open_text_shard(build.folder("index", build.units("index")[window.shard]))
+    document = int(np.searchsorted(text.offsets, np.uint64(window.position), side="right")) - 1
+    source, line = text.source_of(document)
+    string = text.text[window.position : window.position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
+    return {
+        "count": window.count,
+        "source_file": source,
+        "line": line + 1,
+        "excerpt": string.decode(errors="ignore"),
+    }
+
+
+def _matched(
+    build: Build, texts: list[NDArray[np.uint8]], partition: int, partitions: int, minimum_bytes: int
+) -> tuple[Matches, dict[str, int]]:
+    if build.config.index.method == "suffix_array":
+        from pipeline.dedup.suffix_array import open_suffix_array
+        from pipeline.dedup.suffix_matches import SortedShard, match_suffixes
+
+        folders = (build.folder("suffix_array", shard) for shard in build.units("suffix_array"))
+        ordered = [
+            SortedShard(text, open_suffix_array(folder, len(text))) for text, folder in zip(texts, folders, strict=True)
+        ]
+        return match_suffixes(ordered, partition, partitions, minimum_bytes)
+    from pipeline.dedup.anchors import open_anchors
+    from pipeline.dedup.matches import IndexedShard, match_partition
+
+    folders = (build.folder("anchor", shard) for shard in build.units("anchor"))
+    indexed = [IndexedShard(text, open_anchors(folder)) for text, folder in zip(texts, folders, strict=True)]
+    whole = build.config.dedup.keep == "every_string"
+    return match_partition(indexed, partition, partitions, minimum_bytes, want_earlier=whole)
+
+
+STAGE = Stage("match", units=_units, inputs=_inputs, settings=_settings, run=_run, task=_task)

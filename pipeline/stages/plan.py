@@ -9,6 +9,7 @@ which regroups everything; by doubling, that happens at few sizes as a dataset g
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -60,7 +61,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
     config = locked(config)
     files = source_files(config)
     shards = group_into_shards(files, config.source.shard_bytes)
-    plan = Plan(shards=[[SourceFile(**vars(file)) for file in shard] for shard in shards])
+    plan = Plan(shards=[[SourceFile(**asdict(file)) for file in shard] for shard in shards])
     settings = {"config": config.model_dump(mode="json", exclude_none=True), "plan": plan.model_dump(mode="json")}
     step = Step("plan", VERSIONS["plan"], config.name, settings, inputs=())
     work = Path(absolute(config.work_folder)) / config.name

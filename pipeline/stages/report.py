@@ -5,6 +5,7 @@ Made anew at every run, because it states seconds.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from pipeline.stages.stage import Stage, every
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
+
+log = logging.getLogger(__name__)
 
 UNIT = "report"
 HTML, SUMMARY = "report.html", "summary.json"
@@ -30,6 +33,11 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     summary = summarize(build)
     (folder / SUMMARY).write_text(to_json(summary), encoding="utf-8")
     (folder / HTML).write_text(render_html(summary), encoding="utf-8")
+    for one in summary.shuffle.warnings if summary.shuffle else ():
+        log.warning(
+            "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
+            *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
+        )
     return Outcome(counts={"checks": len(summary.checks), "bytes_read": 0})
 
 

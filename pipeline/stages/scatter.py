@@ -28,13 +28,16 @@ def kinds(build: Build) -> list[str]:
 
 
 def cells(build: Build) -> int:
-    """Number of cells, from the total of tokens and the memory budget; the same for both kinds of record."""
+    """Number of cells, as configured or from the memory budget; the same for both kinds of record."""
     import numpy as np
 
     from pipeline.shuffle.placement import cells_needed
 
+    if build.config.shuffle.cells is not None:
+        return build.config.shuffle.cells
     width = np.dtype(vocabulary(build).dtype).itemsize
-    return cells_needed(build.total("tokenize", "tokens") * width, build.config.shuffle.memory)
+    documents = build.total("tokenize", "documents_out")
+    return cells_needed(build.total("tokenize", "tokens") * width, documents, build.config.shuffle.memory)
 
 
 def require_tokens(build: Build) -> None:

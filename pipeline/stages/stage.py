@@ -19,27 +19,28 @@ VERSIONS = {
     "download": 1,
     "index": 2,
     "anchor": 1,
-    "match": 1,
-    "union": 1,
+    "suffix_array": 1,
+    "match": 2,
+    "union": 2,
     "writeback": 2,
     "tokenize": 2,
     "audit": 1,
-    "scatter": 2,
-    "gather": 1,
-    "export": 2,
-    "manifest": 1,
+    "scatter": 3,
+    "gather": 2,
+    "export": 3,
+    "manifest": 3,
     "upload": 1,
     "report": 1,
 }
 
 # Stages whose units are shards (scatter: shard and kind of record); one shard of them can be done again by itself.
-PER_SHARD = ("download", "index", "anchor", "union", "writeback", "tokenize", "scatter")
+PER_SHARD = ("download", "index", "anchor", "suffix_array", "union", "writeback", "tokenize", "scatter")
 
 # Stages that may run at the same time; a wave starts when the one before it has ended.
 WAVES = (
     ("download",),
     ("index",),
-    ("anchor",),
+    ("anchor", "suffix_array"),
     ("match",),
     ("union",),
     ("writeback", "tokenize"),
@@ -51,6 +52,11 @@ WAVES = (
     ("upload",),
     ("report",),
 )
+
+
+def waves_until(stage: str) -> tuple[tuple[str, ...], ...]:
+    """The waves up to the one that holds `stage`."""
+    return WAVES[: next(place for place, wave in enumerate(WAVES) if stage in wave) + 1]
 
 
 def _no_checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:  # noqa: ARG001
@@ -72,6 +78,7 @@ class Stage:
     `reuse` false: the stage looks at the world outside the work folder and runs every time. `gate` runs before every
     step, reused or not, and raises when the build must not go on. `task` names the scheduler's task that a unit belongs
     to: its units run one after another, so that a stage with several units per shard still has one task per shard.
+    `delivers`: the outputs are meant for people and stores, and receipts state their sha256.
     """
 
     name: str
@@ -83,6 +90,7 @@ class Stage:
     gate: Callable[[Build], None] = _no_gate
     task: Callable[[str], str] = _whole_unit
     reuse: bool = True
+    delivers: bool = False
 
 
 def every(build: Build, stage: str) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -19,11 +20,14 @@ from pipeline.report.summary import (
     ExportSummary,
     Flow,
     LengthSummary,
+    MixingTable,
     OutputFile,
     PackingSummary,
     PowerHistogram,
+    QualityMeasure,
     QuarantineExample,
     QuarantineFile,
+    RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
     StageSummary,
@@ -31,10 +35,12 @@ from pipeline.report.summary import (
 from pipeline.stages import gather, scatter
 from pipeline.stages.build import Build
 from pipeline.stages.index import QUARANTINE, rejected_reasons
+from pipeline.stages.manifest import QUALITY, UNIT
 from pipeline.stages.stage import WAVES
 from pipeline.stages.upload import destination_folder
 
 BESIDE_THE_TRUNK = {"writeback", "audit"}
+REPEATED_STRINGS = 10
 UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
 
 
@@ -57,7 +63,7 @@ def summarize(build: Build) -> BuildSummary:
         exports=tuple(_export(build, name) for name in build.config.exports.formats()),
         destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
         quarantine=_quarantine(build),
-        checks=tuple(_check(stage, check) for stage in stages for check in _merged(build.checks(stage))),
+        checks=tuple(_check(stage, check) for stage in stages for check in merged_checks(build.checks(stage))),
     )
 
 
@@ -94,8 +100,8 @@ def _documents_flow(build: Build, stage: str) -> Flow | None:
             lost.update(rejected_reasons(receipt))
         return Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=dict(lost))
     if stage == "writeback":
-        out = build.total(stage, "documents_out")
-        return Flow(into=out, out=out)
+        documents, out = build.total(stage, "documents_in"), build.total(stage, "documents_out")
+        return Flow(into=documents, out=out, lost={"emptied": documents - out} if documents > out else {})
     if stage == "tokenize":
         documents, empty = build.total(stage, "documents_out"), build.total(stage, "documents_empty")
         lost = Counter({"empty": empty} if empty else {})
@@ -151,7 +157,19 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
         documents_touched=build.total("union", "documents_touched"),
         documents_emptied=build.total("union", "documents_emptied"),
         by_source_file=tuple(by_file),
+        kept_gaps=_histogram(build, "union", "kept_gap_bytes"),
+        most_repeated=_most_repeated(build),
     )
+
+
+def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
+    """Of all partitions, the most frequent first; of strings that begin in one document only one: they overlap."""
+    found = [RepeatedString(**one) for receipt in build.receipts("match") for one in receipt.details["repeated"]]
+    found.sort(key=lambda one: (-one.count, one.source_file, one.line, one.excerpt))
+    by_document: dict[tuple[str, int], RepeatedString] = {}
+    for one in found:
+        by_document.setdefault((one.source_file, one.line), one)
+    return tuple(by_document.values())[:REPEATED_STRINGS]
 
 
 def _lengths(build: Build) -> LengthSummary:
@@ -177,20 +195,35 @@ def _packing(build: Build) -> PackingSummary | None:
 
 
 def _shuffle(build: Build) -> ShuffleSummary:
+    from pipeline.shuffle.quality import OrderQuality, qualities_bands
+
+    read = json.loads((build.folder("manifest", UNIT) / QUALITY).read_bytes())
+    measured = [(kind, OrderQuality(**read[kind])) for kind in scatter.kinds(build)]
+    significance = build.config.shuffle.significance
     return ShuffleSummary(
         seed=build.config.shuffle.seed,
         cells=scatter.cells(build),
         records_by_kind={kind.removesuffix("s"): _of_kind(build, kind, "records") for kind in scatter.kinds(build)},
+        quality=tuple(
+            QualityMeasure(name=name, measured=band.measured, ideal=band.ideal, tolerance=band.tolerance)
+            for name, band in qualities_bands(measured, significance)
+        ),
+        significance=significance,
+        mixing=tuple(
+            MixingTable(format=name, records=tuple(tuple(row) for row in table))
+            for _, one in measured
+            for name, table in sorted(one.tables.items())
+            if table is not None
+        ),
     )
 
 
 def _export(build: Build, name: str) -> ExportSummary:
     files: list[OutputFile] = []
-    for unit in build.units("export"):
-        if unit.startswith(f"{name}-"):
-            receipt = build.receipt("export", unit)
-            holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
-            files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in receipt.outputs]
+    for receipt in build.receipts("export"):
+        holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
+        outputs = [one for one in receipt.outputs if one.name.startswith(f"{name}/")]
+        files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in outputs]
     return ExportSummary(format=name, files=tuple(files))
 
 
@@ -229,7 +262,7 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
     return tuple(files)
 
 
-def _merged(checks: list[Check]) -> list[Check]:
+def merged_checks(checks: list[Check]) -> list[Check]:
     """Checks of the same name over all units, side by side summed: one line in the report instead of one per unit.
 
     Each was checked by itself when its step ran; sums of balanced accounts balance.

@@ -1,7 +1,8 @@
 """Union: the ranges that all partitions found in one shard, merged, and the same cut at whole characters (step 5).
 
 Writes `remove_ranges` (the reference's file, raw bytes positions in `tokenized`) and `cut_ranges` (the same format,
-shortened so that no character is split: what writeback and tokenize take out).
+shortened so that no character is split: what writeback and tokenize take out). With `keep: every_string` both leave a
+whole copy of each repeated window; with `fuzzy_share` the second also holds what lies between neighbouring repeats.
 """
 
 from __future__ import annotations
@@ -26,23 +27,40 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     return [("index", shard), *every(build, "match")]
 
 
-def _settings(_build: Build, shard: str) -> dict[str, Any]:
-    return {"shard": int(shard)}
+def _units(build: Build) -> list[str]:
+    return [] if build.config.dedup.mode == "none" else build.units("index")
+
+
+def _settings(build: Build, shard: str) -> dict[str, Any]:
+    dedup = build.config.dedup
+    return {"shard": int(shard), "keep": dedup.keep, "fuzzy_share": dedup.fuzzy_share}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from pipeline.dedup.matches import read_match_ranges
-    from pipeline.dedup.ranges import align_ranges, range_statistics, union_ranges, write_ranges
+    from pipeline.dedup.fuzzy import join_spans
+    from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, read_match_ranges
+    from pipeline.dedup.ranges import align_ranges, kept_whole, range_statistics, union_ranges, write_ranges
     from pipeline.documents.text_shard import open_text_shard
     from pipeline.report.histograms import power_histogram
 
     text = open_text_shard(build.folder("index", shard))
-    found = [read_match_ranges(build.folder("match", partition), int(shard)) for partition in build.units("match")]
-    rows = np.concatenate(found)
+    folders = [build.folder("match", partition) for partition in build.units("match")]
+    dedup = build.config.dedup
+
+    def united(name: str) -> NDArray[np.uint64]:
+        return union_ranges(np.concatenate([read_match_ranges(folder, int(shard), name) for folder in folders]))
+
+    rows = np.concatenate([read_match_ranges(folder, int(shard)) for folder in folders])
     ranges = union_ranges(rows)
-    cut = align_ranges(text.text, text.offsets, ranges)
+    repeated_bytes = int((ranges[:, 1] - ranges[:, 0]).sum())
+    if dedup.keep == "every_string":
+        assert dedup.minimum_bytes is not None
+        ranges = kept_whole(united(LATER_WINDOWS), united(EARLIER_WINDOWS), dedup.minimum_bytes)
+    cut = aligned = align_ranges(text.text, text.offsets, ranges)
+    if dedup.fuzzy_share is not None:
+        cut = join_spans(aligned, text.offsets, dedup.fuzzy_share)
     write_ranges(folder / REMOVE_RANGES, ranges)
     write_ranges(folder / CUT_RANGES, cut)
     lengths = cut[:, 1] - cut[:, 0]
@@ -50,14 +68,29 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     counts = {
         "ranges_in": len(rows),
         "ranges_out": len(ranges),
+        "repeated_bytes": repeated_bytes,
         "duplicate_bytes": int((ranges[:, 1] - ranges[:, 0]).sum()),
+        "fuzzy_bytes": int(lengths.sum() - (aligned[:, 1] - aligned[:, 0]).sum()),
         "removed_bytes": int(lengths.sum()),
         "documents_touched": statistics["documents_touched"],
         "documents_emptied": statistics["documents_emptied"],
         "bytes_read": rows.nbytes,
     }
-    details = {"range_bytes": power_histogram(lengths).model_dump(), "by_source_file": _by_source_file(text, cut)}
+    details = {
+        "range_bytes": power_histogram(lengths).model_dump(),
+        "kept_gap_bytes": power_histogram(kept_gaps(text.offsets, cut)).model_dump(),
+        "by_source_file": _by_source_file(text, cut),
+    }
     return Outcome(counts=counts, details=details)
+
+
+def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Bytes of what stays between two neighbouring ranges (r, 2) of one document, uint64; `offsets`: the shard's."""
+    import numpy as np
+
+    document = np.searchsorted(offsets, cut[:, 0])
+    gaps: NDArray[np.uint64] = (cut[1:, 0] - cut[:-1, 1])[document[1:] == document[:-1]]
+    return gaps
 
 
 def _by_source_file(text: TextShard, cut: NDArray[np.uint64]) -> list[dict[str, Any]]:
@@ -78,7 +111,7 @@ def _by_source_file(text: TextShard, cut: NDArray[np.uint64]) -> list[dict[str, 
 
 STAGE = Stage(
     "union",
-    units=lambda build: build.units("anchor"),
+    units=_units,
     inputs=_inputs,
     settings=_settings,
     run=_run,

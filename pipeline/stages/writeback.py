@@ -28,9 +28,10 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
-    key = {"annotate_key": dedup.annotate_key} if dedup.mode == "annotate" else {}
+    annotating = {"annotate_key": dedup.annotate_key, "replace_existing": dedup.replace_existing}
+    own = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
     libraries = versions_of("zstandard", "zlib", "orjson")
-    return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **key}
+    return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **own}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -68,6 +69,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 mode=dedup.mode,
                 text_field=build.config.source.text_field,
                 annotate_key=dedup.annotate_key,
+                replace_existing=dedup.replace_existing,
+                drop_empty=dedup.drop_empty,
             )
         totals.update(asdict(counts))
     return Outcome(counts={**totals, "bytes_read": len(text.text)})
@@ -75,9 +78,11 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     counts, index = receipt.counts, build.receipt("index", shard).counts
-    removed = build.receipt("union", shard).counts["removed_bytes"] if build.config.dedup.mode == "remove" else 0
+    dedup = build.config.dedup
+    removed = build.receipt("union", shard).counts["removed_bytes"] if dedup.mode == "remove" else 0
+    dropped = (("dropped, emptied", counts["documents_empty"]),) if dedup.drop_empty else ()
     return [
-        Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]),)),
+        Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",
             (("indexed", index["text_bytes_out"]),),
@@ -86,4 +91,4 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     ]
 
 
-STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks)
+STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks, delivers=True)

@@ -1,31 +1,43 @@
-"""Bytes in folders and buckets, behind one small seam. Knows no documents.
+"""Bytes in folders, buckets and hubs, behind one small seam. Knows no documents.
 
-In:  locations: a local path, or ``s3://bucket/key``.
+In:  locations: a local path, ``s3://bucket/key``, ``gs://bucket/key``, ``hf://datasets/owner/name@revision/path``.
 Out: listings in a stable order, readable streams, verified copies.
 
-A `Store` can list the files below a folder, stat one, open one for reading, and receive one. Folder semantics are
-exact: ``s3://bucket/data`` is the object ``data`` or what lies below ``data/``, never ``data2``.
+A `Store` (stores.py) can list the files below a folder, stat one, read a range of one, receive one, copy and delete.
+Folder semantics are exact: ``s3://bucket/data`` is the object ``data`` or what lies below ``data/``, never ``data2``.
 
-Invariants: a received file is whole or absent (temporary name and rename, or one S3 object); its bytes were compared by
-sha256 on the far side; a name never leaves its folder (no ``..``, no absolute name, no NUL). Credentials come from each
-SDK's own chain and are written nowhere.
+Invariants:
+* a received file is whole or absent (temporary name and rename, or one object);
+* what was read is of one identity (ETag, generation, commit), and whole files have the store's own checksum;
+* what was sent has, on the far side, the md5 or crc32c of the local file and its sha256 as metadata;
+* a name never leaves its folder (no ``..``, no absolute name, no NUL);
+* every request is retried by the one policy of retries.py, and counted.
+Credentials come from each SDK's own chain and are written nowhere.
 
-Price: listings hold one small object per file; transfers stream in pieces of 8 MiB.
+Price: listings hold one small object per accepted file; a transfer holds a few parts of 8 MiB, and digests once.
 """
 
 from pipeline.storage.listing import list_sources, natural_order
 from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store
-from pipeline.storage.verified import open_verified
+from pipeline.storage.transfers import Wanted, fetch
+from pipeline.storage.verified import Pieces, open_hashed, open_verified, pieces_digest
 
 __all__ = [
+    "Pieces",
     "Store",
     "StoredFile",
+    "Traffic",
+    "Wanted",
+    "fetch",
     "is_local",
     "list_sources",
     "natural_order",
+    "open_hashed",
     "open_location",
     "open_store",
     "open_verified",
+    "pieces_digest",
     "safe_relative_name",
 ]

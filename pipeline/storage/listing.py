@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import SourceError
@@ -21,7 +22,8 @@ def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
 def list_sources(paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None) -> list[StoredFile]:
     """All source files of a configuration, in the order in which their documents count.
 
-    A path is a folder (searched recursively for names with one of `endings`), a single file, a glob, or an S3 location.
+    A path is a folder (searched recursively for names with one of `endings`), a single file, a glob, or a location in a
+    bucket or on a hub.
     Order: natural order of the name relative to the path's folder, whatever the order of the paths. Every name is
     unique, because writeback delivers each file under its name. SourceError when a path matches nothing.
     """
@@ -42,15 +44,16 @@ def list_sources(paths: list[str], endings: tuple[str, ...], endpoint_url: str |
 def _list_one(path: str, endings: tuple[str, ...], endpoint_url: str | None) -> list[StoredFile]:
     from pipeline.storage.stores import open_store
 
-    if path.startswith("s3://"):
+    files: Iterable[StoredFile]
+    if "://" in path:
         if GLOB.search(path):
             raise SourceError(
-                "an S3 source cannot hold wildcards",
+                "a source in a bucket or on a hub cannot hold wildcards",
                 where=path,
-                expected="s3://bucket/prefix, or one object",
+                expected="s3://bucket/prefix, gs://bucket/prefix, hf://datasets/owner/name, or one object",
                 next_step="name the prefix; files of other kinds below it are passed over",
             )
-        files = _list_s3(path, endpoint_url)
+        files = _list_remote(path, endpoint_url)
     elif GLOB.search(path):
         return _matches(path, endings)
     elif Path(path).is_dir():
@@ -62,24 +65,27 @@ def _list_one(path: str, endings: tuple[str, ...], endpoint_url: str | None) -> 
         raise SourceError(
             "a source does not exist",
             where=path,
-            expected="a folder, a file, a glob or s3://bucket/prefix",
+            expected="a folder, a file, a glob, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name",
             next_step="check source.paths; relative paths start at CORPUSMILL_ROOT or the current folder",
         )
     return _accepted(path, files, endings)
 
 
-def _list_s3(path: str, endpoint_url: str | None) -> list[StoredFile]:
+def _list_remote(path: str, endpoint_url: str | None) -> Iterator[StoredFile]:
     """The one object of exactly that key, or else what lies below the prefix."""
     from pipeline.storage.stores import open_location, open_store
 
-    if not path.endswith("/") and path.count("/") > 2:
+    scheme, _, rest = path.partition("://")
+    parts = rest.rstrip("/").split("/")
+    safe_relative_name("/".join(parts), where=path)  # no empty part, no . and no .. in a location either
+    if not path.endswith("/") and len(parts) > (3 if scheme == "hf" else 1):
         store, name = open_location(path, endpoint_url=endpoint_url)
         if one := store.stat(name):
-            return [one]
-    files = open_store(path, endpoint_url=endpoint_url).list_files()
-    for file in files:
+            yield one
+            return
+    for file in open_store(path, endpoint_url=endpoint_url).iter_files():
         safe_relative_name(file.name, where=file.location)
-    return files
+        yield file
 
 
 def _matches(pattern: str, endings: tuple[str, ...]) -> list[StoredFile]:
@@ -95,16 +101,21 @@ def _matches(pattern: str, endings: tuple[str, ...]) -> list[StoredFile]:
     return _accepted(pattern, files, endings)
 
 
-def _accepted(path: str, files: list[StoredFile], endings: tuple[str, ...]) -> list[StoredFile]:
-    visible = [file for file in files if not any(part.startswith(".") for part in file.name.split("/"))]
-    accepted = [file for file in visible if file.name.endswith(endings)]
+def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> list[StoredFile]:
+    """Those with a known ending; of the others only a few names are remembered."""
+    accepted, others, passed = [], [], 0
+    for file in files:
+        if file.name.endswith(endings) and not any(part.startswith(".") for part in file.name.split("/")):
+            accepted.append(file)
+        else:
+            passed += 1
+            others += [file.name] if passed <= 3 else []
     if not accepted:
-        others = ", ".join(file.name for file in files[:3])
         raise SourceError(
             "a source holds no file of a known kind",
             where=path,
             expected=f"names that end in {' '.join(endings)}",
-            got=f"{len(files)} other files, such as {others}" if files else "no files at all",
+            got=f"{passed} other files, such as {', '.join(others)}" if passed else "no files at all",
             next_step="check source.paths, or rename the files",
         )
     return accepted

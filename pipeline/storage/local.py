@@ -12,8 +12,10 @@ from typing import BinaryIO
 
 from pipeline.errors import StorageFullError, VerificationError
 from pipeline.fingerprint import file_digest
+from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
+from pipeline.storage.retries import Traffic
 
 COPY_BYTES = 8 << 20
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
@@ -26,17 +28,21 @@ def _raise(error: OSError) -> None:
 class LocalStore:
     """A folder; names are paths below it."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, traffic: Traffic | None = None) -> None:
         self.folder = folder
+        self.traffic = traffic or Traffic()
         self._root = Path(folder)
 
-    def list_files(self) -> list[StoredFile]:
+    def iter_files(self) -> Iterator[StoredFile]:
         """Every regular file below the folder, through links to folders, too; what is arriving just now left out.
 
         OSError for a folder that cannot be read, so that nothing is missing in silence.
         """
-        names = [name for name in self._walk() if not name.endswith(PARTIAL)]
-        return [self._stored(name) for name in sorted(names, key=natural_order)]
+        return (self._stored(name) for name in self._walk() if not name.endswith(PARTIAL))
+
+    def list_files(self) -> list[StoredFile]:
+        """See Store."""
+        return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
 
     def _walk(self) -> Iterator[str]:
         if not self._root.is_dir():
@@ -62,10 +68,29 @@ class LocalStore:
         """See Store."""
         return self._path(name).open("rb")
 
+    def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
+        """See Store."""
+        there = self.stat(name)
+        if there is None or there.identity != identity:
+            raise changed_since_planned(str(self._path(name)), identity, there.identity if there else None)
+        with self._path(name).open("rb") as file:
+            file.seek(first)
+            return file.read(last - first)
+
+    def checksums(self, name: str) -> tuple[Checksum, ...]:
+        """None: a file system keeps no checksums of files."""
+        self._path(name)
+        return ()
+
     def digest(self, name: str) -> str | None:
         """See Store; reads the whole file."""
         path = self._path(name)
         return file_digest(path) if path.is_file() else None
+
+    def holds(self, name: str, path: Path, sha256: str) -> bool:
+        """See Store; reads the whole file."""
+        there = self.stat(name)
+        return there is not None and there.size_bytes == path.stat().st_size and self.digest(name) == sha256
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy through a temporary name, flush, compare the sha256 of what the disk now holds, rename."""
@@ -90,6 +115,14 @@ class LocalStore:
             writing.write(content)
             writing.flush()
             os.fsync(writing.fileno())
+
+    def copy(self, name: str, new_name: str) -> None:
+        """See Store."""
+        self.receive(self._path(name), new_name, file_digest(self._path(name)))
+
+    def delete(self, name: str) -> None:
+        """See Store."""
+        self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self._root / safe_relative_name(name, where=self.folder)

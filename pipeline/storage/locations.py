@@ -8,12 +8,13 @@ from pathlib import PurePosixPath
 from pipeline.errors import SourceError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file in a store as a listing saw it.
 
     `name` is relative to the listed folder, `location` is complete. `identity` changes when the content may have
-    changed: size and modification time for a local file, the ETag for an S3 object.
+    changed: size and modification time for a local file, size and ETag for an S3 object, size and generation for a GCS
+    object, size and blob id for a file of a hub's commit.
     """
 
     name: str
@@ -35,3 +36,14 @@ def safe_relative_name(name: str, *, where: str) -> str:
             next_step="rename it, or list its folder as a source of its own",
         )
     return name
+
+
+def changed_since_planned(location: str, planned: str, now: str | None) -> SourceError:
+    """The error for a file whose identity is no longer the planned one; `now` is None if it is gone."""
+    return SourceError(
+        "a source file changed after it was planned",
+        where=location,
+        expected=planned,
+        got="it is gone" if now is None else now,
+        next_step="start the build again: it plans with the files as they are now",
+    )

@@ -1,168 +1,288 @@
-"""Objects below a prefix of an S3 bucket (boto3)."""
+"""Objects below a prefix of an S3 bucket (boto3). Uploads in parts are in s3_multipart.py, errors in s3_errors.py.
+
+Integrity: every upload carries Content-MD5, which S3 checks, and the ETag that comes back is compared with the md5 of
+what was sent; the sha256 of the whole content is kept as metadata. Every ranged read is compared with the planned ETag.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar
 
-from pipeline.errors import PermanentError, SourceError, StoreUnavailableError, VerificationError
+from pipeline.errors import SourceError, StoreUnavailableError, VerificationError
+from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
+from pipeline.storage.ranged import open_ranged
+from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
+from pipeline.storage.s3_errors import ABSENT, explained, is_absent
+from pipeline.storage.verified import matches_file
+
+T = TypeVar("T")
 
 DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of the whole content
-NOT_FOUND = {"404", "NoSuchKey", "NotFound"}
-TRANSIENT = {
-    "RequestTimeout",
-    "SlowDown",
-    "InternalError",
-    "ServiceUnavailable",
-    "Throttling",
-    "500",
-    "502",
-    "503",
-    "504",
-}
-
-
-class _Body(io.RawIOBase):
-    """An object's body as a stream. botocore's own stream forgets to check the length when used in a `with`."""
-
-    def __init__(self, body: Any, explained: Callable[[], AbstractContextManager[None]]) -> None:
-        self._body = body
-        self._explained = explained
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        with self._explained():
-            return bytes(self._body.read(None if size < 0 else size))
-
-    def close(self) -> None:
-        self._body.close()
-        super().close()
+CONNECT_SECONDS, READ_SECONDS = 10, 60
+CONNECTIONS = 16  # more than the threads of any transfer
+LARGEST_COPY_BYTES = 5 << 30  # of one CopyObject
 
 
 class S3Store:
     """``s3://bucket/prefix``; names are keys below ``prefix/``."""
 
-    def __init__(self, folder: str, *, endpoint_url: str | None = None) -> None:
-        import boto3
-        from botocore.config import Config
-
+    def __init__(self, folder: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> None:
         self.folder = folder.rstrip("/")
+        self.traffic = traffic or Traffic()
         self.bucket, _, prefix = self.folder.removeprefix("s3://").partition("/")
         if not self.bucket:
             raise SourceError("an S3 location names no bucket", where=folder, expected="s3://bucket/prefix")
         self._prefix = f"{prefix}/" if prefix else ""
-        retries = Config(retries={"mode": "standard", "max_attempts": 5})
-        self._client: Any = boto3.client("s3", endpoint_url=endpoint_url, config=retries)
+        self.client = _client(endpoint_url)
+
+    def iter_files(self) -> Iterator[StoredFile]:
+        """See Store; zero-byte folder placeholders (keys that end in /) are left out."""
+        token: dict[str, str] = {}
+        while True:
+            page = self.call(
+                "list",
+                self.folder,
+                partial(self.client.list_objects_v2, Bucket=self.bucket, Prefix=self._prefix, **token),
+            )
+            for one in page.get("Contents", []):
+                if not one["Key"].endswith("/"):
+                    yield self._stored(one["Key"].removeprefix(self._prefix), one["Size"], one["ETag"])
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def list_files(self) -> list[StoredFile]:
-        """Every object below the prefix; zero-byte folder placeholders (keys that end in /) are left out."""
-        found = []
-        with self._explained("list", self.folder):
-            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self._prefix):
-                found += [one for one in page.get("Contents", []) if not one["Key"].endswith("/")]
-        stored = [self._stored(one["Key"].removeprefix(self._prefix), one["Size"], one["ETag"]) for one in found]
-        return sorted(stored, key=lambda file: natural_order(file.name))
+        """See Store."""
+        return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
         head = self._head(name)
         return self._stored(name, head["ContentLength"], head["ETag"]) if head else None
 
+    def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
+        """See Store. The request names the ETag, and the answer's own is compared: not every server minds If-Match."""
+        if first == last:
+            return b""
+        etag = f'"{identity.partition("-")[2]}"'
+
+        def read() -> bytes:
+            try:
+                got = self.client.get_object(
+                    Bucket=self.bucket, Key=self.key(name), Range=f"bytes={first}-{last - 1}", IfMatch=etag
+                )
+                data: bytes = got["Body"].read()
+            except self.client.exceptions.ClientError as error:
+                code = error.response["Error"]["Code"]
+                if code in {"412", "PreconditionFailed", "416", "InvalidRange"} or code in ABSENT:
+                    raise changed_since_planned(self.location(name), identity, self._identity_now(name)) from error
+                raise
+            if got["ETag"] != etag:
+                raise changed_since_planned(self.location(name), identity, f"ETag {got['ETag']}")
+            if len(data) != last - first:
+                raise StoreUnavailableError(
+                    "a body broke off", where=self.location(name), expected=last - first, got=len(data)
+                )
+            return data
+
+        data = self.call("read", self.location(name), read)
+        self.traffic.add(bytes_received=len(data))
+        return data
+
     def open(self, name: str) -> BinaryIO:
-        """See Store; reading raises StoreUnavailableError when the body breaks off or is shorter than the object."""
-        with self._explained("read", self._location(name)):
-            body = self._client.get_object(Bucket=self.bucket, Key=self._key(name))["Body"]
-        return cast(BinaryIO, _Body(body, lambda: self._explained("read", self._location(name))))
+        """See Store."""
+        there = self.stat(name)
+        if there is None:
+            raise SourceError("there is no such object", where=self.location(name))
+        return open_ranged(
+            lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
+        )
+
+    def checksums(self, name: str) -> tuple[Checksum, ...]:
+        """See Store: whole-object checksums, the ETag where it is an md5, our own sha256."""
+        head = self._head(name)
+        if not head:
+            return ()
+        found = []
+        if recorded := _metadata(head).get(DIGEST_KEY):
+            found.append(Checksum("sha256", recorded))
+        if head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
+            for kind in ("SHA256", "CRC64NVME", "CRC32C", "CRC32"):
+                value = head.get(f"Checksum{kind}", "")
+                if value and "-" not in value:
+                    found.append(Checksum(kind.lower(), base64.b64decode(value).hex()))
+        return (*found, *self._etag_checksum(name, head))
+
+    def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
+        """The ETag as a checksum; under KMS or customer keys it is none."""
+        if head.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in head:
+            return []
+        value = head["ETag"].strip('"')
+        digest, _, parts = value.partition("-")
+        if len(digest) != 32 or set(digest) - set("0123456789abcdef"):
+            return []
+        if not parts:
+            return [Checksum("md5", value)]
+        first = self.call(
+            "look up",
+            self.location(name),
+            lambda: self.client.head_object(Bucket=self.bucket, Key=self.key(name), PartNumber=1),
+        )
+        part_bytes, size = int(first["ContentLength"]), int(head["ContentLength"])
+        regular = 0 < part_bytes < size and -(-size // part_bytes) == int(parts)
+        return [Checksum("md5-parts", value, part_bytes)] if regular else []
 
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""
         head = self._head(name)
-        return head["Metadata"].get(DIGEST_KEY) if head else None
+        return _metadata(head).get(DIGEST_KEY) if head else None
+
+    def holds(self, name: str, path: Path, sha256: str) -> bool:
+        """See Store."""
+        head = self._head(name)
+        if not head or head["ContentLength"] != path.stat().st_size or _metadata(head).get(DIGEST_KEY) != sha256:
+            return False
+        return matches_file(path, self._etag_checksum(name, head))
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
-        """Upload (multipart when large); S3 itself checks every part's SHA-256; then size and digest are read back."""
-        from boto3.s3.transfer import TransferConfig
+        """Upload (in parts when large); sizes and checksums of what arrived are compared, part by part and whole."""
+        from pipeline.storage.s3_multipart import PART_BYTES, upload_in_parts
 
-        options = {"ChecksumAlgorithm": "SHA256", "Metadata": {DIGEST_KEY: sha256}}
-        with self._explained("write", self._location(name)):
-            self._client.upload_file(
-                str(source), self.bucket, self._key(name), ExtraArgs=options, Config=TransferConfig(max_concurrency=4)
-            )
-        self._require_arrived(name, source.stat().st_size, sha256)
+        size = source.stat().st_size
+        if size <= PART_BYTES:
+            content = source.read_bytes()
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise changed_before_upload(source, sha256)
+            self.receive_bytes(content, name)
+        else:
+            upload_in_parts(self, source, name, sha256)
+            self.require_arrived(name, size, sha256)
 
     def receive_bytes(self, content: bytes, name: str) -> None:
         """See Store."""
-        digest = hashlib.sha256(content)
-        with self._explained("write", self._location(name)):
-            self._client.put_object(
-                Bucket=self.bucket,
-                Key=self._key(name),
-                Body=content,
-                ChecksumSHA256=base64.b64encode(digest.digest()).decode(),
-                Metadata={DIGEST_KEY: digest.hexdigest()},
-            )
-        self._require_arrived(name, len(content), digest.hexdigest())
+        digest = hashlib.sha256(content).hexdigest()
+        md5 = hashlib.md5(content, usedforsecurity=False)
 
-    def _require_arrived(self, name: str, size_bytes: int, sha256: str) -> None:
+        def put() -> None:
+            done = self.client.put_object(
+                Bucket=self.bucket,
+                Key=self.key(name),
+                Body=content,
+                ContentMD5=base64.b64encode(md5.digest()).decode(),
+                Metadata={DIGEST_KEY: digest},
+            )
+            self.require_etag(done, md5.hexdigest(), self.location(name))
+
+        self.call("write", self.location(name), put)
+        self.traffic.add(bytes_sent=len(content))
+        self.require_arrived(name, len(content), digest)
+
+    def copy(self, name: str, new_name: str) -> None:
+        """See Store; by the store itself, nothing travels. At most 5 GiB."""
+        source = {"Bucket": self.bucket, "Key": self.key(name)}
+        self.call(
+            "copy",
+            self.location(new_name),
+            lambda: self.client.copy_object(Bucket=self.bucket, Key=self.key(new_name), CopySource=source),
+        )
+
+    def delete(self, name: str) -> None:
+        """See Store."""
+        self.call(
+            "delete", self.location(name), lambda: self.client.delete_object(Bucket=self.bucket, Key=self.key(name))
+        )
+
+    def require_etag(self, answer: Any, md5: str, where: str) -> None:
+        """ChecksumMismatchError if an answer's ETag is an md5 and another one than what was sent."""
+        if answer.get("ServerSideEncryption", "AES256") != "AES256":
+            return  # the ETag is no md5; S3 has compared Content-MD5
+        if (got := answer["ETag"].strip('"')) != md5:
+            raise ChecksumMismatchError("an upload arrived changed", where=where, expected=f"md5 {md5}", got=got)
+
+    def require_arrived(self, name: str, size_bytes: int, sha256: str) -> None:
+        """VerificationError unless the object is there with this size and recorded sha256."""
         head = self._head(name)
-        got = (head["ContentLength"], head["Metadata"].get(DIGEST_KEY)) if head else None
+        got = (head["ContentLength"], _metadata(head).get(DIGEST_KEY)) if head else None
         if got != (size_bytes, sha256):
             raise VerificationError(
                 "an uploaded object is not what was sent",
-                where=self._location(name),
+                where=self.location(name),
                 expected=f"{size_bytes:,} bytes, sha256 {sha256}",
                 got="no object" if got is None else f"{got[0]:,} bytes, sha256 {got[1]}",
                 next_step="run again; if it stays, look who else writes to this prefix",
             )
 
-    def _head(self, name: str) -> Any:
-        from botocore.exceptions import ClientError
+    def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
+        """A request under the retry policy, its errors in our words."""
 
-        try:
-            with self._explained("look up", self._location(name)):
-                return self._client.head_object(Bucket=self.bucket, Key=self._key(name))
-        except PermanentError as error:
-            cause = error.__cause__
-            if isinstance(cause, ClientError) and cause.response["Error"]["Code"] in NOT_FOUND:
-                return None
-            raise
+        def once() -> T:
+            with explained(verb, where):
+                return request()
 
-    def _key(self, name: str) -> str:
+        return retried(once, where=where, traffic=self.traffic)
+
+    def key(self, name: str) -> str:
+        """The key of a name."""
         return self._prefix + safe_relative_name(name, where=self.folder)
 
-    def _location(self, name: str) -> str:
-        return f"s3://{self.bucket}/{self._key(name)}"
+    def location(self, name: str) -> str:
+        """The complete location of a name."""
+        return f"s3://{self.bucket}/{self.key(name)}"
+
+    def _head(self, name: str) -> Any:
+        def head() -> Any:
+            try:
+                return self.client.head_object(Bucket=self.bucket, Key=self.key(name), ChecksumMode="ENABLED")
+            except self.client.exceptions.ClientError as error:
+                if is_absent(error):
+                    return None
+                raise
+
+        return self.call("look up", self.location(name), head)
+
+    def _identity_now(self, name: str) -> str | None:
+        there = self.stat(name)
+        return there.identity if there else None
 
     def _stored(self, name: str, size_bytes: int, etag: str) -> StoredFile:
-        return StoredFile(name, self._location(name), size_bytes, f"{size_bytes}-{etag.strip(chr(34))}")
+        return StoredFile(
+            name, f"s3://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{etag.strip(chr(34))}"
+        )
 
-    @contextmanager
-    def _explained(self, verb: str, where: str) -> Iterator[None]:
-        """Turn SDK errors into ours: transient ones are retried by the scheduler, the others say what to mend."""
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-        from urllib3.exceptions import HTTPError
 
-        try:
-            yield
-        except NoCredentialsError as error:
-            raise PermanentError(
-                f"no credentials to {verb} an S3 location",
-                where=where,
-                next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role",
-            ) from error
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            kind = StoreUnavailableError if code in TRANSIENT else PermanentError
-            raise kind(f"cannot {verb} an S3 location", where=where, got=f"{code}: {error}") from error
-        except (BotoCoreError, Boto3Error, HTTPError, ConnectionError, TimeoutError) as error:
-            raise StoreUnavailableError(f"cannot {verb} an S3 location", where=where, got=error) from error
+def changed_before_upload(source: Path, sha256: str) -> VerificationError:
+    """The error for a local file that is not the one whose sha256 was recorded."""
+    return VerificationError(
+        "a file to upload is not what its receipt says",
+        where=source,
+        expected=f"sha256 {sha256}",
+        next_step="it changed after it was written: remove its folder and run again",
+    )
+
+
+def _client(endpoint_url: str | None) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        retries={"total_max_attempts": 1},  # retries.py is the one policy
+        request_checksum_calculation="when_required",  # Content-MD5 is sent instead
+        response_checksum_validation="when_required",  # some servers send the whole object's with a range
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=CONNECTIONS,
+    )
+    with explained("open", endpoint_url or "s3://"):
+        return boto3.Session().client("s3", endpoint_url=endpoint_url, config=config)
+
+
+def _metadata(head: Any) -> dict[str, str]:
+    """User metadata with lower-case keys: S3 lowers them, some servers capitalise."""
+    return {key.lower(): value for key, value in head["Metadata"].items()}

@@ -1,18 +1,25 @@
-"""The seam: one protocol, two stores."""
+"""The seam: one protocol, four stores."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from pipeline.errors import ConfigError
+from pipeline.storage.checksums import Checksum
 from pipeline.storage.locations import StoredFile
+from pipeline.storage.retries import Traffic
 
 
 class Store(Protocol):
     """A place that holds files under names with ``/`` between parts. Names are relative to the store's folder."""
 
     folder: str
+    traffic: Traffic
+
+    def iter_files(self) -> Iterator[StoredFile]:
+        """Every file below the folder, in the store's own order; one page in memory."""
 
     def list_files(self) -> list[StoredFile]:
         """Every file below the folder, in natural order of name; empty if there is none."""
@@ -20,11 +27,20 @@ class Store(Protocol):
     def stat(self, name: str) -> StoredFile | None:
         """One file, or None if there is none of that name."""
 
+    def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
+        """The bytes [first, last) of a file, all of them. SourceError if it has no longer this identity."""
+
     def open(self, name: str) -> BinaryIO:
-        """A binary stream over the file's bytes."""
+        """A seekable binary stream over the file's bytes, all of one identity. SourceError if there is no file."""
+
+    def checksums(self, name: str) -> tuple[Checksum, ...]:
+        """What the store knows of the whole content by itself; empty if nothing."""
 
     def digest(self, name: str) -> str | None:
         """The sha256 of the file as the store holds it, or None if there is no such file or no digest is known."""
+
+    def holds(self, name: str, path: Path, sha256: str) -> bool:
+        """Whether `name` has this sha256 and the store's own checksum of it agrees with the local file."""
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy a local file to `name`, whole or not at all, and make sure that it has this sha256 there."""
@@ -32,29 +48,49 @@ class Store(Protocol):
     def receive_bytes(self, content: bytes, name: str) -> None:
         """Write a small file, whole or not at all."""
 
+    def copy(self, name: str, new_name: str) -> None:
+        """Copy a file inside the store, whole or not at all."""
 
-def open_store(location: str, *, endpoint_url: str | None = None) -> Store:
-    """The store of a folder or of an ``s3://bucket/prefix``."""
+    def delete(self, name: str) -> None:
+        """Remove a file; nothing happens if there is none."""
+
+
+def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> Store:
+    """The store of a folder, an ``s3://bucket/prefix``, a ``gs://bucket/prefix`` or ``hf://datasets/owner/name``.
+
+    What it moves is counted in `traffic`.
+    """
+    traffic = traffic or Traffic()
     if location.startswith("s3://"):
         from pipeline.storage.s3 import S3Store
 
-        return S3Store(location, endpoint_url=endpoint_url)
+        return S3Store(location, endpoint_url=endpoint_url, traffic=traffic)
+    if location.startswith("gs://"):
+        from pipeline.storage.gcs import GcsStore
+
+        return GcsStore(location, traffic=traffic)
+    if location.startswith("hf://"):
+        from pipeline.storage.hub import HubStore
+
+        return HubStore(location, traffic=traffic)
     if "://" in location:
         raise ConfigError(
             "there is no store for this kind of location",
             where=location,
-            expected="a local path or s3://bucket/prefix",
+            expected="a local path, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name@revision",
             next_step="mount it, or copy it to one of these",
         )
     from pipeline.storage.local import LocalStore
 
-    return LocalStore(location)
+    return LocalStore(location, traffic=traffic)
 
 
-def open_location(location: str, *, endpoint_url: str | None = None) -> tuple[Store, str]:
+def open_location(
+    location: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None
+) -> tuple[Store, str]:
     """The store of a file's folder, and the file's name in it."""
     folder, _, name = location.rpartition("/")
-    return open_store(folder or "/", endpoint_url=endpoint_url), name
+    return open_store(folder or "/", endpoint_url=endpoint_url, traffic=traffic), name
 
 
 def is_local(location: str) -> bool:

@@ -6,7 +6,7 @@ Out: a **token shard**, the one canonical store of a shard's tokens: bare docume
     tokens             id id id id | id id | id id id ...        uint16 (at most 65,536 ids) or uint32, little endian
     ends               4, 6, 6, 9 ...                            uint64: token position after each document, exclusive
     source_ends        120, 120, 377 ...                         uint64: documents up to the end of each source file
-    token_shard.json   {"dtype": "uint32", "tokenizer": ..., "sha256": ..., "vocabulary_size": ..., "eot_id": ..., "pad_id": ...}
+    token_shard.json   {"dtype": "uint32", "tokenizer": ..., "sha256": ..., "eot_id": ..., "pad_id": ...}
 
   Read one with nothing but numpy::
 
@@ -29,6 +29,7 @@ Out: a **token shard**, the one canonical store of a shard's tokens: bare docume
 Invariants: `ends` has one entry per document of the text shard, so ordinals agree everywhere; a document without tokens
 makes no record; tokens + special tokens + padding + tokens repeated by an overlap = slots of all contexts.
 
-Price: gigatoken encodes about 100 MB of text per second and core, tiktoken and tokenizers 2 to 17; memory is one batch of text (8 MiB) and its tokens,
+Price: gigatoken encodes about 100 MB of text per second and core, tiktoken and tokenizers 2 to 17; memory is one batch
+of text (8 MiB) and its tokens,
 plus the engine's cache of known words.
 """

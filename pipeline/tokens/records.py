@@ -95,24 +95,44 @@ def copy_slices(tokens: Any, starts: Any, lengths: Any, out: Any) -> None:
         position += count
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _pair(first: Any, second: Any) -> Any:
+    return np.uint64(first) | np.uint64(second) << np.uint64(32)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _mixed(word: Any) -> Any:
+    """A bijection of 64 bits."""
+    word *= MIX_LOW
+    return word ^ word >> np.uint64(29)
+
+
 @njit(nogil=True, cache=True)
 def record_digest(tokens: Any, lengths: Any) -> tuple[Any, Any]:
     """Order-free digest of records laid back to back: two sums mod 2^64 of two hashes of each record's tokens.
 
-    Equal before and after a permutation of the records; a record lost, doubled or changed shows with probability
-    1 - 2^-128.
+    Equal before and after a permutation of the records. A record lost or doubled shows with probability 1 - 2^-128, one
+    whose tokens changed with 1 - 2^-64 at least. A record is hashed in four lanes, two tokens a step in each: a lane's
+    step is a bijection of its state, so that one changed token always changes it, and no lane waits for another.
     """
     low_sum, high_sum = np.uint64(0), np.uint64(0)
-    position = np.int64(0)
+    begin = np.int64(0)
     for i in range(len(lengths)):
-        low, high = MIX_LOW ^ np.uint64(lengths[i]), MIX_HIGH
-        for j in range(position, position + np.int64(lengths[i])):
-            token = np.uint64(tokens[j]) + np.uint64(1)
-            low = (low ^ token) * MIX_LOW
-            low ^= low >> np.uint64(29)
-            high = (high + token) * MIX_HIGH
-            high ^= high >> np.uint64(32)
-        position += np.int64(lengths[i])
+        end = begin + np.int64(lengths[i])
+        whole = end - (end - begin) % 8
+        a, b, c, d = MIX_LOW, MIX_HIGH, ~MIX_LOW, ~MIX_HIGH
+        for j in range(begin, whole, 8):
+            a = _mixed(a ^ _pair(tokens[j], tokens[j + 1]))
+            b = _mixed(b ^ _pair(tokens[j + 2], tokens[j + 3]))
+            c = _mixed(c ^ _pair(tokens[j + 4], tokens[j + 5]))
+            d = _mixed(d ^ _pair(tokens[j + 6], tokens[j + 7]))
+        for j in range(whole, end):
+            a = _mixed(a ^ np.uint64(tokens[j]))
+        low = high = np.uint64(lengths[i])
+        for lane in (a, b, c, d):
+            low = _mixed(low ^ lane)
+            high = _mixed(high + lane * MIX_HIGH)
+        begin = end
         low_sum += low
         high_sum += high
     return low_sum, high_sum

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline.config import absolute
+from pipeline.errors import CorruptDataError
 from pipeline.stages.build import StepMissingError
-from pipeline.stages.manifest import DATASET, UNIT, VERSION_DIGITS, dataset_files
+from pipeline.stages.manifest import DATASET, UNIT, dataset_files, version_of
 from pipeline.storage import StoredFile, is_local, open_store
 from pipeline.verify.finding import DAMAGE, Finding, finding_of
 from pipeline.verify.recorded import RecordedBuild
@@ -27,9 +28,9 @@ def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool
     """
     wanted = build.config.destinations[int(unit)]
     try:
-        version = build.digest("manifest", UNIT)[:VERSION_DIGITS]
-    except StepMissingError:
-        return [], 0, 0  # without its version nobody can say where the dataset lies; the missing step is a finding
+        version = version_of(build.receipt("manifest", UNIT))
+    except (StepMissingError, CorruptDataError):
+        return [], 0, 0  # without its version nobody can say where the dataset lies; that step is a finding
     location = f"{absolute(wanted.path).rstrip('/')}/{build.config.name}/{version}"
     found: list[Finding] = []
     sent, listed = _sent(folder) if whole else None, _dataset(build)

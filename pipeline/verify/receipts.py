@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.fingerprint import file_digest
-from pipeline.ledger import RECEIPT_NAME, Receipt
+from pipeline.ledger import RECEIPT_NAME, Receipt, output_file
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import stage_named
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
@@ -78,7 +77,7 @@ def _in_words(readers: list[Receipt]) -> str:
 
 
 def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
-    """Every output there, with its size and sha256, and nothing beside them; (findings, files and bytes read).
+    """Every output there, with its size and digest, and nothing beside them; (findings, files and bytes read).
 
     Hidden files (a name or a folder that starts with a dot) and `*.partial` are the mill's temporaries and locks: what
     a killed writer left of them is never read, and is not named.
@@ -89,7 +88,7 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
     for output in receipt.outputs:
         path = there.pop(output.name, None)
         if path is None or not path.is_file():
-            expected = f"{output.size_bytes:,} bytes, sha256 {output.sha256}"
+            expected = f"{output.size_bytes:,} bytes, {output.digest}"
             found.append(Finding("an output is missing", str(folder / output.name), expected, "nothing"))
             continue
         size = path.stat().st_size
@@ -98,11 +97,11 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
             where = f"{path}, byte {min(size, output.size_bytes)}"
             found.append(Finding(what, where, f"{output.size_bytes:,} bytes", f"{size:,} bytes"))
             continue
-        digest = file_digest(path)
+        got = output_file(path, output.name, output.algorithm)
         files, read_bytes = files + 1, read_bytes + size
-        if digest != output.sha256:
+        if got != output:
             what = "an output's bytes are not those that were written"
-            found.append(Finding(what, str(path), f"sha256 {output.sha256}", f"sha256 {digest}"))
+            found.append(Finding(what, str(path), output.digest, got.digest))
     for name in sorted(there):
         if not _is_temporary(name):
             what = "a file lies beside the outputs that no receipt names"

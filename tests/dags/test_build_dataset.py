@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEMO = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "demo.yaml"
 TASK_OF_STAGE = {
     "anchor": "find_ranges.anchor",
+    "suffix_array": "find_ranges.suffix_array",
     "match": "find_ranges.match",
     "union": "find_ranges.union",
     "scatter": "shuffle_scatter",

@@ -58,7 +58,7 @@ def write_step(folder: Path, *, stage: str = "report", page: str = "report.html"
         inputs=(),
         counts={},
         details={},
-        outputs=(OutputFile(name=page, size_bytes=22, sha256="0" * 64),),
+        outputs=(OutputFile(name=page, size_bytes=22, digest="sha256:" + "0" * 64),),
         versions={},
         seconds=0.0,
         peak_rss_bytes=0,

@@ -10,8 +10,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from pipeline.dedup.ranges import union_ranges
+from pipeline.dedup.matches import IndexedShard, Matches, match_partition, read_match_ranges, write_match_ranges
+from pipeline.dedup.ranges import kept_whole, union_ranges
+from pipeline.dedup.suffix_array import open_suffix_array, write_suffix_array
+from pipeline.dedup.suffix_matches import SortedShard, match_suffixes
 from tests.oracles.dedup import text_of
 
 LENGTHS = (7, 8, 9, 10, 12, 15, 16, 17, 18, 20, 24, 30, 40, 64, 100)
@@ -51,12 +53,54 @@ def find_ranges(
             windows += counts["windows"]
             matches.append(Path(folder) / f"partition{partition}")
             matches[-1].mkdir()
-            write_match_ranges(matches[-1], found)
+            write_match_ranges(matches[-1], found.ranges(minimum_bytes))
         ranges = [
             union_ranges(np.concatenate([read_match_ranges(match, shard) for match in matches])).tolist()
             for shard in range(len(shards))
         ]
     return ranges, windows
+
+
+def find_matches(
+    shards: Sequence[Sequence[bytes]], minimum_bytes: int, method: str, *, partitions: int = 1, most: int = 16
+) -> list[Matches]:
+    """Every partition's matches, with what they equal, by `method`."""
+    found = []
+    with TemporaryDirectory() as folder:
+        indexed: list[IndexedShard] = []
+        ordered: list[SortedShard] = []
+        for number, documents in enumerate(shards):
+            data, positions = text_of(documents)
+            text, offsets = np.frombuffer(data, np.uint8), np.array(positions, np.uint64)
+            where = Path(folder) / f"shard{number}"
+            where.mkdir()
+            if method == "anchors":
+                write_anchors(text, offsets, minimum_bytes, where)
+                indexed.append(IndexedShard(text, open_anchors(where)))
+            else:
+                write_suffix_array(text, where)
+                ordered.append(SortedShard(text, open_suffix_array(where, text.size)))
+        for part in range(partitions):
+            if method == "anchors":
+                matches, _ = match_partition(
+                    indexed, part, partitions, minimum_bytes, want_earlier=True, most_representatives=most
+                )
+            else:
+                matches, _ = match_suffixes(ordered, part, partitions, minimum_bytes)
+            found.append(matches)
+    return found
+
+
+def united(found: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
+    return union_ranges(np.concatenate([one.ranges(minimum_bytes)[shard] for one in found])).tolist()
+
+
+def united_kept_whole(found: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
+    later, earlier = (
+        union_ranges(np.concatenate([rows[shard] for rows in side]))
+        for side in ([one.windows for one in found], [one.earlier for one in found])
+    )
+    return kept_whole(later, earlier, minimum_bytes).tolist()
 
 
 def random_shards(rng: random.Random, minimum_bytes: int) -> list[list[bytes]]:

@@ -77,7 +77,8 @@ def test_ranges_of_text_that_fills_its_page_reads_nothing_outside(
     page[page == 0xFF] = 0xFE
     page[offsets.astype(np.int64)] = 0xFF
     write_anchors(page, offsets, minimum_bytes, tmp_path)
-    (ranges,), _ = match_partition([IndexedShard(page, open_anchors(tmp_path))], 0, 1, minimum_bytes)
+    matches, _ = match_partition([IndexedShard(page, open_anchors(tmp_path))], 0, 1, minimum_bytes)
+    (ranges,) = matches.ranges(minimum_bytes)
     assert [tuple(row) for row in ranges.tolist()] == remove_ranges([page.tobytes()], minimum_bytes)[0]
     aligned = align_ranges(page, offsets, ranges)
     kept, _ = remove_ranges_from(page, offsets, aligned, 0, len(offsets))

@@ -167,9 +167,9 @@ def test_ranges_when_all_hashes_collide_equal_the_oracle(tmp_path: Path, seed: i
 
 
 def test_match_partition_without_shards_finds_nothing() -> None:
-    ranges, counts = match_partition([], 0, 1, 100)
-    assert ranges == []
-    assert counts == {"anchors": 0, "candidates": 0, "windows": 0, "ranges": 0}
+    matches, counts = match_partition([], 0, 1, 100)
+    assert matches.windows == []
+    assert counts == {"anchors": 0, "candidates": 0, "windows": 0}
 
 
 def test_match_partition_anchors_of_another_length_are_refused(tmp_path: Path) -> None:

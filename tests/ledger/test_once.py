@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import CorruptDataError, StorageFullError
+from pipeline.errors import CorruptDataError, PermanentError, StorageFullError
 from pipeline.ledger import RECEIPT_NAME, InputReceipt, Outcome, Step, read_receipt, run_once, valid_receipt
 
 STEP = Step(
@@ -33,9 +33,21 @@ def test_run_once_first_run_writes_receipt_with_sizes_and_digests(tmp_path) -> N
     assert path.parent.name == f"00000-{STEP.fingerprint()[:16]}"
     receipt = read_receipt(path)
     assert [(one.name, one.size_bytes) for one in receipt.outputs] == [("a.bin", 3), ("sub/b.bin", 4)]
-    assert receipt.outputs[0].sha256.startswith("ba7816bf")
+    assert receipt.outputs[0].digest == "xxh3_128:06b05ab6733a618578af5f94892f3950"
     assert receipt.counts == {"documents": 2}
     assert json.loads(path.read_text())["inputs"][0]["stage"] == "download"
+
+
+def test_run_once_step_that_delivers_states_sha256(tmp_path) -> None:
+    receipt = read_receipt(run_once(STEP, tmp_path, write, delivers=True))
+    assert receipt.outputs[0].sha256.startswith("ba7816bf8f01cfea")
+    assert receipt.outputs[0].digest == f"sha256:{receipt.outputs[0].sha256}"
+
+
+def test_output_file_sha256_of_an_intermediate_is_refused(tmp_path) -> None:
+    receipt = read_receipt(run_once(STEP, tmp_path, write))
+    with pytest.raises(PermanentError, match="an intermediate file has no sha256"):
+        _ = receipt.outputs[0].sha256
 
 
 def test_run_once_second_run_reuses_the_receipt(tmp_path) -> None:
@@ -124,3 +136,14 @@ def test_receipt_digest_ignores_how_it_came_about(tmp_path) -> None:
 
 def test_receipt_holds_no_absolute_path(tmp_path) -> None:
     assert str(tmp_path) not in run_once(STEP, tmp_path, write).read_text()
+
+
+def test_run_once_two_names_of_one_file_have_one_digest_each(tmp_path) -> None:
+    def body(folder: Path) -> Outcome:
+        (folder / "a").write_bytes(b"abc")
+        (folder / "b").hardlink_to(folder / "a")
+        return Outcome()
+
+    first, second = read_receipt(run_once(STEP, tmp_path, body)).outputs
+    assert (first.name, second.name) == ("a", "b")
+    assert first.digest == second.digest

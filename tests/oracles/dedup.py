@@ -49,6 +49,42 @@ def remove_ranges(texts: Sequence[bytes], minimum_bytes: int) -> list[list[tuple
     return [merge((pointer, pointer + minimum_bytes) for pointer in shard) for shard in pointers]
 
 
+def kept_whole_ranges(texts: Sequence[bytes], minimum_bytes: int) -> list[list[tuple[int, int]]]:
+    """Per shard: bytes of windows that occurred earlier, but for the bytes of windows that are the first of several."""
+    places: dict[bytes, list[tuple[int, int]]] = {}
+    for shard, text in enumerate(texts):
+        for start in range(len(text) - minimum_bytes + 1):
+            places.setdefault(text[start : start + minimum_bytes], []).append((shard, start))
+    gone: set[tuple[int, int]] = set()
+    stays: set[tuple[int, int]] = set()
+    for window, (first, *others) in places.items():
+        if others and SEPARATOR not in window:
+            stays |= {(first[0], first[1] + i) for i in range(minimum_bytes)}
+            gone |= {(shard, start + i) for shard, start in others for i in range(minimum_bytes)}
+    return [merge((at, at + 1) for one, at in gone - stays if one == shard) for shard in range(len(texts))]
+
+
+def suffix_array(text: bytes) -> list[int]:
+    """Starts of all suffixes, in order of their bytes."""
+    return sorted(range(len(text)), key=lambda start: text[start:])
+
+
+def join_spans(ranges: Sequence[tuple[int, int]], share: float) -> list[tuple[int, int]]:
+    """Fuzzy removal in one document: joined from the left while enough is covered, the same from the right, united."""
+
+    def joined(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        spans: list[list[int]] = []
+        for start, end in rows:
+            if spans and spans[-1][2] + end - start >= share * (end - spans[-1][0]):
+                spans[-1][1:] = [end, spans[-1][2] + end - start]
+            else:
+                spans.append([start, end, end - start])
+        return [(start, end) for start, end, _ in spans]
+
+    mirrored = joined([(-end, -start) for start, end in reversed(ranges)])
+    return merge([*joined(list(ranges)), *((-end, -start) for start, end in mirrored)])
+
+
 def align(document: bytes, start: int, end: int) -> tuple[int, int] | None:
     """A range of one document's bytes shortened to whole characters; None if nothing is left."""
     while start < len(document) and 0x80 <= document[start] <= 0xBF:

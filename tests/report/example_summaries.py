@@ -19,6 +19,7 @@ from pipeline.report.summary import (
     QualityMeasure,
     QuarantineExample,
     QuarantineFile,
+    RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
     StageSummary,
@@ -219,6 +220,20 @@ def usual() -> BuildSummary:
                     duplicate_bytes=(removed // 48) * (1 + n * 11 % 17) // 9,
                 )
                 for n in range(48)
+            ),
+            kept_gaps=histogram(
+                {0: 310, 1: 2400, 2: 3100, 3: 9800, 5: 41_000, 7: 96_000, 9: 88_000, 11: 30_500, 14: 90}
+            ),
+            most_repeated=(
+                RepeatedString(
+                    count=41_206,
+                    source_file="data/web/part-00001.jsonl.zst",
+                    line=17,
+                    excerpt="We use cookies to make this site work.\n<script>alert(1)</script>\nBy clicking you agree",
+                ),
+                RepeatedString(
+                    count=9_014, source_file="data/web/part-00003.jsonl.zst", line=5, excerpt="中文 über " * 16
+                ),
             ),
         ),
         lengths=LengthSummary(

@@ -102,8 +102,8 @@ def test_placements_first_records_do_not_depend_on_how_many_follow() -> None:
 
 def test_placements_known_values_never_change() -> None:
     cells, keys = draw_placements(1234, "documents", 0, 3, 8)
-    assert cells.tolist() == [4, 4, 4]
-    assert keys.tolist() == [13496948938284231652, 12788234582881345447, 14043872569870409649]
+    assert cells.tolist() == [4, 5, 4]
+    assert keys.tolist() == [10100417164398415007, 13496948938284231652, 11025547269070702792]
 
 
 @pytest.mark.parametrize("other", [(8, "contexts", 3), (7, "documents", 3), (7, "contexts", 4)])
@@ -112,8 +112,20 @@ def test_placements_seed_kind_and_shard_each_change_the_draw(other: tuple[int, s
 
 
 def test_cells_needed_budget_divides_the_tokens() -> None:
-    assert cells_needed(0, 1 << 20) == 4
-    assert cells_needed(4 << 30, 1 << 30) == 10
+    assert cells_needed(0, 0, 1 << 20) == 4
+    assert cells_needed(4 << 30, 0, 256 << 20) == 99  # 4 GiB x 1.15 / 48 MiB
+    assert cells_needed(0, 10**7, 256 << 20) == 37  # rows alone need memory, too
     with pytest.raises(ConfigError, match=r"shuffle\.memory is too small") as caught:
-        cells_needed(1 << 40, 1 << 30)
+        cells_needed(1 << 40, 0, 1 << 30)
     assert "set shuffle.memory" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["documents", "contexts"])
+def test_shuffle_any_number_of_cells_gives_the_same_order(tmp_path, kind: str) -> None:
+    shards = [[[token % 9] * (token % 5) for token in range(40)], [[1, 2, 3]] * 30]
+    found = []
+    for cells in (1, 4, 16, 61):
+        (tmp_path / str(cells)).mkdir()
+        found.append(shuffled(shards, tmp_path / str(cells), kind=kind, seed=5, cells=cells))
+    assert len(found[0]) > 40
+    assert all(one == found[0] for one in found)

@@ -108,6 +108,6 @@ def test_listing_links_to_folders_are_followed_once(tmp_path) -> None:
     assert names(tmp_path / "src") == ["b.jsonl", "link/a.jsonl"]
 
 
-def test_listing_s3_wildcard_is_refused_in_words() -> None:
+def test_listing_bucket_wildcard_is_refused_in_words() -> None:
     with pytest.raises(SourceError, match="cannot hold wildcards"):
         names("s3://bucket/data/*.jsonl")

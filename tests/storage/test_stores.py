@@ -1,4 +1,4 @@
-"""The same behaviour from every store: a folder, and a real S3 server (moto) on loopback."""
+"""The same behaviour from every store: a folder, two S3 servers (moto, rclone), and an emulator of GCS, on loopback."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ def bucket(s3_endpoint, monkeypatch):
     client.delete_bucket(Bucket="corpus")
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", "rclone", "gcs"])
 def store(request, tmp_path) -> Store:
     if request.param == "folder":
         (tmp_path / "data").mkdir()
         return open_store(str(tmp_path / "data"))
+    if request.param == "rclone":
+        return open_store("s3://corpus/data", endpoint_url=request.getfixturevalue("rclone").endpoint)
+    if request.param == "gcs":
+        request.getfixturevalue("gcs")
+        return open_store("gs://corpus/data")
     request.getfixturevalue("bucket")
     return open_store("s3://corpus/data", endpoint_url=request.getfixturevalue("s3_endpoint"))
 
@@ -86,6 +91,48 @@ def test_store_listing_is_in_natural_order(store: Store) -> None:
     assert [file.name for file in store.list_files()] == ["a/1", "p9", "p10"]
 
 
+def test_store_range_is_exactly_those_bytes_of_that_identity(store: Store) -> None:
+    store.receive_bytes(b"0123456789", "a/b c ü.txt")
+    there = store.stat("a/b c ü.txt")
+    assert there is not None
+    assert store.read_range("a/b c ü.txt", 2, 5, identity=there.identity) == b"234"
+    assert store.read_range("a/b c ü.txt", 9, 10, identity=there.identity) == b"9"
+    assert store.read_range("a/b c ü.txt", 4, 4, identity=there.identity) == b""
+
+
+def test_store_stream_seeks_and_reads_like_a_file(store: Store) -> None:
+    store.receive_bytes(b"0123456789", "a")
+    with store.open("a") as stream:
+        assert (stream.read(3), stream.seek(-2, io.SEEK_END), stream.read(), stream.read()) == (b"012", 8, b"89", b"")
+
+
+def test_store_copied_file_is_equal_and_a_deleted_one_gone(store: Store) -> None:
+    store.receive_bytes(b"content", "a/x")
+    store.copy("a/x", "b/y")
+    store.delete("a/x")
+    store.delete("a/x")
+    assert store.stat("a/x") is None
+    assert store.open("b/y").read() == b"content"
+    assert [file.name for file in store.iter_files()] == ["b/y"]
+
+
+def test_store_holds_only_the_same_bytes(store: Store, tmp_path) -> None:
+    path, digest = source(tmp_path, b"x" * (9 << 20))
+    other, other_digest = tmp_path / "other", hashlib.sha256(b"y" * (9 << 20)).hexdigest()
+    other.write_bytes(b"y" * (9 << 20))
+    assert not store.holds("a", path, digest)
+    store.receive(path, "a", digest)
+    assert store.holds("a", path, digest)
+    assert not store.holds("a", other, other_digest)
+
+
+def test_store_folder_never_matches_its_longer_neighbour(store: Store) -> None:
+    store.receive_bytes(b"1", "x/a")
+    longer = {"endpoint_url": store.client.meta.endpoint_url} if store.folder.startswith("s3") else {}
+    open_store(store.folder + "2", **longer).receive_bytes(b"2", "b")
+    assert [file.name for file in store.iter_files()] == ["x/a"]
+
+
 def test_local_store_file_that_changed_since_its_receipt_is_refused(tmp_path) -> None:
     path, _ = source(tmp_path, b"changed")
     (tmp_path / "data").mkdir()
@@ -120,7 +167,7 @@ def test_s3_missing_bucket_is_a_permanent_error(bucket, s3_endpoint) -> None:
     assert "NoSuchBucket" in str(caught.value)
 
 
-def test_s3_unreachable_endpoint_is_a_transient_error(bucket) -> None:
+def test_s3_unreachable_endpoint_is_a_transient_error(bucket, hasty) -> None:
     with pytest.raises(StoreUnavailableError, match="cannot list"):
         open_store("s3://corpus/data", endpoint_url="http://127.0.0.1:9").list_files()
 
@@ -153,7 +200,7 @@ def cut_off_endpoint():
     server.shutdown()
 
 
-def test_s3_body_that_breaks_off_is_a_transient_error(cut_off_endpoint, monkeypatch) -> None:
+def test_s3_body_that_breaks_off_is_a_transient_error(cut_off_endpoint, hasty, monkeypatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")

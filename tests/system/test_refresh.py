@@ -130,7 +130,7 @@ def test_build_verify_flipped_byte_is_repaired_and_said_aloud(root, caplog) -> N
     assert path.read_bytes() != content  # sizes are equal: without verify nothing is read
     build_dataset(settings(root), workers=1, verify=True)
     assert path.read_bytes() == content
-    assert "tokens does not have sha256" in caplog.text
+    assert "tokens does not have the digest xxh3_128:" in caplog.text
     assert outputs(root) == whole
 
 

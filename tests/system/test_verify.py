@@ -223,7 +223,7 @@ def test_verify_bits_that_no_reader_sees_are_seen_by_the_digest(built) -> None:
     with replaced(path, unseen[0]):
         (found,) = findings(built)
     assert found.where == str(path)
-    assert found.expected == f"sha256 {file_digest(path)}"
+    assert found.expected in {f"sha256:{file_digest(path)}", f"xxh3_128:{file_digest(path, 'xxh3_128')}"}
 
 
 @pytest.mark.parametrize("stage", ALL_STAGES)
@@ -256,7 +256,7 @@ EDITS: dict[str, Edit] = {
     "inputs": lambda receipt: receipt["inputs"].append({"stage": "index", "unit": "00077", "digest": "0" * 64}),
     "input's digest": lambda receipt: receipt["inputs"][0].update(digest="0" * 64),
     "size": lambda receipt: receipt["outputs"][0].update(size_bytes=receipt["outputs"][0]["size_bytes"] + 1),
-    "sha256": lambda receipt: receipt["outputs"][0].update(sha256="0" * 64),
+    "digest": lambda receipt: receipt["outputs"][0].update(digest=receipt["outputs"][0]["digest"][:-4] + "f00d"),
     "name": lambda receipt: receipt["outputs"][0].update(name="../../../other"),
     "output left out": lambda receipt: receipt["outputs"].pop(),
     "count left out": lambda receipt: receipt["counts"].popitem(),
@@ -287,7 +287,7 @@ def test_verify_every_field_of_a_receipt_edited_is_named(built, stage: str) -> N
         with replaced(path, json.dumps(edited).encode()):
             found = findings(built)
         of_receipt = [one for one in found if one.where.startswith(str(path))]
-        file_edit = name in {"size", "sha256", "name", "output left out"}
+        file_edit = name in {"size", "digest", "name", "output left out"}
         assert of_receipt or (file_edit and not read_by_later_steps), (name, found)
         assert found, name
         if name in BINDING:
@@ -333,13 +333,15 @@ def test_verify_two_receipts_swapped_are_both_named_and_nothing_else(built, stag
 
 
 def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
-    """A forger who mends size and sha256 in the receipt is betrayed by what later receipts say of it."""
+    """A forger who mends size and digest in the receipt is betrayed by what later receipts say of it."""
     step = folder(built, "tokenize")
     path, receipt = step / "tokens", step / "receipt.json"
     content = path.read_bytes()
     with replaced(path, bytes([content[0] ^ 1]) + content[1:]):
         edited = json.loads(receipt.read_text())
-        next(one for one in edited["outputs"] if one["name"] == "tokens")["sha256"] = file_digest(path)
+        next(one for one in edited["outputs"] if one["name"] == "tokens")["digest"] = (
+            f"xxh3_128:{file_digest(path, 'xxh3_128')}"
+        )
         with replaced(receipt, json.dumps(edited).encode()):
             (found,) = findings(built)
     assert (found.what, found.where) == (NOT_THE_ONE, str(receipt))
@@ -352,7 +354,9 @@ def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_the_re
     tokens[[0, 1]] = [tokens[1], tokens[0] ^ 1]
     with replaced(path, tokens.tobytes()):
         edited = json.loads(receipt.read_text())
-        next(one for one in edited["outputs"] if one["name"] == "tokens")["sha256"] = file_digest(path)
+        next(one for one in edited["outputs"] if one["name"] == "tokens")["digest"] = (
+            f"xxh3_128:{file_digest(path, 'xxh3_128')}"
+        )
         with replaced(receipt, json.dumps(edited).encode()):
             found = findings(built)
     assert any(one.where == f"{receipt}, details.digest" for one in found), found

@@ -15,7 +15,7 @@ from pipeline.tokens.records import context_records, document_records, record_di
 from pipeline.tokens.runs import runs
 from pipeline.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
 from pipeline.tokens.tokenizer import Tokenizer
-from tests.oracles.tokens import contexts_of, runs_of, stream_of
+from tests.oracles.tokens import contexts_of, record_digest_of, runs_of, stream_of
 
 EOT = 9
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=20)
@@ -74,6 +74,13 @@ def test_record_digest_permuted_records_have_the_same_digest(records: list[list[
         assert digest(records[1:]) != digest(records)
         assert digest([*records, records[0]]) != digest(records)
         assert digest([[records[0][0] ^ 1, *records[0][1:]], *records[1:]]) != digest(records)
+
+
+@given(st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=40), max_size=9))
+def test_record_digest_any_records_equal_the_oracle(records: list[list[int]]) -> None:
+    flat = np.array([token for row in records for token in row], np.uint32)
+    low, high = record_digest(flat, np.array([len(row) for row in records], np.uint64))
+    assert (int(low), int(high)) == record_digest_of(records)
 
 
 def test_record_digest_moved_boundary_changes_it() -> None:

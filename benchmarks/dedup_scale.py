@@ -1,0 +1,144 @@
+"""Claims: ranges of 0.5 to 10 GB of text in linear time (MB/s at least 0.8 of the smallest), each task within 1 GiB.
+
+The corpora are copies of the sample's text shards, each copy changed in a letter of about every 400 bytes, except for
+every fifth document, which is repeated as it is. Each size runs in a process of its own whose data (heap and private
+memory; the mapped text and anchors are the kernel's to drop) may not pass 1 GiB: RLIMIT_DATA, not a measurement. All
+tasks of a size share that process, one after another.
+`python benchmarks/dedup_scale.py CORPUS_FOLDER SCRATCH_FOLDER [--gigabytes 0.5 2 10]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dedup_speed import text_shards
+from results import write_result
+
+from pipeline.dedup.anchors import open_anchors, write_anchors
+from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
+from pipeline.dedup.ranges import union_ranges, write_ranges
+from pipeline.stages.match import partitions_for
+
+MINIMUM_BYTES = 500
+MEMORY_BYTES = 1 << 30
+STEP_BYTES = 397  # from one changed letter to the next; a prime, so that no layout of the text agrees with it
+
+
+def write_copy(texts: list[np.ndarray], offsets: list[np.ndarray], number: int, folder: Path) -> None:
+    """The sample as one text shard, changed for copy `number`; copy 0 is the sample itself."""
+    text = np.concatenate(texts)
+    starts = np.concatenate([own + sum(map(len, texts[:i])) for i, own in enumerate(offsets)]).astype(np.uint64)
+    places = np.arange(1 + number * 131 % STEP_BYTES, len(text), STEP_BYTES)
+    document = np.searchsorted(starts, places.astype(np.uint64), side="right")
+    letter = (text[places] >= ord("a")) & (text[places] <= ord("z")) & ((document + number) % 5 != 0)
+    if number:
+        places = places[letter]
+        text[places] = ord("a") + (text[places] - ord("a") + 1 + number % 25) % 26
+    folder.mkdir(parents=True)
+    (folder / "tokenized").write_bytes(text.data)
+    (folder / "offset").write_bytes(starts.data)
+
+
+def run(corpus: Path, copies: int) -> dict[str, Any]:
+    """Everything from text shards to remove_ranges; what it cost."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    peak = [0]
+    threading.Thread(target=_watch, args=(peak,), daemon=True).start()
+    shards = [
+        (np.memmap(corpus / str(n) / "tokenized", np.uint8, "r"), np.memmap(corpus / str(n) / "offset", "<u8", "r"))
+        for n in range(copies)
+    ]
+    text_bytes = sum(len(text) for text, _ in shards)
+    scratch = corpus / "scratch"
+    scratch.mkdir()
+    marks = [time.process_time()]
+    anchors = 0
+    for number, (text, offsets) in enumerate(shards):
+        (scratch / f"anchors{number}").mkdir()
+        anchors += write_anchors(text, offsets, MINIMUM_BYTES, scratch / f"anchors{number}")["anchors"]
+    marks.append(time.process_time())
+    partitions = partitions_for(anchors, MEMORY_BYTES)
+    indexed = [IndexedShard(text, open_anchors(scratch / f"anchors{n}")) for n, (text, _) in enumerate(shards)]
+    for partition in range(partitions):
+        matches, _ = match_partition(indexed, partition, partitions, MINIMUM_BYTES)
+        (scratch / f"match{partition}").mkdir()
+        write_match_ranges(scratch / f"match{partition}", matches.ranges(MINIMUM_BYTES))
+    marks.append(time.process_time())
+    removed = 0
+    for number in range(copies):
+        rows = [read_match_ranges(scratch / f"match{partition}", number) for partition in range(partitions)]
+        ranges = union_ranges(np.concatenate(rows))
+        write_ranges(scratch / f"remove_ranges{number}", ranges)
+        removed += int((ranges[:, 1] - ranges[:, 0]).sum())
+    marks.append(time.process_time())
+    scratch_bytes = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
+    seconds = np.diff(marks)
+    return {
+        "text_bytes": text_bytes,
+        "shards": copies,
+        "anchors": anchors,
+        "partitions": partitions,
+        "removed_share": round(removed / text_bytes, 4),
+        "cpu_seconds": dict(zip(("anchors", "matches", "union"), seconds.round(2).tolist(), strict=True)),
+        "megabytes_per_cpu_second": round(text_bytes / 1e6 / float(seconds.sum()), 1),
+        "limit_of_data_bytes": MEMORY_BYTES,
+        "peak_private_bytes": peak[0],
+        "scratch_bytes_per_text_byte": round(scratch_bytes / text_bytes, 3),
+    }
+
+
+def _watch(peak: list[int]) -> None:
+    """Every 20 ms: the process's resident private memory (RssAnon)."""
+    while True:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        peak[0] = max(peak[0], next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")))
+        time.sleep(0.02)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 2, 10])
+    parser.add_argument("--copies", type=int)
+    arguments = parser.parse_args()
+    copied = arguments.scratch / "copies"
+    if arguments.copies:
+        print(json.dumps(run(copied, arguments.copies)))
+        return
+    arguments.scratch.mkdir(parents=True)
+    (arguments.scratch / "sample").mkdir()
+    sample = text_shards(arguments.corpus, arguments.scratch / "sample")
+    texts, offsets = [shard.text for shard in sample], [shard.offsets for shard in sample]
+    sample_bytes = sum(map(len, texts))
+    figures: list[dict[str, Any]] = []
+    done = 0
+    for gigabytes in sorted(arguments.gigabytes):
+        copies = max(1, round(gigabytes * 1e9 / sample_bytes))
+        for number in range(done, copies):
+            write_copy(texts, offsets, number, copied / str(number))
+        done = copies
+        command = [sys.executable, __file__, str(arguments.corpus), str(arguments.scratch), "--copies", str(copies)]
+        for _ in range(2 if copies < 10 else 1):  # the first compiles
+            found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            shutil.rmtree(copied / "scratch")
+        figures.append(json.loads(found))
+        print(found, flush=True)
+    shutil.rmtree(arguments.scratch)
+    slowest = min(one["megabytes_per_cpu_second"] for one in figures) / figures[0]["megabytes_per_cpu_second"]
+    result = {"sizes": figures, "slowest_to_smallest": round(slowest, 3)}
+    print(write_result("dedup_scale", "linear from 0.5 to 10 GB, each task within 1 GiB", result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Claim: merging parts runs at 80 % of `cp` of the same bytes, in memory that does not grow with the documents.
+
+Writes parts of short documents (so that the indexes weigh), then in turn copies them with cp and merges them; the best
+of several rounds each. Peak memory is that of a process of its own, for a number of documents and for ten times as
+many. `python benchmarks/merge.py`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from results import write_result
+
+from pipeline.export import megatron
+
+CODE = """
+import json, sys, time
+from pathlib import Path
+from pipeline.export.merge import merge_parts
+began = time.perf_counter()
+merge_parts([Path(one) for one in sys.argv[2:]], Path(sys.argv[1]))
+seconds = time.perf_counter() - began
+(peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+print(json.dumps([seconds, int(peak.split()[1]) * 1024]))
+"""
+
+
+def write_parts(folder: Path, parts: int, documents: int, document_tokens: int) -> list[Path]:
+    tokens = (np.arange(documents * document_tokens) % 50_000).astype(np.uint16)
+    ends = np.arange(1, documents + 1, dtype=np.uint64) * np.uint64(document_tokens)
+    for number in range(parts):
+        megatron.write_part(
+            folder,
+            f"p{number}",
+            [(tokens, ends)],
+            dtype=megatron.token_dtype(50_257),
+            eod_id=50_256,
+            vocabulary_size=50_257,
+        )
+    return [folder / f"p{number}" for number in range(parts)]
+
+
+def merged(folder: Path, prefixes: list[Path]) -> tuple[float, int]:
+    out = folder / "out"
+    out.mkdir()
+    command = [sys.executable, "-c", CODE, str(out / "merged"), *map(str, prefixes)]
+    seconds, peak_bytes = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    shutil.rmtree(out)
+    return seconds, peak_bytes
+
+
+def copied(folder: Path, prefixes: list[Path]) -> float:
+    out = folder / "out"
+    out.mkdir()
+    files = [f"{prefix}{suffix}" for prefix in prefixes for suffix in (".bin", ".idx")]
+    began = time.perf_counter()
+    subprocess.run(["cp", *files, str(out)], check=True)
+    seconds = time.perf_counter() - began
+    shutil.rmtree(out)
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    root = Path(tempfile.mkdtemp(prefix="merge-"))
+    large = write_parts(root, 8, 400_000, 300)
+    merged_bytes = sum(path.stat().st_size for path in root.iterdir())
+    timed = [(merged(root, large)[0], copied(root, large)) for _ in range(rounds)]
+    (root / "small").mkdir()
+    small = write_parts(root / "small", 8, 40_000, 300)
+    peaks = {"320,000 documents": merged(root, small)[1], "3,200,000 documents": merged(root, large)[1]}
+    shutil.rmtree(root)
+    merge_seconds, cp_seconds = (min(one) for one in zip(*timed, strict=True))
+    figures = {
+        "bytes": merged_bytes,
+        "merge_seconds": round(merge_seconds, 3),
+        "cp_seconds": round(cp_seconds, 3),
+        "merge_to_cp_speed": round(cp_seconds / merge_seconds, 3),
+        "peak_rss_bytes": peaks,
+    }
+    print(write_result("merge", "merge at 80 % of cp, memory flat in the number of documents", figures))
+
+
+if __name__ == "__main__":
+    main()

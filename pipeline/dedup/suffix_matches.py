@@ -1,0 +1,97 @@
+"""The windows that occurred earlier, from suffix arrays: what matches.py finds, one part of all tables at a time.
+
+Suffixes that begin with the same L bytes stand together in each table. A part is what lies between two cut points,
+the beginnings (at most L bytes) of suffixes of the largest shard, so that equal windows are never in two parts.
+
+Memory: two bits per byte of text of all shards. Time: a random access to the text per byte, 1-2 MB/s. Texts and tables
+are memory-mapped, and want to be in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.dedup.matches import Matches
+from pipeline.dedup.ranges import Ranges, union_ranges
+from pipeline.dedup.suffix_array import SuffixArray
+from pipeline.dedup.suffix_kernels import mark_windows
+
+_CUT_BYTES = 64
+_BIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SortedShard:
+    """A text shard's bytes (uint8[n], memory-mapped) and its suffix array."""
+
+    text: NDArray[np.uint8]
+    suffixes: SuffixArray
+
+
+def match_suffixes(
+    shards: Sequence[SortedShard], partition: int, partitions: int, minimum_bytes: int
+) -> tuple[Matches, dict[str, int]]:
+    """What matches.match_windows says, for part `partition` of `partitions`; counts: suffixes, windows."""
+    firsts, lasts = (_ranks(shards, number, partitions, minimum_bytes) for number in (partition, partition + 1))
+    bases = np.cumsum([0, *(shard.text.size // 8 + 1 for shard in shards)], dtype=np.int64)
+    later, kept = np.zeros(bases[-1], np.uint8), np.zeros(bases[-1], np.uint8)
+    counts = {"suffixes": int((lasts - firsts).sum()), "windows": 0}
+    if shards:
+        counts["windows"] = mark_windows(
+            np.array([shard.text.ctypes.data for shard in shards], np.int64),
+            np.array([shard.text.size for shard in shards], np.int64),
+            np.array([shard.suffixes.rows.ctypes.data for shard in shards], np.int64),
+            np.array([shard.suffixes.pointer_bytes for shard in shards], np.int64),
+            firsts,
+            lasts,
+            minimum_bytes,
+            bases,
+            later,
+            kept,
+        )
+    spans = list(pairwise(bases.tolist()))
+    windows, first_of_several = ([_runs(bits[first:last]) for first, last in spans] for bits in (later, kept))
+    return Matches(windows, first_of_several), counts
+
+
+def _ranks(shards: Sequence[SortedShard], cut: int, cuts: int, minimum_bytes: int) -> NDArray[np.int64]:
+    """The rank in every shard at which part `cut` of `cuts` begins."""
+    if not shards or cut in {0, cuts}:
+        return np.array([len(shard.suffixes) if cut else 0 for shard in shards], np.int64)
+    largest = max(shards, key=lambda shard: len(shard.suffixes))
+    beginning = _beginning(largest, len(largest.suffixes) * cut // cuts, min(minimum_bytes, _CUT_BYTES))
+    return np.array([_lower_bound(shard, beginning) for shard in shards], np.int64)
+
+
+def _beginning(shard: SortedShard, rank: int, length: int) -> bytes:
+    if rank >= len(shard.suffixes):
+        return b"\xff" * (length + 1)
+    (start,) = shard.suffixes.starts(rank, rank + 1).tolist()
+    return shard.text[start : start + length].tobytes()
+
+
+def _lower_bound(shard: SortedShard, beginning: bytes) -> int:
+    """The rank of the first suffix that does not stand before `beginning`."""
+    low, high = 0, len(shard.suffixes)
+    while low < high:
+        middle = (low + high) // 2
+        if _beginning(shard, middle, len(beginning)) < beginning:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _runs(bits: NDArray[np.uint8]) -> Ranges:
+    """Runs of set bits as rows (first, one past the last), uint64 (r, 2), ascending."""
+    runs = [np.empty((0, 2), np.uint64)]
+    for first in range(0, len(bits), _BIT_BYTES):
+        unpacked = np.unpackbits(bits[first : first + _BIT_BYTES])
+        edges = np.flatnonzero(np.diff(unpacked, prepend=np.uint8(0), append=np.uint8(0))) + 8 * first
+        runs.append(edges.reshape(-1, 2).astype(np.uint64))
+    return union_ranges(np.concatenate(runs))

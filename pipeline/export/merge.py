@@ -1,0 +1,194 @@
+"""Several Megatron parts as one, several Nanoset files as one: the tokens concatenated, the indexes made anew.
+
+In:  parts in the order they shall have (nothing is sorted here: p10 comes before p2 in the order of names).
+Out: one part or file, byte for byte what writing all documents at once would have given; the inputs stay.
+
+Source: Megatron-LM tools/merge_datasets.py; datatrove pipeline/tokens/merger.py with shuffle=False.
+
+Price: the tokens are copied inside the kernel, and on file systems that can share blocks not at all. Memory is a block
+of the index, however many documents there are (Megatron's tool holds 136 bytes a document at its peak).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import ConfigError
+from pipeline.export import megatron, nanoset
+from pipeline.export.files import BUFFER_BYTES, file_bytes, whole_file
+from pipeline.export.scan import BLOCK_DOCUMENTS
+
+COPY_BYTES = 64 << 20
+SUFFIXES = (".bin", ".ds")
+
+
+def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
+    """Merge what people name: Megatron prefixes (or their .bin or .idx), `.ds` files, or one folder of either.
+
+    A folder's parts are taken in natural order (p2 before p10), others as given. See merge_parts and merge_files.
+    """
+    paths = [path for one in inputs for path in (_parts_of(one) if one.is_dir() else [one])]
+    if output.suffix == ".ds" or (paths and all(path.suffix == ".ds" for path in paths)):
+        return merge_files(paths, output.with_suffix(".ds"))
+    return merge_parts([_prefix(path) for path in paths], _prefix(output))
+
+
+def _prefix(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix in {".bin", ".idx"} else path
+
+
+def _parts_of(folder: Path) -> list[Path]:
+    found = {suffix: sorted(folder.glob(f"*{suffix}"), key=lambda path: _natural(path.name)) for suffix in SUFFIXES}
+    if sum(map(bool, found.values())) != 1:
+        raise ConfigError(
+            "the folder must hold parts of one format",
+            where=folder,
+            expected=".bin and .idx files, or .ds files",
+            got={suffix: len(paths) for suffix, paths in found.items()},
+        )
+    return found[".bin"] or found[".ds"]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(digits or 0), text) for digits, text in re.findall(r"(\d*)(\D*)", name)]
+
+
+def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
+    """Merge Megatron parts (paths without extension) into `<output>.bin` and `<output>.idx`.
+
+    Parts may hold several sequences a document and empty documents; boundaries keep them. Returns parts, sequences,
+    documents and tokens. ConfigError for no part, for an output that is there, for parts of different widths;
+    VerificationError for a part whose index and tokens do not fit together.
+    """
+    _refuse_output(prefixes, output, (".bin", ".idx"))
+    parts = [megatron.open_part(prefix) for prefix in prefixes]
+    dtype = parts[0].tokens.dtype
+    for part in parts:
+        if part.tokens.dtype != dtype:
+            raise _differ("parts have different widths", parts[0].index_path, dtype, part.index_path, part.tokens.dtype)
+        _require_tokens(part)
+    sequences = sum(len(part) for part in parts)
+    boundaries = 1 + sum(part.boundaries.size - 1 for part in parts)
+    with whole_file(output.with_name(output.name + ".idx")) as index:
+        index.write(
+            megatron.HEADER.pack(megatron.MAGIC, megatron.VERSION, megatron.CODES[dtype], sequences, boundaries)
+        )
+        for part in parts:
+            for lengths in _blocks(part.lengths):
+                index.write(lengths.data)
+        position_bytes = 0
+        for part in parts:
+            for lengths in _blocks(part.lengths):
+                sizes = lengths.astype("<i8") * dtype.itemsize
+                ends = np.cumsum(sizes) + position_bytes
+                index.write((ends - sizes).data)
+                position_bytes = int(ends[-1])
+        index.write(np.zeros(1, "<i8").data)
+        first_sequence = 0
+        for part in parts:
+            for ends in _blocks(part.boundaries[1:]):
+                index.write((ends + first_sequence).astype("<i8").data)
+            first_sequence += len(part)
+        with whole_file(output.with_name(output.name + ".bin")) as data:
+            for part in parts:
+                _append(data, part.data_path)
+    return {
+        "parts": len(parts),
+        "sequences": sequences,
+        "documents": boundaries - 1,
+        "tokens": position_bytes // dtype.itemsize,
+    }
+
+
+def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
+    """Merge `.ds` files, with their indexes and metadata, into `output` (a path that ends in `.ds`).
+
+    Returns parts, documents and tokens. ConfigError for no file, for an output that is there, for files of different
+    tokenizers or widths; VerificationError for a file that does not fit its index.
+    """
+    _refuse_output(paths, output, ("", ".index", ".metadata"))
+    files = [nanoset.open_file(path) for path in paths]
+    first = files[0]
+    for file in files:
+        said, expected = (f"{one.tokenizer_name}|{one.tokens.dtype.itemsize}" for one in (file, first))
+        if said != expected:
+            raise _differ("files have different tokenizers or widths", first.path, expected, file.path, said)
+        ended = int(file.ends[-1]) if len(file) else 0
+        if not ended == file.tokens.size == file.total_tokens:
+            raise _does_not_fit(file.path, ended, file.tokens.size)
+    tokens = sum(file.total_tokens for file in files)
+    with whole_file(nanoset.metadata_path(output)) as metadata, whole_file(nanoset.index_path(output)) as index:
+        position = 0
+        for file in files:
+            for ends in _blocks(file.ends):
+                index.write((ends + np.uint64(position)).astype("<u8").data)
+            position += file.total_tokens
+        metadata.write(nanoset.metadata_text(first.tokenizer_name, first.tokens.dtype.itemsize, tokens))
+        with whole_file(output) as data:
+            for file in files:
+                _append(data, file.path)
+    return {"parts": len(files), "documents": sum(len(file) for file in files), "tokens": tokens}
+
+
+def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
+    for first in range(0, items.size, BLOCK_DOCUMENTS):
+        yield items[first : first + BLOCK_DOCUMENTS]
+
+
+def _append(data: BinaryIO, path: Path) -> None:
+    """Copy a whole file to the end of another, inside the kernel where the system can."""
+    data.flush()
+    left = file_bytes(path)
+    with path.open("rb", buffering=0) as source:
+        if hasattr(os, "copy_file_range"):
+            while left and (copied := os.copy_file_range(source.fileno(), data.fileno(), min(left, COPY_BYTES))):
+                left -= copied
+            data.seek(0, os.SEEK_END)
+        while left and (piece := source.read(BUFFER_BYTES)):
+            left -= data.write(piece)
+
+
+def _require_tokens(part: megatron.MegatronPart) -> None:
+    expected = int(part.lengths.sum(dtype=np.int64))
+    if expected != part.tokens.size:
+        raise _does_not_fit(part.data_path, expected, part.tokens.size)
+
+
+def _does_not_fit(path: Path, expected_tokens: int, got_tokens: int) -> ConfigError:
+    return ConfigError(
+        "a part's tokens and index do not fit together",
+        where=path,
+        expected=f"{expected_tokens:,} tokens, as the index says",
+        got=f"{got_tokens:,} tokens",
+        next_step="build it again; nothing was merged",
+    )
+
+
+def _differ(what: str, first: Path, expected: object, other: Path, got: object) -> ConfigError:
+    return ConfigError(
+        what,
+        where=other,
+        expected=f"{expected}, as {first}",
+        got=got,
+        next_step="merge only what one tokenizer made for one vocabulary",
+    )
+
+
+def _refuse_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
+    if not inputs:
+        raise ConfigError("there is nothing to merge", where=output, expected="one part at least", got="none")
+    there = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
+    if there:
+        raise ConfigError(
+            "the output is there already; a trainer's index cache would not notice new content under an old name",
+            where=there[0],
+            expected="a new name",
+            got=f"{there[0].stat().st_size:,} bytes",
+        )

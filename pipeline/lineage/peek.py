@@ -1,0 +1,102 @@
+"""One record of any export, as ids and as text: what a trainer is about to read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pipeline.errors import PermanentError, SourceError
+from pipeline.tokens.tokenizer import Tokenizer, load_tokenizer
+
+DATASET = "dataset.json"
+IDS_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class Peek:
+    """A record (`ids`: 1-D, at most as many as asked for, of `tokens` in all) and its text."""
+
+    path: Path
+    record: int
+    records: int | None
+    tokens: int
+    ids: NDArray[Any]
+    text: str
+
+
+def peek_record(path: Path, record: int, tokens: int) -> Peek:
+    """Read record `record` of an output file and decode it with the tokenizer that its dataset names.
+
+    A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy` is one stream, of which `record` is the
+    first token shown. SourceError for another kind of file or one outside a finished dataset, PermanentError for a
+    record that is not there, VerificationError for a damaged file.
+    """
+    tokenizer = _tokenizer(path)
+    records, ids = _read(path, record)
+    shown = ids[:tokens]
+    return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
+
+
+def _read(path: Path, record: int) -> tuple[int | None, NDArray[Any]]:
+    """How many records there are, if that can be told without reading all; the record's ids."""
+    if path.suffix in {".bin", ".idx"}:
+        from pipeline.export.megatron import open_part
+
+        part = open_part(path.with_suffix(""))
+        return len(part), part.document(_within(path, record, len(part)))
+    if path.suffix == ".ds":
+        from pipeline.export.nanoset import open_file
+
+        opened = open_file(path)
+        return len(opened), opened.document(_within(path, record, len(opened)))
+    if path.suffix == ".npy":
+        from pipeline.export.numpy_shards import open_shard
+
+        stream = open_shard(path)
+        return len(stream), stream[_within(path, record, len(stream)) :]
+    if path.suffix == ".tar":
+        from pipeline.export.webdataset import read_shard
+
+        for _, context in islice(read_shard(path), record, record + 1):
+            return None, context
+        raise PermanentError("there is no such record", where=path, got=f"record {record}")
+    raise SourceError(
+        "this is not a file that can be peeked into",
+        where=path,
+        expected="a .tar, .npy, .bin or .ds file of a finished dataset",
+        got=path.suffix or "no extension",
+    )
+
+
+def _within(path: Path, record: int, records: int) -> int:
+    if record >= records:
+        raise PermanentError(
+            "there is no such record", where=path, expected=f"0 to {records - 1:,}", got=f"record {record:,}"
+        )
+    return record
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    for folder in path.resolve().parents:
+        if (folder / DATASET).is_file():
+            vocabulary = json.loads((folder / DATASET).read_bytes())["vocabulary"]
+            return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], engine="reference")
+    raise SourceError(
+        "the file does not lie in a finished dataset, so that nobody says which tokenizer made it",
+        where=path,
+        expected=f"{DATASET} in a folder above it",
+    )
+
+
+def render_peek(peek: Peek) -> str:
+    """For people: where it is, the first and last ids, and the text."""
+    of = "" if peek.records is None else f" of {peek.records:,}"
+    ids = peek.ids.tolist()
+    listed = " ".join(map(str, ids[:IDS_SHOWN])) + (f" ... {ids[-1]}" if len(ids) > IDS_SHOWN else "")
+    shown = "" if len(ids) == peek.tokens else f", the first {len(ids):,} shown"
+    return f"{peek.path}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}\n\n{peek.text}"

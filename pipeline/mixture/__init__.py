@@ -1,0 +1,34 @@
+"""Mixtures: in what proportion, and in what order, a training run sees several finished datasets.
+
+In:  folders of finished datasets (each with its dataset.json), a weight for each or one exponent for all, the tokens of
+     a sequence, the tokens to train on.
+Out: a `Mixture`: draws and epochs of every source as each trainer will really draw them, and the files that make the
+     trainer do so.
+
+    sources.py   what a finished dataset holds for a trainer: tokens, windows of every file, vocabulary
+    weights.py   weights as given, or p^alpha of the sources' tokens
+    order.py     who is drawn at each step: Megatron's blend, nanotron's Nanoset epoch and its repetition
+    mixture.py   draws, epochs and what is never seen; refuses sources that do not fit together
+    training.py  nanotron YAML (both forms), Megatron's argument list, split and sequences JSON
+    picture.py   the table in the terminal, the bars as one HTML file
+    reader.py    sample k of a Nanoset, as nanotron would read it
+
+Both trainers draw greedily: at step i the source for which `weight * max(i, 1) - drawn` is largest, the first of
+equals.
+
+    Megatron    one order over all N samples. Every source's own samples come once per epoch of that source.
+    Nanoset     the order over one epoch of sum(windows) samples, its sample being drawn mod windows; then one
+                permutation of both, and the same epoch again and again up to N. With weights, a source drawn less often
+                than it has windows shows the SAME few windows in every epoch, and the others never.
+
+Invariants: weights are finite, positive, and sum to 1; all sources have one tokenizer, vocabulary and width; draws sum
+to the samples asked for.
+
+Price: a draw costs a nanosecond or two a source, one core; counting needs memory for the sources alone, an order 10
+bytes a sample. No token is read.
+"""
+
+from pipeline.mixture.mixture import Mixture, mix
+from pipeline.mixture.sources import Source, open_source
+
+__all__ = ["Mixture", "Source", "mix", "open_source"]

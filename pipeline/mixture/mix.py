@@ -1,0 +1,124 @@
+"""`corpusmill mix`: from folders and weights, as people write them, to files."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.errors import ConfigError
+from pipeline.mixture.mixture import Mixture, mix
+from pipeline.mixture.picture import mixture_html, mixture_table
+from pipeline.mixture.sources import open_source
+from pipeline.mixture.training import write_training_files
+
+TABLE_COLUMNS = 110
+TOKENS = re.compile(r"(\d+(?:\.\d+)?)([kKmMbBgGtT]?)")
+SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+MOST_TOKENS = 2**62
+
+
+def mix_folders(
+    datasets: Sequence[str],
+    output: Path,
+    *,
+    budget: str,
+    sequence_tokens: int,
+    alpha: float | None,
+    seed: int,
+    say: Callable[[str], object],
+) -> Mixture:
+    """Mix `FOLDER=WEIGHT`s (or `FOLDER`s with `alpha`), write everything below `output`, and say what it came to.
+
+    Without weights and alpha, sources are drawn by their size (alpha 1). ConfigError for weights on some folders only.
+    """
+    folders, weights = _parsed(datasets)
+    mixture = mix(
+        [open_source(Path(folder)) for folder in folders],
+        weights=weights,
+        alpha=1.0 if weights is None and alpha is None else alpha,
+        sequence_tokens=sequence_tokens,
+        budget_tokens=token_count(budget),
+        seed=seed,
+    )
+    paths = write_training_files(mixture, output)
+    (output / "mixture.html").write_text(mixture_html(mixture), encoding="utf-8")
+    (output / "mixture.json").write_text(mixture_json(mixture), encoding="utf-8")
+    say(_table_text(mixture))
+    for path in [*paths, output / "mixture.html", output / "mixture.json"]:
+        say(str(path))
+    return mixture
+
+
+def _parsed(datasets: Sequence[str]) -> tuple[list[str], list[float] | None]:
+    pairs = [one.rpartition("=") if "=" in one else (one, "", "") for one in datasets]
+    with_weight = [bool(equals) for _, equals, _ in pairs]
+    folders = [folder for folder, _, _ in pairs]
+    if not any(with_weight):
+        return folders, None
+    if not all(with_weight):
+        raise ConfigError(
+            "some datasets have a weight and some have none",
+            expected="FOLDER=WEIGHT for all of them, or for none",
+            got=", ".join(datasets),
+        )
+    return folders, [_number(weight, folder) for folder, _, weight in pairs]
+
+
+def _number(text: str, folder: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError("a weight is not a number", where=folder, expected="such as 0.3", got=text) from error
+
+
+def token_count(text: str) -> int:
+    """20B, 1.5T, 300M or plain digits. ConfigError for anything else."""
+    found = TOKENS.fullmatch(text)
+    count = float(found[1]) * SCALES[found[2].upper()] if found else 0.0
+    if not 1 <= count <= MOST_TOKENS:
+        raise ConfigError(
+            "this is not a number of tokens", where="--budget-tokens", expected="such as 20B or 500M", got=text
+        )
+    return int(count)
+
+
+def mixture_json(mixture: Mixture) -> str:
+    """Everything that the table shows, exactly."""
+    rows = [
+        {
+            "folder": str(source.folder),
+            "name": source.name,
+            "weight": float(weight),
+            **{
+                trainer: {
+                    "samples": exposures[number].samples,
+                    "drawn": exposures[number].drawn,
+                    "seen": exposures[number].seen,
+                    "tokens": exposures[number].tokens,
+                    "epochs": exposures[number].epochs,
+                }
+                for trainer, exposures in mixture.exposures.items()
+            },
+        }
+        for number, (source, weight) in enumerate(zip(mixture.sources, mixture.weights, strict=True))
+    ]
+    whole = {
+        "sequence_tokens": mixture.sequence_tokens,
+        "samples": mixture.samples,
+        "seed": mixture.seed,
+        "vocabulary": mixture.sources[0].vocabulary,
+        "sources": rows,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def _table_text(mixture: Mixture) -> str:
+    console = Console(file=io.StringIO(), width=TABLE_COLUMNS)
+    with console.capture() as captured:
+        console.print(mixture_table(mixture))
+    return captured.get().rstrip()

@@ -1,0 +1,98 @@
+"""Who is drawn at each step.
+
+Source: NVIDIA/Megatron-LM core/datasets/helpers.cpp (build_blending_indices); huggingface/nanotron data/nanoset.py and
+docs/nanoset.md, whose example is our golden vector (its shuffled arrays are those of seed 1234).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+DATATROVE_FILE_SEED = 42  # nanotron leaves it at datatrove's default, whatever the run's seed is
+
+# numpy keeps RandomState's stream for ever (NEP 19); it is what the reference shuffles with.
+
+
+@njit(nogil=True, cache=True)
+def _most_wanted(weights: Any, drawn: Any, step: Any) -> Any:
+    """The source furthest behind its share at `step`; the first of equals."""
+    scale = float(max(step, 1))
+    best = 0
+    furthest = weights[0] * scale - drawn[0]
+    for source in range(1, len(weights)):
+        behind = weights[source] * scale - drawn[source]
+        if behind > furthest:
+            best, furthest = source, behind
+    return best
+
+
+@njit(nogil=True, cache=True)
+def _fill_order(weights: Any, drawn: Any, sources: Any, ordinals: Any) -> None:
+    for step in range(len(sources)):
+        source = _most_wanted(weights, drawn, step)
+        sources[step] = source
+        ordinals[step] = drawn[source]
+        drawn[source] += 1
+
+
+@njit(nogil=True, cache=True)
+def _count_draws(weights: Any, drawn: Any, samples: Any) -> None:
+    for step in range(samples):
+        drawn[_most_wanted(weights, drawn, step)] += 1
+
+
+def blend_order(weights: NDArray[np.float64], samples: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """Megatron's blend: (source, how often it was drawn before) of every sample.
+
+    `weights`: float64, one a source, summing to 1; fewer than 32,768 sources.
+    """
+    sources, ordinals = np.empty(samples, np.int16), np.empty(samples, np.int64)
+    _fill_order(weights, np.zeros(len(weights), np.int64), sources, ordinals)
+    return sources, ordinals
+
+
+def blend_draws(weights: NDArray[np.float64], samples: int) -> NDArray[np.int64]:
+    """How often each source is drawn in the first `samples` steps; memory is the sources, not the samples."""
+    drawn = np.zeros(len(weights), np.int64)
+    _count_draws(weights, drawn, samples)
+    return drawn
+
+
+def nanoset_epoch(
+    windows: NDArray[np.int64], weights: NDArray[np.float64], seed: int
+) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """One epoch of a Nanoset: (source, window of it) of sum(windows) samples, in the order they are trained on.
+
+    `windows`: int64, one a source, none zero. Both arrays are shuffled with a RandomState(seed) of their own, which is
+    the same permutation.
+    """
+    sources, ordinals = blend_order(weights, int(windows.sum()))
+    ordinals %= windows[sources]
+    for array in (sources, ordinals):
+        np.random.RandomState(seed).shuffle(array)
+    return sources, ordinals
+
+
+def nanoset_order(
+    windows: NDArray[np.int64], weights: NDArray[np.float64], samples: int, seed: int
+) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """The dataset index and dataset sample index of a run of `samples`: the same epoch, again and again, cut."""
+    sources, ordinals = nanoset_epoch(windows, weights, seed)
+    return np.resize(sources, samples), np.resize(ordinals, samples)
+
+
+def nanoset_draws(windows: NDArray[np.int64], weights: NDArray[np.float64], samples: int, seed: int) -> NDArray[Any]:
+    """How often each source is drawn in the first `samples` of a Nanoset (int64, one a source)."""
+    sources, _ = nanoset_epoch(windows, weights, seed)
+    epochs, rest = divmod(samples, len(sources))
+    whole, cut = (np.bincount(part, minlength=len(windows)) for part in (sources, sources[:rest]))
+    return epochs * whole + cut
+
+
+def nanoset_file_order(files: int) -> NDArray[np.int64]:
+    """The order in which nanotron reads the files of one folder, sorted by name beforehand."""
+    return np.random.default_rng(DATATROVE_FILE_SEED).permutation(files)

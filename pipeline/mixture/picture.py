@@ -1,0 +1,116 @@
+"""A mixture for people: a table in the terminal, the same with bars as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.mixture.mixture import Exposure, Mixture
+from pipeline.report import svg
+from pipeline.report.figures import count_text, grouped
+
+COLUMNS = ("source", "weight", "tokens", "samples", "drawn", "epochs", "seen")
+TITLES = {
+    "megatron": "Megatron: strides over each source, reshuffled every epoch",
+    "nanoset": "Nanoset: one epoch of windows, repeated as it is",
+}
+BAR_HEIGHT, GAP, LABEL, FIGURES, WIDTH = 22.0, 10.0, 220.0, 150.0, 900.0
+STYLE = Markup("""
+:root { color-scheme: light dark; --ink: #1c2330; --quiet: #5d6676; --paper: #fff; --bar: #2f6f8f; --warn: #b4541a;
+        --line: #c9d0da; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --quiet: #9aa4b5; --paper: #14181f; --bar: #5aa9cc;
+        --warn: #e08a4b; --line: #39424f; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem;
+       margin: 2.5rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; } p { margin: .3rem 0; }
+p.quiet { color: var(--quiet); } svg { width: 100%; height: auto; } svg text { font-size: 13px; fill: var(--ink); }
+svg text.end { text-anchor: end; } svg text.quiet { fill: var(--quiet); } .bar { fill: var(--bar); }
+.warn { fill: var(--warn); } svg line { stroke: var(--line); } table { border-collapse: collapse; width: 100%; }
+td, th { padding: .3rem .7rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); font-weight: 400;
+         font-variant-numeric: tabular-nums; } th { color: var(--quiet); }
+td:first-child, th:first-child { text-align: left; }
+""")
+
+
+def _row(mixture: Mixture, number: int, one: Exposure) -> tuple[str, ...]:
+    return (
+        mixture.sources[number].name,
+        f"{mixture.weights[number]:.4f}",
+        grouped(one.tokens),
+        grouped(one.samples),
+        grouped(one.drawn),
+        f"{one.epochs:.3f}",
+        "all" if not one.repeats_for_ever else f"{100 * one.seen / one.samples:.1f} %, for ever the same",
+    )
+
+
+def _heading(mixture: Mixture) -> str:
+    return (
+        f"{grouped(mixture.samples)} sequences of {grouped(mixture.sequence_tokens)} tokens,"
+        f" {count_text(mixture.tokens)} tokens, seed {mixture.seed}"
+    )
+
+
+def mixture_table(mixture: Mixture) -> RenderableType:
+    """Draws and epochs of every source, a table for each trainer."""
+    parts: list[RenderableType] = [Text(_heading(mixture), style="bold")]
+    for trainer, exposures in mixture.exposures.items():
+        table = Table(box=None, title=TITLES[trainer], title_justify="left", title_style="dim", pad_edge=False)
+        for column in COLUMNS:
+            table.add_column(column, justify="left" if column in {"source", "seen"} else "right", overflow="fold")
+        for number, one in enumerate(exposures):
+            table.add_row(*_row(mixture, number, one), style="yellow" if one.repeats_for_ever else "")
+        parts += [Text(), table]
+    return Group(*parts)
+
+
+def mixture_html(mixture: Mixture) -> str:
+    """The whole page; the same mixture gives the same text."""
+    body = Markup("").join(
+        Markup("<h2>{}</h2>\n{}\n{}\n").format(
+            TITLES[trainer], _bars(mixture, exposures), _html_table(mixture, exposures)
+        )
+        for trainer, exposures in mixture.exposures.items()
+    )
+    names = ", ".join(one.name for one in mixture.sources)
+    return Markup(
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>Mixture of {}</title>\n'
+        '<style>{}</style>\n<h1>Mixture of {}</h1>\n<p class="quiet">{}</p>\n{}</html>\n'
+    ).format(names, STYLE, names, _heading(mixture), body)
+
+
+def _bars(mixture: Mixture, exposures: tuple[Exposure, ...]) -> Markup:
+    """Epochs of every source as a bar, with a line where each sample was seen once."""
+    most = max(1.0, *(one.epochs for one in exposures))
+    room = WIDTH - LABEL - FIGURES
+    height = len(exposures) * (BAR_HEIGHT + GAP) + 24
+    once = LABEL + room / most
+    marks = [
+        svg.line("once", (once, 0), (once, height - 18)),
+        svg.text("quiet", (once + 4, height - 6), "seen once"),
+    ]
+    for number, one in enumerate(exposures):
+        y = number * (BAR_HEIGHT + GAP) + GAP / 2
+        size = (max(1.5, room * one.epochs / most), BAR_HEIGHT)
+        name = mixture.sources[number].name
+        tooltip = f"{name}: {grouped(one.drawn)} draws of {grouped(one.samples)} samples"
+        marks += [
+            svg.text("end", (LABEL - 10, y + 16), name if len(name) <= 28 else name[:27] + "…", tooltip=name),
+            svg.group(tooltip, svg.rectangle("warn" if one.repeats_for_ever else "bar", (LABEL, y), size, radius=2)),
+            svg.text("value", (LABEL + size[0] + 8, y + 16), f"{one.epochs:.2f} epochs"),
+        ]
+    return svg.drawing(marks, (WIDTH, height), "Epochs of every source")
+
+
+def _html_table(mixture: Mixture, exposures: tuple[Exposure, ...]) -> Markup:
+    head = Markup("").join(Markup("<th>{}</th>").format(column) for column in COLUMNS)
+    rows = Markup("\n").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in _row(mixture, number, one))
+        )
+        for number, one in enumerate(exposures)
+    )
+    return Markup("<table>\n<tr>{}</tr>\n{}\n</table>").format(head, rows)

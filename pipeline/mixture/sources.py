@@ -1,0 +1,83 @@
+"""What a finished dataset holds for a trainer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import SourceError
+
+DATASET = "dataset.json"
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """One file of tokens: its path, documents, and tokens with every special one."""
+
+    path: Path
+    documents: int
+    tokens: int
+
+    def windows(self, sequence_tokens: int) -> int:
+        """Samples that datatrove's reader makes of a `.ds`: windows of sequence + 1 tokens, without the tail."""
+        return self.tokens // (sequence_tokens + 1)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A finished dataset: where it lies, its vocabulary, and its token files by format, in order of name."""
+
+    folder: Path
+    name: str
+    vocabulary: dict[str, Any]
+    nanoset: tuple[TokenFile, ...]
+    megatron: tuple[TokenFile, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one export, special ones included."""
+        return sum(one.tokens for one in self.nanoset or self.megatron)
+
+
+def open_source(folder: Path) -> Source:
+    """Read a dataset's own manifest. SourceError if the folder holds none, or neither Nanoset nor Megatron files."""
+    folder = folder.resolve()
+    path = folder / DATASET
+    if not path.is_file():
+        raise SourceError(
+            "this is not the folder of a finished dataset",
+            where=folder,
+            expected=f"{DATASET}, which a build writes last",
+            got="none",
+            next_step="give <destination>/<name>/<version>, or .../latest",
+        )
+    said = json.loads(path.read_bytes())
+    sizes = {one["name"]: one["size_bytes"] for one in said["files"]}
+    width_bytes = np.dtype(said["vocabulary"]["dtype"]).itemsize
+    files = {
+        suffix: tuple(
+            TokenFile(folder / name, _documents(sizes, name), size // width_bytes)
+            for name, size in sizes.items()
+            if name.endswith(suffix)
+        )
+        for suffix in (".ds", ".bin")
+    }
+    if not any(files.values()):
+        raise SourceError(
+            "the dataset has no export that can be mixed",
+            where=folder,
+            expected="nanoset or megatron files",
+            got=", ".join(said["formats"]) or "no export",
+        )
+    return Source(folder, said["name"], said["vocabulary"], files[".ds"], files[".bin"])
+
+
+def _documents(sizes: dict[str, int], name: str) -> int:
+    """Documents of a token file, by its index's size: 8 bytes each beside a `.ds`, 42 + 20 each beside a `.bin`."""
+    if name.endswith(".ds"):
+        return sizes[f"{name}.index"] // 8
+    return (sizes[f"{name.removesuffix('.bin')}.idx"] - 42) // 20

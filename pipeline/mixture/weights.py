@@ -1,0 +1,38 @@
+"""Weights of the sources: as given, or from their sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import ConfigError
+
+
+def normalised(weights: Sequence[float]) -> NDArray[np.float64]:
+    """Weights that sum to 1; ConfigError unless all are finite and positive, as both trainers ask."""
+    for number, weight in enumerate(weights):
+        if not (math.isfinite(weight) and weight > 0):
+            raise ConfigError(
+                "a weight must be a positive number",
+                where=f"source {number}",
+                expected="more than 0",
+                got=weight,
+                next_step="leave a source out that should not be drawn",
+            )
+    total = math.fsum(weights)
+    return np.array([weight / total for weight in weights], np.float64)
+
+
+def by_size(tokens: Sequence[int], alpha: float) -> NDArray[np.float64]:
+    """Weights proportional to p^alpha, p being a source's share of all tokens: 1 keeps sizes, 0 makes all equal.
+
+    Source: multilingual sampling as in Conneau and Lample 2019 (XLM), BigScience data/sampling_probs. ConfigError for
+    an alpha outside 0 to 1 or a source without tokens.
+    """
+    if not 0 <= alpha <= 1:
+        raise ConfigError("alpha must lie between 0 and 1", expected="0 (all equal) to 1 (by size)", got=alpha)
+    total = sum(tokens)
+    return normalised([(count / total) ** alpha if count else 0.0 for count in tokens])

@@ -1,0 +1,237 @@
+"""How good a shuffle is, measured on the order that came out: what a perfect one gives, and how far chance strays.
+
+In:  provenance of the records in their final order, cell by cell (shards, ordinals: 16 bytes a record; no tokens).
+Out: three measures, each with the band in which a uniform shuffle stays with probability 1 - significance.
+
+    rank correlation      of source and final position; expected 0, variance exactly 1 / (n - 1)
+    neighbours            pairs side by side that hold parts of one document; of P such pairs among n (n - 1) / 2,
+                          2 P / n are expected side by side, Poisson when they are few
+    sources per file      chi-square of the table (stretch of the source order) x (output files), over its degrees of
+                          freedom d; expected 1, quantile by Wilson and Hilferty (1931)
+
+Sums are integers of positions scaled to 20 bits, so that they are equal on every machine.
+
+Price: one pass over the provenance, about 40 million records a second; memory is one cell's provenance, a table, and
+the candidates for neighbours (n / number of shards: as many as a shard has records).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+SCALE_BITS = 20
+LARGEST_TABLE = 32  # stretches and groups of files: what a picture can show
+LEAST_EXPECTED = 5  # records in a place of the table; below that chi-square's distribution does not hold
+BLOCK_RECORDS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Band:
+    """One measure: what was found, what a perfect shuffle gives, and how far chance strays."""
+
+    measured: float
+    ideal: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class OrderQuality:
+    """One kind of record. `neighbours` and `pairs` are None for records that are whole documents.
+
+    `neighbours`: pairs side by side that share a document; `pairs`: all pairs that do. `tables`: format to
+    (stretches of the source order) x (groups of consecutive output files), records each; None with too few of them.
+    """
+
+    records: int
+    correlation: float
+    neighbours: int | None
+    pairs: int | None
+    tables: dict[str, list[list[int]] | None]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+class OrderMeter:
+    """Reads the final order block by block; see the module's docstring.
+
+    positions_per_shard: source positions (documents, empty ones included, or contexts) of each shard. `ends` gives for
+    each format where its files end, in records of the final order, or as other ascending values that `add` receives.
+    """
+
+    def __init__(self, positions_per_shard: list[int], records: int, ends: dict[str, list[int]]) -> None:
+        self._bases = np.cumsum([0, *positions_per_shard]).astype(np.uint64)
+        self._records = records
+        self._seen = 0
+        self._sums = [0] * 5  # of u, v, u u, v v, u v
+        self._stretches = max(1, min(LARGEST_TABLE, math.isqrt(records // LEAST_EXPECTED)))
+        self._ends = {name: np.array(one, np.uint64) for name, one in ends.items()}
+        self._tables = {name: np.zeros((self._stretches, len(one)), np.int64) for name, one in ends.items()}
+        self._candidates: list[NDArray[np.uint64]] = []
+        self._last: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
+
+    def add(
+        self, shards: NDArray[np.uint64], ordinals: NDArray[np.uint64], streams: dict[str, NDArray[np.uint64]]
+    ) -> None:
+        """The next records of the final order. `streams`: positions for formats whose ends do not count records."""
+        for first in range(0, len(shards), BLOCK_RECORDS):
+            block = slice(first, first + BLOCK_RECORDS)
+            self._add(shards[block], ordinals[block], {name: one[block] for name, one in streams.items()})
+
+    def _add(
+        self, shards: NDArray[np.uint64], ordinals: NDArray[np.uint64], streams: dict[str, NDArray[np.uint64]]
+    ) -> None:
+        source = self._bases[shards] + ordinals
+        final = np.arange(self._seen, self._seen + len(shards), dtype=np.uint64)
+        self._seen += len(shards)
+        u = _scaled(source, int(self._bases[-1]))
+        v = _scaled(final, self._records)
+        for place, product in enumerate((u, v, u * u, v * v, u * v)):
+            self._sums[place] += int(product.sum())
+        stretch = (source * np.uint64(self._stretches) // self._bases[-1]).astype(np.int64)
+        for name in self._tables:
+            table = self._tables[name]
+            files = np.searchsorted(self._ends[name], streams.get(name, final), side="right")
+            places = stretch * table.shape[1] + files
+            table += np.bincount(places, minlength=table.size).reshape(table.shape)
+        if self._last is not None:
+            shards, ordinals = (np.concatenate(pair) for pair in zip(self._last, (shards, ordinals), strict=True))
+        self._last = shards[-1:], ordinals[-1:]
+        together = np.flatnonzero(shards[1:] == shards[:-1])
+        rows = (shards[together], ordinals[together], ordinals[together + 1])
+        self._candidates.append(np.stack(rows, axis=1))
+
+    def finish(self, spans: Callable[[int], Spans] | None) -> OrderQuality:
+        """The measures. `spans` gives a shard's (first, last) document of each context, both int64 and ascending."""
+        neighbours = pairs = None
+        if spans is not None:
+            neighbours, pairs = self._neighbours(spans)
+        tables = {name: grouped_table(table) for name, table in self._tables.items()}
+        return OrderQuality(self._seen, self._correlation(), neighbours, pairs, tables)
+
+    def _correlation(self) -> float:
+        n, (u, v, uu, vv, uv) = self._seen, self._sums
+        spread = (n * uu - u * u) * (n * vv - v * v)
+        return round((n * uv - u * v) / math.sqrt(spread), 9) if spread else 0.0
+
+    def _neighbours(self, spans: Callable[[int], Spans]) -> tuple[int, int]:
+        rows = np.concatenate(self._candidates) if self._candidates else np.empty((0, 3), np.uint64)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        cuts = np.searchsorted(rows[:, 0], np.arange(len(self._bases), dtype=np.uint64))
+        neighbours = pairs = 0
+        for shard, (begin, end) in enumerate(pairwise(cuts.tolist())):
+            first, last = spans(shard)
+            pairs += int((np.searchsorted(first, last, side="right") - np.arange(1, len(last) + 1)).sum())
+            ordinals = rows[begin:end, 1:].astype(np.int64)
+            low, high = ordinals.min(axis=1), ordinals.max(axis=1)
+            neighbours += int((last[low] >= first[high]).sum())
+        return neighbours, pairs
+
+
+def context_spans(ends: NDArray[np.uint64], context_tokens: int) -> Spans:
+    """(first, last) document in each context of a shard's stream, counted among documents with tokens."""
+    lengths = np.diff(ends, prepend=np.uint64(0))
+    stream_ends = np.cumsum(lengths[lengths > 0] + np.uint64(1), dtype=np.uint64).astype(np.int64)
+    tokens = int(stream_ends[-1]) if len(stream_ends) else 0
+    starts = np.arange(0, tokens, context_tokens)
+    lasts = np.minimum(starts + context_tokens, tokens) - 1
+    return np.searchsorted(stream_ends, starts, side="right"), np.searchsorted(stream_ends, lasts, side="right")
+
+
+def grouped_table(table: NDArray[np.int64]) -> list[list[int]] | None:
+    """Merge neighbouring files until each group has records enough for chi-square; None if fewer than two are left."""
+    stretches = len(table)
+    least = max(LEAST_EXPECTED * stretches, -(-int(table.sum()) // LARGEST_TABLE))
+    groups: list[NDArray[np.int64]] = []
+    gathered = np.zeros(stretches, np.int64)
+    for column in table.T:
+        gathered = gathered + column
+        if gathered.sum() >= least:
+            groups.append(gathered)
+            gathered = np.zeros(stretches, np.int64)
+    if groups and gathered.any():
+        groups[-1] = groups[-1] + gathered
+    if stretches < 2 or len(groups) < 2:
+        return None
+    return [[int(count) for count in row] for row in np.stack(groups, axis=1)]
+
+
+def correlation_band(one: OrderQuality, significance: float) -> Band | None:
+    """Band of the rank correlation; None for fewer than 3 records."""
+    if one.records < 3:
+        return None
+    return Band(one.correlation, 0.0, min(1.0, _deviations(significance) / math.sqrt(one.records - 1)))
+
+
+def neighbours_band(one: OrderQuality, significance: float) -> Band | None:
+    """Band of the share of neighbours that hold parts of one document; None for documents and fewer than 3 records."""
+    if one.neighbours is None or one.pairs is None or one.records < 3:
+        return None
+    expected = 2 * one.pairs / one.records
+    places = one.records - 1
+    return Band(one.neighbours / places, expected / places, (poisson_limit(expected, significance) - expected) / places)
+
+
+def table_band(table: list[list[int]], significance: float) -> Band:
+    """Band of chi-square over its degrees of freedom."""
+    counts = np.array(table, np.float64)
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0, keepdims=True) / counts.sum()
+    filled = expected > 0
+    statistic = math.fsum(((counts - expected)[filled] ** 2 / expected[filled]).tolist())
+    freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+    bend = 2 / (9 * freedom)
+    limit = (1 - bend + _deviations(significance) * math.sqrt(bend)) ** 3
+    return Band(statistic / freedom, 1.0, limit - 1)
+
+
+def poisson_limit(mean: float, significance: float) -> int:
+    """The least k that a Poisson number of this mean exceeds with probability at most significance / 2."""
+    if mean > 500:
+        return math.ceil(mean + _deviations(significance) * math.sqrt(mean))
+    below, term, k = 0.0, math.exp(-mean), 0
+    while True:
+        below += term
+        if 1 - below <= significance / 2:
+            return k
+        k += 1
+        term *= mean / k
+
+
+def _deviations(significance: float) -> float:
+    return NormalDist().inv_cdf(1 - significance / 2)
+
+
+def _scaled(positions: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
+    """Positions below `size` as integers below 2^20, rounded down; size below 2^44."""
+    return ((positions << np.uint64(SCALE_BITS)) // np.uint64(max(1, size))).astype(np.int64)
+
+
+def qualities_bands(measured: Iterable[tuple[str, OrderQuality]], significance: float) -> list[tuple[str, Band]]:
+    """(name, band) of every measure of all kinds, the significance divided among them: one warning in 1 / significance
+    perfect shuffles, not one per measure."""
+    kinds = list(measured)
+    makers: list[tuple[str, Callable[[float], Band | None]]] = []
+    for kind, one in kinds:
+        makers.append((f"{kind}: correlation of source and final position", _with(correlation_band, one)))
+        makers.append((f"{kind}: neighbours of one document", _with(neighbours_band, one)))
+        for name, table in sorted(one.tables.items()):
+            if table is not None:
+                makers.append((f"{name}: sources per file, chi-square / freedom", _with(table_band, table)))
+    applicable = [maker for maker in makers if maker[1](significance) is not None]
+    each = significance / max(1, len(applicable))
+    return [(name, band) for name, maker in applicable if (band := maker(each)) is not None]
+
+
+def _with(maker: Callable[[Any, float], Band | None], of: Any) -> Callable[[float], Band | None]:
+    return lambda significance: maker(of, significance)

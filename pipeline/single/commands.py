@@ -1,0 +1,87 @@
+"""The commands of single steps; registered by pipeline.cli. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pipeline.config import ExportsConfig, load_config
+
+Inputs = Annotated[list[str], typer.Option("--input", help="A file or folder; repeat for several.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same order on every machine.", min=0)]
+Memory = Annotated[str, typer.Option(help="Memory for records; the order does not depend on it.")]
+Scratch = Annotated[Path, typer.Option("--local-cell-dir", "--scratch", help="For part files, removed afterwards.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
+
+
+def shuffle_text(
+    input: Inputs,
+    output: Annotated[str, typer.Option(help="A file (.gz and .zst compress), or - for standard output.")] = "-",
+    seed: Seed = 1234,
+    memory: Memory = "1GiB",
+    scratch: Scratch = Path("work/scratch"),
+) -> None:
+    """Shuffle the lines of jsonl files globally: every line once, the same bytes whatever the memory."""
+    from pipeline.single.shuffle_text import shuffle_text as run
+
+    done = run(input, output, seed=seed, memory_bytes=_size(memory), scratch=scratch)
+    typer.echo(f"{done.records:,} lines, {done.data_bytes:,} bytes shuffled", err=True)
+
+
+def shuffle(
+    input: Inputs,
+    output: Annotated[Path, typer.Option(help="A new or empty folder.")],
+    seed: Seed = 1234,
+    wds_chunk_size: Annotated[int, typer.Option(help="Samples per output tar.", min=1)] = 8192,
+    memory: Memory = "1GiB",
+    scratch: Scratch = Path("work/scratch"),
+) -> None:
+    """Reshuffle ready tars of contexts into new ones, bodies untouched (tokshuf's --shuffle-only)."""
+    from pipeline.single.reshuffle import reshuffle
+
+    done = reshuffle(
+        input, output, seed=seed, samples_per_shard=wds_chunk_size, memory_bytes=_size(memory), scratch=scratch
+    )
+    typer.echo(f"{done.records:,} samples, {done.data_bytes:,} bytes of bodies in {output}")
+
+
+def export(
+    format: Annotated[Literal["webdataset", "numpy", "megatron", "nanoset"], typer.Argument(help="The format.")],
+    config: ConfigFile,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)] = None,
+) -> None:
+    """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
+    from pipeline.local import run_build
+    from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.stage import waves_until
+
+    wanted = load_config(config)
+    section = getattr(wanted.exports, format)
+    only = ExportsConfig.model_validate({format: {} if section is None else section.model_dump()})
+    plan_receipt = plan_dataset(wanted.model_copy(update={"exports": only}))
+    run_build(plan_receipt, workers=workers, waves=waves_until("manifest"))
+    build = open_build(plan_receipt)
+    for unit in build.units("export"):
+        typer.echo(build.folder("export", unit) / format)
+    typer.echo(build.folder("manifest", "dataset"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("shuffle-text")(shuffle_text)
+    app.command("shuffle")(shuffle)
+    app.command("export")(export)
+
+
+def _size(text: str) -> int:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size = 0
+    if size < 1:
+        raise typer.BadParameter(f"{text!r} is no size such as 256MiB or 4GB")
+    return size

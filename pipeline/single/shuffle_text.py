@@ -1,0 +1,89 @@
+"""Lines of files in, the same lines in a global shuffle out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from pipeline.documents.compression import Compression, compression_of, open_compressed, open_decompressed
+from pipeline.documents.lines import read_line_blocks
+from pipeline.errors import ConfigError, CorruptDataError, SourceError
+from pipeline.export.files import whole_file
+from pipeline.shuffle.lines import Shuffled, line_batches, shuffle_records
+
+BLOCK_BYTES = 4 << 20
+ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.zstd")
+STANDARD = "-"
+
+
+def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int, scratch: Path) -> Shuffled:
+    """Write every line of `inputs` once to `output` (`-`: standard output); endings .gz and .zst are (de)compressed.
+
+    Folders are searched recursively for .jsonl files, in order of path. The order of the lines is a function of the
+    lines, their order and the seed. Raises SourceError when there is no input or the output is one of them.
+    """
+    files = list_inputs(inputs, ENDINGS)
+    if output != STANDARD and any(Path(output).resolve() == Path(one).resolve() for one in files if one != STANDARD):
+        raise ConfigError("the output is one of the inputs", where=output, next_step="write to another file")
+    records = data_bytes = 0
+    with ExitStack() as stack:
+        sink = stack.enter_context(_open_output(output))
+        batches = line_batches(block for one in files for block in _blocks(one))
+        for data, lengths in shuffle_records(batches, seed=seed, memory_bytes=memory_bytes, scratch=scratch):
+            sink.write(data.data)
+            records, data_bytes = records + len(lengths), data_bytes + len(data)
+    return Shuffled(records, data_bytes)
+
+
+def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
+    """Files of `inputs`: folders are searched for `endings`; SourceError for what is not there or holds nothing."""
+    found: list[str] = []
+    for one in inputs:
+        path = Path(one)
+        if one == STANDARD or path.is_file():
+            found.append(one)
+            continue
+        below = sorted(str(file) for file in path.rglob("*") if file.is_file() and file.name.endswith(endings))
+        if not below:
+            what = "holds none" if path.is_dir() else "does not exist"
+            raise SourceError(f"an input {what}", where=one, expected=f"a file, or a folder with {', '.join(endings)}")
+        found += below
+    return found
+
+
+def _blocks(name: str) -> Iterator[bytes]:
+    with ExitStack() as stack:
+        raw = sys.stdin.buffer if name == STANDARD else stack.enter_context(Path(name).open("rb"))
+        stream: BinaryIO = raw
+        if _compression(name) is not Compression.NONE:
+            stream = stack.enter_context(open_decompressed(raw, name))
+        for block in read_line_blocks(stream, block_bytes=BLOCK_BYTES):
+            if block.cut:
+                raise CorruptDataError(
+                    "a line is longer than 1 GiB", where=name, next_step="is this a file of lines that end in newlines?"
+                )
+            yield block.data
+
+
+@contextmanager
+def _open_output(name: str) -> Iterator[BinaryIO]:
+    """A sink: standard output, or a file that appears when it is whole."""
+    if name == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(Path(name)) as file:
+        if _compression(name) is Compression.NONE:
+            yield file
+        else:
+            with open_compressed(file, name) as compressed:
+                yield compressed
+
+
+def _compression(name: str) -> Compression:
+    """By ending; every file that does not say so is plain."""
+    return compression_of(name) if name.endswith((".gz", ".zst", ".zstd")) else Compression.NONE

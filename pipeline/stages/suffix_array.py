@@ -1,0 +1,75 @@
+"""Suffix array: a shard as an infini-gram index (`index.method: suffix_array`), and another way to its duplicates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.stages import download
+from pipeline.stages.index import require_few_rejected
+from pipeline.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("index") if build.config.index.method == "suffix_array" else []
+
+
+def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
+    return [("download", shard), ("index", shard)]
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    # No library's version: a text has one suffix array.
+    return {"text_field": build.config.source.text_field, "unigram": build.config.index.unigram}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
+    from pipeline.dedup.suffix_array import write_suffix_array
+    from pipeline.documents.compression import open_decompressed
+    from pipeline.documents.text_shard import open_text_shard
+    from pipeline.storage import open_verified
+
+    text = open_text_shard(build.folder("index", shard))
+    link_text(build.folder("index", shard), folder)
+    counts = write_suffix_array(text.text, folder, unigram=build.config.index.unigram)
+    metadata_bytes = 0
+    with (folder / METADATA).open("wb") as metadata, (folder / METADATA_OFFSETS).open("wb") as offsets:
+        for copy, source in zip(download.local_copies(build, shard), text.sources, strict=True):
+            with (
+                open_verified(copy.path, copy.sha256, name=copy.name) as raw,
+                open_decompressed(raw, copy.name) as lines,
+            ):
+                metadata_bytes += append_metadata(
+                    lines,
+                    metadata,
+                    offsets,
+                    source=copy.name,
+                    line_numbers=text.line_numbers[source.first_document : source.first_document + source.documents],
+                    bounds=text.bounds(source.first_document, source.documents),
+                    text_field=build.config.source.text_field,
+                )
+    documents = (folder / METADATA_OFFSETS).stat().st_size // 8
+    return Outcome(
+        counts={**counts, "documents": documents, "metadata_bytes": metadata_bytes, "bytes_read": len(text.text)}
+    )
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    index = build.receipt("index", shard).counts
+    return [Check("documents", (("indexed", index["documents_out"]),), (("described", receipt.counts["documents"]),))]
+
+
+STAGE = Stage(
+    "suffix_array",
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    checks=_checks,
+    gate=require_few_rejected,
+)

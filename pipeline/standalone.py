@@ -1,0 +1,135 @@
+"""Deduplication, or an index, by itself: the first stages of a build under a configuration made from a few arguments.
+
+Nothing is done twice: steps have receipts below the work folder, so a command that was interrupted goes on, and one
+that is given more files reuses the shards it knows. Results are copied to the output folder, each by an atomic rename
+and checked against the sha256 of its receipt; a file that has those bytes already is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import DatasetConfig, absolute, check_config
+from pipeline.errors import ConfigError
+from pipeline.ledger import Check
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.stage import WAVES
+from pipeline.storage import open_store
+
+DEDUP_STAGES = ("download", "index", "anchor", "suffix_array", "match", "union", "writeback")
+INDEX_STAGES = ("download", "index", "suffix_array")
+ENGINE_WORDS = ("tokenized", "table", "offset", "metadata", "metaoff", "unigram")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command did: its build, the accounts that balanced, and the files in the output folder."""
+
+    build: Build
+    checks: list[Check]
+    files: int
+    files_written: int
+
+
+def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **sections: Any) -> DatasetConfig:
+    """A dataset configuration for deduplication alone; what the later stages would need is filled in and never read.
+
+    The dataset is called like the output folder, so two outputs do not share a lock; `sections` are `source`, `index`
+    and `work_folder` as in the configuration.
+    """
+    name = re.sub(r"[^a-z0-9_-]+", "-", Path(output).name.lower()).strip("-_")[:63] or "dedup"
+    never_read = {"tokenizer": {"name": "cl100k_base"}, "shuffle": {"seed": 0}, "exports": {"nanoset": {}}}
+    source = {"paths": list(inputs), **sections.pop("source", {})}
+    values = {"name": name, "source": source, "dedup": dedup, "destinations": [{"path": output}]}
+    return check_config({**values, **never_read, **sections}, where="the command's arguments")
+
+
+def run_stages(
+    config: DatasetConfig, stages: Sequence[str], *, workers: int | None = None, watch: bool = False
+) -> Build:
+    """Plan, and run or reuse every step of these stages; with `watch`, bars (or lines) while it goes on."""
+    from pipeline.local import run_build
+    from pipeline.report.progress import progress_view
+
+    plan_receipt = plan_dataset(config)
+    waves = tuple(chosen for wave in WAVES if (chosen := tuple(stage for stage in wave if stage in stages)))
+    build = open_build(plan_receipt)
+    if not watch:
+        run_build(plan_receipt, workers=workers, waves=waves)
+        return build
+    with progress_view(lambda: [one for one in build.progress() if one.stage in stages and one.units_total != 0]):
+        run_build(plan_receipt, workers=workers, waves=waves)
+    return build
+
+
+def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
+    """Deduplicate the sources and put the documents below `output`, under the sources' names."""
+    build = run_stages(config, DEDUP_STAGES, workers=workers, watch=watch)
+    return _delivered(build, DEDUP_STAGES, "writeback", output)
+
+
+def write_index(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
+    """Index the sources for infini-gram: `output`/0, 1, ... are its shards (InfiniGramEngine(index_dir=[...])).
+
+    ConfigError if the engine could not open them: it looks for its files' names in the whole path.
+    """
+    where = absolute(output)
+    words = [word for word in ENGINE_WORDS if word in where]
+    if words:
+        raise ConfigError(
+            "infini-gram's engine could not open an index in this folder",
+            where=where,
+            expected=f"a path without the words {', '.join(ENGINE_WORDS)}: the engine tells its files by them",
+            got=", ".join(words),
+            next_step="write the index to another folder",
+        )
+    build = run_stages(config, INDEX_STAGES, workers=workers, watch=watch)
+    return _delivered(build, INDEX_STAGES, "suffix_array", output)
+
+
+def _delivered(build: Build, stages: Sequence[str], stage: str, output: str) -> Finished:
+    from pipeline.stages.summarize import merged_checks
+    from pipeline.stages.union import ranges_match_check
+    from pipeline.stages.writeback import FOLDER
+
+    store = open_store(absolute(output))
+    files = written = 0
+    for unit in build.units(stage):
+        folder = build.folder(stage, unit)
+        for one in build.receipt(stage, unit).outputs:
+            name = one.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{one.name}"
+            files += 1
+            if store.digest(name) != one.sha256:
+                store.receive(folder / one.name, name, one.sha256)
+                written += 1
+    checks = [check for each in stages for check in merged_checks(build.checks(each))]
+    if stage == "writeback":
+        checks.append(ranges_match_check(build))
+    return Finished(build, checks, files, written)
+
+
+def render_finished(done: Finished, output: str) -> str:
+    """What to tell the person who asked: what was found, where it lies, and the accounts."""
+    from pipeline.stages.index import QUARANTINE
+
+    build, dedup = done.build, done.build.config.dedup
+    text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
+    lines = [f"{documents:,} documents, {text_bytes:,} bytes of text"]
+    if dedup.mode != "none":
+        found = build.total("union", "removed_bytes")
+        what = "removed" if dedup.mode == "remove" else "annotated"
+        lines += [
+            f"{found:,} bytes {what} ({found / max(1, text_bytes):.1%}):"
+            f" repeats of at least {dedup.minimum_bytes} bytes",
+            f"{build.total('union', 'documents_touched'):,} documents touched,"
+            f" {build.total('union', 'documents_emptied'):,} of them nothing but repeats",
+        ]
+    lines += [f"balance  {check.name}: {check}" for check in done.checks]
+    quarantines = (build.folder("index", unit) / QUARANTINE for unit in build.units("index"))
+    lines += [f"rejected lines  {path}" for path in quarantines if path.stat().st_size]
+    lines.append(f"output   {absolute(output)}: {done.files:,} files, {done.files_written:,} written now")
+    return "\n".join(lines)

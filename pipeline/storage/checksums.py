@@ -1,0 +1,128 @@
+"""Checksums that stores keep of whole objects, computed here over the same bytes.
+
+sha256 md5 crc64nvme crc32c crc32    of the whole content
+md5-parts                            S3's ETag of a multipart upload: md5 of the parts' md5s, then -<parts>
+git-sha1                             git's name of a blob: sha1 of "blob <size>\\0" and the content
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+KINDS = ("sha256", "md5", "crc64nvme", "crc32c", "crc32", "md5-parts", "git-sha1")
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """What a store says: `value` in lower-case hex (md5-parts: hex, -, number of parts of `part_bytes` each)."""
+
+    kind: str
+    value: str
+    part_bytes: int = 0
+
+
+class Running(Protocol):
+    """What hashlib's objects and those below have in common."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+class _Crc32:
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def update(self, data: bytes, /) -> None:
+        self._crc = zlib.crc32(data, self._crc)
+
+    def digest(self) -> bytes:
+        return self._crc.to_bytes(4, "big")
+
+
+class PartsMd5:
+    """md5 of the md5s of parts of `part_bytes`, however the updates are cut."""
+
+    def __init__(self, part_bytes: int) -> None:
+        self._part_bytes = part_bytes
+        self._digests: list[bytes] = []
+        self._part = hashlib.md5(usedforsecurity=False)
+        self._filled = 0
+
+    def update(self, data: bytes, /) -> None:
+        unread = memoryview(data)
+        while unread:
+            piece = unread[: self._part_bytes - self._filled]
+            self._part.update(piece)
+            self._filled += len(piece)
+            unread = unread[len(piece) :]
+            if self._filled == self._part_bytes:
+                self._close_part()
+
+    def _close_part(self) -> None:
+        self._digests.append(self._part.digest())
+        self._part, self._filled = hashlib.md5(usedforsecurity=False), 0
+
+    def value(self) -> str:
+        """As S3 writes it: hex, -, number of parts."""
+        digests = [*self._digests, *([self._part.digest()] if self._filled else [])]
+        return multipart_etag(digests)
+
+
+def multipart_etag(md5s: Iterable[bytes]) -> str:
+    """The ETag that S3 gives to an object of these parts."""
+    parts = list(md5s)
+    return f"{hashlib.md5(b''.join(parts), usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+class Verifier:
+    """Digests content in order and says which of the store's checksums it contradicts; always computes sha256."""
+
+    def __init__(self, stated: Iterable[Checksum], size_bytes: int) -> None:
+        self.sha256 = hashlib.sha256()
+        self._running: list[tuple[Checksum, Running | PartsMd5]] = []
+        for one in stated:
+            self._running.append((one, self.sha256 if one.kind == "sha256" else _running(one, size_bytes)))
+
+    def update(self, data: bytes) -> None:
+        """Add bytes."""
+        self.sha256.update(data)
+        for _, running in self._running:
+            if running is not self.sha256:
+                running.update(data)
+
+    def contradicted(self) -> list[tuple[Checksum, str]]:
+        """(what the store says, what was computed) where they differ."""
+        got = [(stated, _value(running)) for stated, running in self._running]
+        return [(stated, value) for stated, value in got if stated.value != value]
+
+
+def _value(running: Running | PartsMd5) -> str:
+    return running.value() if isinstance(running, PartsMd5) else running.digest().hex()
+
+
+def _running(stated: Checksum, size_bytes: int) -> Running | PartsMd5:
+    if stated.kind == "md5":
+        return hashlib.md5(usedforsecurity=False)
+    if stated.kind == "md5-parts":
+        return PartsMd5(stated.part_bytes)
+    if stated.kind == "crc32":
+        return _Crc32()
+    if stated.kind == "crc32c":
+        from google_crc32c import Checksum as Crc32c
+
+        running: Running = Crc32c()  # type: ignore[no-untyped-call]
+        return running
+    if stated.kind == "crc64nvme":
+        from pipeline.storage.crc64 import Crc64Nvme
+
+        return Crc64Nvme()
+    if stated.kind == "git-sha1":
+        named = hashlib.sha1(usedforsecurity=False)
+        named.update(b"blob %d\0" % size_bytes)
+        return named
+    raise ValueError(f"no checksum of kind {stated.kind}, only {', '.join(KINDS)}")

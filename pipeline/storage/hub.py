@@ -1,0 +1,223 @@
+"""Files of a dataset on the Hugging Face hub (huggingface_hub): read only.
+
+A location is ``hf://datasets/owner/name@revision/folder``; without a revision it is main, and a ``/`` in one is
+written %2F. The revision is resolved to a commit once, and locations of listed files name that commit, so that a plan
+never sees another. Credentials are the SDK's own chain (HF_TOKEN, `hf auth login`); HF_ENDPOINT names another hub.
+Files are read by ranges from where the hub says that they lie; nothing is built or cached on disk. (Pages of a listing
+are requested by the SDK, which retries them by its own rules first.)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, TypeVar
+from urllib.parse import quote, unquote
+
+from pipeline.errors import ConfigError, CorpusmillError, PermanentError, SourceError, StoreUnavailableError
+from pipeline.storage.checksums import Checksum
+from pipeline.storage.listing import natural_order
+from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.ranged import open_ranged
+from pipeline.storage.retries import Traffic, retried
+
+T = TypeVar("T")
+
+LOCATION = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+TIMEOUT_SECONDS = 60
+EXPECTED = "hf://datasets/owner/name@revision, with or without a folder behind it"
+
+
+class HubStore:
+    """``hf://datasets/owner/name@revision/folder``; names are paths below the folder."""
+
+    def __init__(self, folder: str, *, traffic: Traffic | None = None) -> None:
+        matched = LOCATION.fullmatch(folder.rstrip("/"))
+        if not matched:
+            raise ConfigError("this is not a dataset of a hub", where=folder, expected=EXPECTED)
+        self.folder = folder.rstrip("/")
+        self.traffic = traffic or Traffic()
+        self._repository: str = matched[1]
+        self._revision = unquote(matched[2] or "main")
+        self._prefix = f"{matched[3]}/" if matched[3] else ""
+        self._endpoint = os.environ.get("HF_ENDPOINT")
+
+    @cached_property
+    def _api(self) -> Any:
+        from huggingface_hub import HfApi
+
+        return HfApi(endpoint=self._endpoint)
+
+    @cached_property
+    def commit(self) -> str:
+        """The commit that the revision means now."""
+        if COMMIT.fullmatch(self._revision):
+            return self._revision
+        info = self._call(
+            "look up", self.folder, lambda: self._api.dataset_info(self._repository, revision=self._revision)
+        )
+        return str(info.sha)
+
+    def iter_files(self) -> Iterator[StoredFile]:
+        """See Store."""
+        from huggingface_hub.hf_api import RepoFile
+
+        def tree() -> list[Any]:
+            return list(
+                self._api.list_repo_tree(
+                    self._repository,
+                    path_in_repo=self._prefix.rstrip("/") or None,
+                    recursive=True,
+                    revision=self.commit,
+                    repo_type="dataset",
+                )
+            )
+
+        for one in self._call("list", self.folder, tree):
+            if isinstance(one, RepoFile):
+                yield self._stored(one.path.removeprefix(self._prefix), one)
+
+    def list_files(self) -> list[StoredFile]:
+        """See Store."""
+        return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
+
+    def stat(self, name: str) -> StoredFile | None:
+        """See Store."""
+        found = self._find(name)
+        return self._stored(name, found) if found else None
+
+    def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:  # noqa: ARG002
+        """See Store. A commit's files never change, so the commit in the address is all the identity there is."""
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils._headers import build_hf_headers
+        from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+        if first == last:
+            return b""
+        path = self._path(name)
+        address = hf_hub_url(self._repository, path, repo_type="dataset", revision=self.commit, endpoint=self._endpoint)
+
+        def read() -> bytes:
+            headers = {**build_hf_headers(), "Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"}
+            answer = get_session().get(address, headers=headers, follow_redirects=True, timeout=TIMEOUT_SECONDS)
+            hf_raise_for_status(answer)
+            data: bytes = answer.content if answer.status_code == 206 else answer.content[first:last]
+            if len(data) != last - first:
+                raise StoreUnavailableError(
+                    "a body broke off", where=self._location(name), expected=last - first, got=len(data)
+                )
+            return data
+
+        data = self._call("read", self._location(name), read)
+        self.traffic.add(bytes_received=len(data))
+        return data
+
+    def open(self, name: str) -> BinaryIO:
+        """See Store."""
+        there = self.stat(name)
+        if there is None:
+            raise SourceError("there is no such file on the hub", where=self._location(name))
+        return open_ranged(
+            lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
+        )
+
+    def checksums(self, name: str) -> tuple[Checksum, ...]:
+        """See Store: sha256 of large files, git's sha1 of small ones."""
+        found = self._find(name)
+        if found is None:
+            return ()
+        return (Checksum("sha256", found.lfs.sha256) if found.lfs else Checksum("git-sha1", found.blob_id),)
+
+    def digest(self, name: str) -> str | None:
+        """See Store; known for large files only."""
+        found = self._find(name)
+        return found.lfs.sha256 if found and found.lfs else None
+
+    def holds(self, name: str, path: Path, sha256: str) -> bool:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
+    def receive(self, source: Path, name: str, sha256: str) -> None:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
+    def receive_bytes(self, content: bytes, name: str) -> None:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
+    def copy(self, name: str, new_name: str) -> None:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
+    def delete(self, name: str) -> None:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(
+            "a hub can be read, not written",
+            where=self.folder,
+            expected="a destination that is a folder, s3://bucket/prefix or gs://bucket/prefix",
+            next_step="deliver to a folder, then: hf upload-large-folder",
+        )
+
+    def _find(self, name: str) -> Any:
+        from huggingface_hub.hf_api import RepoFile
+
+        path = self._path(name)
+        found = self._call(
+            "look up",
+            self._location(name),
+            lambda: self._api.get_paths_info(self._repository, [path], revision=self.commit, repo_type="dataset"),
+        )
+        return next((one for one in found if isinstance(one, RepoFile) and one.path == path), None)
+
+    def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
+        def once() -> T:
+            with _explained(verb, where):
+                return request()
+
+        return retried(once, where=where, traffic=self.traffic)
+
+    def _path(self, name: str) -> str:
+        return self._prefix + safe_relative_name(name, where=self.folder)
+
+    def _location(self, name: str) -> str:
+        return f"hf://datasets/{self._repository}@{quote(self._revision, safe='')}/{self._prefix}{name}"
+
+    def _stored(self, name: str, found: Any) -> StoredFile:
+        content = found.lfs.sha256 if found.lfs else found.blob_id
+        location = f"hf://datasets/{self._repository}@{self.commit}/{self._prefix}{name}"
+        return StoredFile(name, location, found.size, f"{found.size}-{content}")
+
+
+@contextmanager
+def _explained(verb: str, where: str) -> Iterator[None]:
+    """Turn SDK errors into ours."""
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    what = f"cannot {verb} a dataset of a hub"
+    try:
+        yield
+    except CorpusmillError:
+        raise
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        if status in {408, 429} or status >= 500:
+            raise StoreUnavailableError(what, where=where, got=error) from error
+        next_step = (
+            "check owner, name and revision"
+            if status == 404
+            else "the dataset may be private or gated: accept its terms on its page, then set HF_TOKEN"
+        )
+        raise PermanentError(what, where=where, got=error, next_step=next_step) from error
+    except HFValidationError as error:
+        raise ConfigError("this is not a dataset of a hub", where=where, expected=EXPECTED, got=error) from error
+    except (httpx2.TransportError, ConnectionError, TimeoutError) as error:
+        raise StoreUnavailableError(what, where=where, got=error) from error

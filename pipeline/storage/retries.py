@@ -1,0 +1,116 @@
+"""The one policy for calls to a store that may succeed if they are made again.
+
+    transient  a store that does not answer, resets, answers 429 or 5xx, or breaks off a body (StoreUnavailableError):
+               again after a pause that doubles from 0.1 s to 20 s, at most ATTEMPTS times and BUDGET_SECONDS of pauses
+    mismatch   bytes that are not what their checksum says (ChecksumMismatchError): once again; twice is permanent
+    permanent  everything else (403, 404, a changed object): at once
+
+The SDKs' own retries are switched off, so that this is all there is, and `Traffic` counts all of it. Pauses are spread
+by the digest of place, process and attempt: equal for equal runs, different for the calls that failed together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pipeline.errors import StoreUnavailableError, VerificationError
+
+T = TypeVar("T")
+
+TWICE = ("tried", "twice, with the same outcome")
+
+
+class ChecksumMismatchError(VerificationError):
+    """What arrived is not what was sent; worth one more try, because a transfer may be to blame."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how long a transient failure is tried again."""
+
+    attempts: int = 10
+    first_pause_seconds: float = 0.1
+    longest_pause_seconds: float = 20.0
+    budget_seconds: float = 120.0
+
+    def pause_seconds(self, where: str, attempt: int) -> float:
+        """Pause after failed attempt 0, 1, ...: half of the doubled pause, and up to as much again as jitter."""
+        whole = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0**attempt)
+        seed = f"{where}\0{os.getpid()}\0{threading.get_ident()}\0{attempt}".encode()
+        share = int.from_bytes(hashlib.sha256(seed).digest()[:4], "little") / 2**32
+        return whole * (0.5 + 0.5 * share)
+
+
+POLICY = RetryPolicy()
+
+
+@dataclass
+class Traffic:
+    """What went over the wire, for the report. It says how a step came about and is outside of receipts' digests."""
+
+    requests: int = 0
+    retries: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, *, requests: int = 0, retries: int = 0, bytes_received: int = 0, bytes_sent: int = 0) -> None:
+        """Count; threads may do so at the same time."""
+        with self._lock:
+            self.requests += requests
+            self.retries += retries
+            self.bytes_received += bytes_received
+            self.bytes_sent += bytes_sent
+
+    def as_counts(self) -> dict[str, int]:
+        """The four figures by name."""
+        names = ("requests", "retries", "bytes_received", "bytes_sent")
+        return {name: getattr(self, name) for name in names}
+
+
+def twice_if_changed(call: Callable[[], T], traffic: Traffic) -> T:
+    """The result of `call`, which makes many requests that are retried by themselves; again if a checksum is wrong."""
+    try:
+        return call()
+    except ChecksumMismatchError:
+        traffic.add(retries=1)
+    try:
+        return call()
+    except ChecksumMismatchError as error:
+        error.details = (*error.details, TWICE)
+        raise
+
+
+def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
+    """The result of `call`, made again as the policy says; the last error says how often it was tried."""
+    policy = POLICY
+    paused = 0.0
+    mismatches = 0
+    for attempt in range(policy.attempts):
+        traffic.add(requests=1)
+        try:
+            return call()
+        except ChecksumMismatchError as error:
+            mismatches += 1
+            if mismatches == 2:
+                error.details = (*error.details, TWICE)
+                raise
+            pause = 0.0
+        except StoreUnavailableError as error:
+            pause = policy.pause_seconds(where, attempt)
+            if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
+                tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
+                next_step = ("next", "look whether the store can be reached, then run again: what has arrived is kept")
+                said = any(label == "next" for label, _ in error.details)
+                error.details = (*error.details, ("tried", tried), *(() if said else (next_step,)))
+                raise
+        traffic.add(retries=1)
+        paused += pause
+        time.sleep(pause)
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,0 +1,84 @@
+"""What boto3 raises, in our words: transient, permanent, or a checksum that does not match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
+from pipeline.storage.retries import ChecksumMismatchError
+
+ABSENT = {"404", "NoSuchKey", "NotFound"}
+BUSY = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "IncompleteBody"}
+MISMATCHES = {"BadDigest", "XAmzContentSHA256Mismatch", "InvalidDigest"}
+NEXT_STEPS = {
+    "NoSuchBucket": "create the bucket, or mend its name in the configuration",
+    "AccessDenied": "these credentials may not do this: allow s3:ListBucket, s3:GetObject and, to write, s3:PutObject",
+    "403": "these credentials may not do this, or are wrong: check AWS_PROFILE or AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
+    "InvalidAccessKeyId": "the store does not know this access key: check AWS_ACCESS_KEY_ID and endpoint_url",
+    "ExpiredToken": "get new temporary credentials, then run again",
+}
+
+
+def is_absent(error: Any) -> bool:
+    """Whether a ClientError says that the object is not there (and not: the bucket)."""
+    return error.response["Error"]["Code"] in ABSENT
+
+
+@contextmanager
+def explained(verb: str, where: str) -> Iterator[None]:
+    """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with what to mend."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        CredentialRetrievalError,
+        HTTPClientError,
+        IncompleteReadError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        ResponseStreamingError,
+    )
+    from botocore.exceptions import ConnectionError as NoConnectionError
+    from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
+
+    what = f"cannot {verb} an S3 location"
+    try:
+        yield
+    except CorpusmillError:
+        raise
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise PermanentError(
+            f"no credentials to {verb} an S3 location",
+            where=where,
+            next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role",
+        ) from error
+    except ClientError as error:
+        raise _of_answer(what, where, error) from error
+    except (
+        HTTPClientError,
+        NoConnectionError,
+        IncompleteReadError,
+        ResponseStreamingError,
+        ResponseParserError,
+        CredentialRetrievalError,
+        HTTPError,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
+        raise StoreUnavailableError(what, where=where, got=error) from error
+    except BotoCoreError as error:
+        raise PermanentError(what, where=where, got=error) from error
+
+
+def _of_answer(what: str, where: str, error: Any) -> CorpusmillError:
+    code = error.response["Error"]["Code"]
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    got = f"{code}: {error}"
+    if code in MISMATCHES:
+        return ChecksumMismatchError("an upload arrived changed", where=where, got=got)
+    if code in BUSY or status == 429 or status >= 500:
+        return StoreUnavailableError(what, where=where, got=got)
+    return PermanentError(what, where=where, got=got, next_step=NEXT_STEPS.get(code))

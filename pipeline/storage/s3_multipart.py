@@ -1,0 +1,175 @@
+"""Uploads in parts: parallel, each part checked, an interrupted one finished or aborted.
+
+An upload that broke off (kill -9, power) stays in the bucket, unseen and paid for. The next upload of the same key
+looks for it: parts whose md5 is right are kept and the rest is sent, any other is aborted. An error aborts, too.
+Memory: one part for every thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import PermanentError, StoreUnavailableError
+from pipeline.fingerprint import file_digest
+from pipeline.storage.checksums import multipart_etag
+from pipeline.storage.retries import ChecksumMismatchError
+
+if TYPE_CHECKING:
+    from pipeline.storage.s3 import S3Store
+
+PART_BYTES = 8 << 20
+MOST_PARTS = 10_000  # S3's limit
+THREADS = 4
+
+log = logging.getLogger(__name__)
+
+
+def part_size(size_bytes: int) -> int:
+    """Bytes of every part but the last: 8 MiB, or whole MiB more where there would be too many."""
+    whole_mib = -(-size_bytes // (MOST_PARTS << 20))
+    return max(PART_BYTES, whole_mib << 20)
+
+
+def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> None:
+    """Send a local file as the parts of one upload; finishes a broken-off upload of the same bytes."""
+    from pipeline.storage.s3 import DIGEST_KEY
+
+    size = source.stat().st_size
+    part_bytes = part_size(size)
+    where, key = store.location(name), store.key(name)
+    names = {"Bucket": store.bucket, "Key": key}
+    parts = range(1, -(-size // part_bytes) + 1)
+    md5s: dict[int, bytes] = {}
+
+    def content(number: int) -> bytes:
+        with source.open("rb") as file:
+            file.seek((number - 1) * part_bytes)
+            return file.read(part_bytes)
+
+    upload, there = _broken_off(store, names, content, parts)
+    if upload is None:
+        answer = store.call(
+            "write", where, lambda: store.client.create_multipart_upload(**names, Metadata={DIGEST_KEY: sha256})
+        )
+        upload = str(answer["UploadId"])
+    named = {**names, "UploadId": upload}
+
+    def send(number: int) -> dict[str, Any]:
+        data = content(number)
+        md5 = hashlib.md5(data, usedforsecurity=False)
+        md5s[number] = md5.digest()
+        if number in there:
+            return {"PartNumber": number, "ETag": there[number]}
+
+        def once() -> str:
+            done = store.client.upload_part(
+                **named, PartNumber=number, Body=data, ContentMD5=base64.b64encode(md5.digest()).decode()
+            )
+            store.require_etag(done, md5.hexdigest(), where)
+            return str(done["ETag"])
+
+        etag = store.call("write", f"{where} part {number}", once)
+        store.traffic.add(bytes_sent=len(data))
+        return {"PartNumber": number, "ETag": etag}
+
+    try:
+        with ThreadPoolExecutor(THREADS + 1) as pool:
+            digest = pool.submit(file_digest, source)
+            sent = list(pool.map(send, parts))
+        _require_same(source, digest.result(), sha256)
+        _complete(store, named, sent, where, multipart_etag(md5s[number] for number in parts))
+    except BaseException:
+        _abort(store, named)
+        raise
+
+
+def _require_same(source: Path, got: str, sha256: str) -> None:
+    """Nothing becomes visible that is not the file of the receipt."""
+    from pipeline.storage.s3 import changed_before_upload
+
+    if got != sha256:
+        raise changed_before_upload(source, sha256)
+
+
+def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str) -> None:
+    def complete() -> None:
+        try:
+            done = store.client.complete_multipart_upload(**named, MultipartUpload={"Parts": sent})
+        except store.client.exceptions.ClientError as error:
+            # An answer that was lost: the upload is complete, and the object is what says so.
+            if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag):
+                raise
+            return
+        if "-" in done["ETag"] and done["ETag"].strip('"') != etag and "ServerSideEncryption" not in done:
+            raise ChecksumMismatchError("an upload arrived changed", where=where, expected=etag, got=done["ETag"])
+
+    store.call("write", where, complete)
+
+
+def _is_there(store: S3Store, named: dict[str, Any], etag: str) -> bool:
+    """Whether the object is what the upload would have made; the sha256 with it is compared later, too."""
+    head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
+    return head["ETag"].strip('"') == etag or "-" not in head["ETag"]
+
+
+def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
+    """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
+    where = f"s3://{names['Bucket']}/{names['Key']}"
+
+    def uploads() -> Any:
+        try:
+            return store.client.list_multipart_uploads(Bucket=names["Bucket"], Prefix=names["Key"])
+        except store.client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
+                return {}
+            raise
+
+    listed = store.call("list uploads of", where, uploads)
+    chosen: tuple[str | None, dict[int, str]] = (None, {})
+    for one in listed.get("Uploads") or []:
+        if one["Key"] != names["Key"]:
+            continue
+        named = {**names, "UploadId": one["UploadId"]}
+        good = _good_parts(store, named, content, parts) if chosen[0] is None else {}
+        if good:
+            chosen = (one["UploadId"], good)
+        else:
+            _abort(store, named)
+    return chosen
+
+
+def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: range) -> dict[int, str]:
+    """ETags of an upload's parts if each is the md5 of ours; none at all if one is not, or has no place in ours."""
+    where = f"s3://{named['Bucket']}/{named['Key']}"
+    good: dict[int, str] = {}
+    marker: dict[str, int] = {}
+    while True:
+        page = store.call("list parts of", where, partial(store.client.list_parts, **named, **marker))
+        for part in page.get("Parts") or []:
+            number = part["PartNumber"]
+            if number not in parts:
+                return {}
+            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != part["ETag"].strip('"'):
+                return {}
+            good[number] = part["ETag"]
+        if not page.get("IsTruncated"):
+            return good
+        marker = {"PartNumberMarker": page["NextPartNumberMarker"]}
+
+
+def _abort(store: S3Store, named: dict[str, Any]) -> None:
+    """Abort an upload; one that is gone is as good. What cannot be aborted now is found by the next upload."""
+    where = f"s3://{named['Bucket']}/{named['Key']}"
+    try:
+        store.call("abort an upload of", where, lambda: store.client.abort_multipart_upload(**named))
+    except PermanentError as error:
+        if "NoSuchUpload" not in str(error):
+            raise
+    except StoreUnavailableError as error:
+        log.warning("an upload of %s stays behind until the next one: %s", where, error)

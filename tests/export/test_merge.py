@@ -1,0 +1,166 @@
+"""Merging parts: the bytes of one write of everything, whatever the parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import ConfigError
+from pipeline.export import megatron, nanoset
+from pipeline.export.merge import merge_exports, merge_files, merge_parts
+from tests.oracles import export as oracle
+
+EOD = 50_256
+parts_of_documents = st.lists(
+    st.lists(st.lists(st.integers(0, 50_000), min_size=1, max_size=9), min_size=1, max_size=6), min_size=1, max_size=5
+)
+
+
+def write_megatron(folder: Path, name: str, docs: list[list[int]], vocabulary_size: int = 50_257) -> Path:
+    dtype = megatron.token_dtype(vocabulary_size)
+    batches = oracle.batches_of(docs, "u2", [])
+    megatron.write_part(folder, name, batches, dtype=dtype, eod_id=EOD, vocabulary_size=vocabulary_size)
+    return folder / name
+
+
+def write_nanoset(folder: Path, name: str, docs: list[list[int]], tokenizer_name: str = "gpt2") -> Path:
+    batches = oracle.batches_of(docs, "u2", [])
+    nanoset.write_file(folder, name, batches, eos_id=EOD, tokenizer_name=tokenizer_name, vocabulary_size=50_257)
+    return folder / f"{name}.ds"
+
+
+def contents(folder: Path, stem: str) -> dict[str, bytes]:
+    return {path.name.removeprefix(stem): path.read_bytes() for path in sorted(folder.glob(f"{stem}.*"))}
+
+
+@settings(deadline=None)
+@given(parts=parts_of_documents)
+def test_merge_parts_m12_is_the_bytes_of_one_write(tmp_path_factory, parts) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    prefixes = [write_megatron(folder, f"p{number}", docs) for number, docs in enumerate(parts)]
+    everything = [one for docs in parts for one in docs]
+    write_megatron(folder, "whole", everything)
+    counts = merge_parts(prefixes, folder / "merged")
+    assert contents(folder, "merged") == contents(folder, "whole")
+    assert counts["documents"] == len(everything)
+    assert counts["tokens"] == sum(map(len, everything)) + len(everything)
+
+
+@settings(deadline=None)
+@given(parts=parts_of_documents)
+def test_merge_files_n14_is_the_bytes_of_one_write(tmp_path_factory, parts) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    paths = [write_nanoset(folder, f"p{number}", docs) for number, docs in enumerate(parts)]
+    write_nanoset(folder, "whole", [one for docs in parts for one in docs])
+    merge_files(paths, folder / "merged.ds")
+    assert contents(folder, "merged") == contents(folder, "whole")
+
+
+def test_merge_parts_several_sequences_and_empty_documents_keep_their_boundaries(tmp_path) -> None:
+    """What Megatron's own tool writes for `[5,6]`, ``, `[9]`: two sequences, three documents, boundaries 0 1 1 2."""
+    prefix = write_megatron(tmp_path, "classic", [[5], [9]])
+    index = prefix.with_name("classic.idx")
+    head = megatron.HEADER.pack(megatron.MAGIC, 1, 8, 2, 4)
+    index.write_bytes(head + index.read_bytes()[34 : 34 + 24] + np.array([0, 1, 1, 2], "<i8").tobytes())
+    merge_parts([prefix, prefix.with_name("classic"), prefix], tmp_path / "merged")
+    merged = megatron.open_part(tmp_path / "merged")
+    assert merged.boundaries.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6]
+    assert [merged.document(number).tolist() for number in range(6)] == [[5, EOD], [9, EOD]] * 3
+
+
+def test_merge_exports_folder_is_read_in_natural_order(tmp_path) -> None:
+    for number in (10, 2, 1):
+        write_megatron(tmp_path, f"p{number}", [[number]])
+    (tmp_path / "out").mkdir()
+    merge_exports([tmp_path], tmp_path / "out" / "m")
+    merged = megatron.open_part(tmp_path / "out" / "m")
+    assert [int(merged.document(number)[0]) for number in range(3)] == [1, 2, 10]
+
+
+def test_merge_parts_different_widths_are_refused_with_both(tmp_path) -> None:
+    prefixes = [write_megatron(tmp_path, "narrow", [[1]]), write_megatron(tmp_path, "wide", [[1]], 70_000)]
+    with pytest.raises(ConfigError, match="different widths") as caught:
+        merge_parts(prefixes, tmp_path / "merged")
+    assert "uint16" in str(caught.value)
+    assert "int32" in str(caught.value)
+    assert not list(tmp_path.glob("merged*"))
+
+
+def test_merge_files_different_tokenizers_are_refused_with_both(tmp_path) -> None:
+    paths = [write_nanoset(tmp_path, "a", [[1]]), write_nanoset(tmp_path, "b", [[1]], tokenizer_name="other")]
+    with pytest.raises(ConfigError, match="different tokenizers") as caught:
+        merge_files(paths, tmp_path / "merged.ds")
+    assert "gpt2|2" in str(caught.value)
+    assert "other|2" in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [-2, 2])
+def test_merge_parts_tokens_that_do_not_fit_the_index_are_refused(tmp_path, change: int) -> None:
+    prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
+    data = prefix.with_name("p.bin").read_bytes()
+    prefix.with_name("p.bin").write_bytes(data[:change] if change < 0 else data + b"\0" * change)
+    with pytest.raises(ConfigError, match="do not fit together"):
+        merge_parts([prefix], tmp_path / "merged")
+
+
+def test_merge_files_tokens_that_do_not_fit_the_index_are_refused(tmp_path) -> None:
+    path = write_nanoset(tmp_path, "p", [[1, 2, 3]])
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(ConfigError, match="do not fit together"):
+        merge_files([path], tmp_path / "merged.ds")
+
+
+def test_merge_output_that_is_there_is_refused_and_kept(tmp_path) -> None:
+    prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
+    before = contents(tmp_path, "p")
+    with pytest.raises(ConfigError, match="the output is there already"):
+        merge_parts([prefix], prefix)
+    assert contents(tmp_path, "p") == before
+    with pytest.raises(ConfigError, match="nothing to merge"):
+        merge_parts([], tmp_path / "merged")
+
+
+def test_merge_folder_of_both_formats_is_refused(tmp_path) -> None:
+    write_megatron(tmp_path, "p", [[1]])
+    write_nanoset(tmp_path, "q", [[1]])
+    with pytest.raises(ConfigError, match="parts of one format"):
+        merge_exports([tmp_path], tmp_path / "merged")
+
+
+def test_merge_without_copy_file_range_writes_the_same_bytes(tmp_path, monkeypatch) -> None:
+    prefixes = [write_megatron(tmp_path, f"p{number}", [[number] * 5]) for number in range(3)]
+    merge_parts(prefixes, tmp_path / "kernel")
+    monkeypatch.delattr("os.copy_file_range")
+    merge_parts(prefixes, tmp_path / "reading")
+    assert contents(tmp_path, "kernel") == contents(tmp_path, "reading")
+
+
+def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> None:
+    """A sparse part of 2^31 + 6 bytes, then a small one: pointers are 64-bit. The copy is of holes."""
+    prefix = write_megatron(tmp_path, "big", [[1], [2]])
+    with prefix.with_name("big.bin").open("r+b") as file:
+        file.truncate((1 << 31) + 6)
+    index = bytearray(prefix.with_name("big.idx").read_bytes())
+    index[34:42] = np.array([1, (1 << 30) + 2], "<i4").tobytes()
+    prefix.with_name("big.idx").write_bytes(index)
+    small = write_megatron(tmp_path, "small", [[7, 8]])
+    monkeypatch.setattr("pipeline.export.merge._append", lambda _data, _path: None)  # 2 GiB on disk prove nothing more
+    merge_parts([prefix, small], tmp_path / "merged")
+    pointers = np.frombuffer((tmp_path / "merged.idx").read_bytes(), "<i8", 3, 34 + 12)
+    assert pointers.tolist() == [0, 2, (1 << 31) + 6]
+
+
+def test_merge_command_says_what_it_merged(tmp_path) -> None:
+    for number in range(2):
+        write_nanoset(tmp_path, f"p{number}", [[number]])
+    (tmp_path / "out").mkdir()
+    done = CliRunner().invoke(app, ["merge", str(tmp_path), "--output", str(tmp_path / "out" / "all.ds")])
+    assert done.exit_code == 0, done.output
+    assert "2 parts, 2 documents, 4 tokens" in done.output
+    assert nanoset.open_file(tmp_path / "out" / "all.ds").total_tokens == 4

@@ -1,0 +1,243 @@
+"""Mixtures of datasets made by hand: what each trainer sees, what is refused, and the files that come out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import ConfigError, SourceError
+from pipeline.export import megatron, nanoset
+from pipeline.mixture import Source, mix, open_source
+from pipeline.mixture.mix import token_count
+from pipeline.mixture.picture import mixture_html
+from pipeline.mixture.reader import Nanoset
+from pipeline.mixture.training import data_path, nanotron_yaml, splits, training_files
+from pipeline.mixture.weights import by_size, normalised
+
+VOCABULARY = {"name": "gpt2", "sha256": "0" * 64, "size": 50257, "eot_id": 50256, "dtype": "uint16"}
+
+
+def dataset(folder: Path, files: list[list[int]], *, formats: tuple[str, ...] = ("megatron", "nanoset"), **said: Any):
+    """A finished dataset of files of documents, given as lengths; ids count up through all of it."""
+    listing, position = [], 0
+    for number, lengths in enumerate(files):
+        tokens = np.arange(position, position + sum(lengths), dtype=np.uint16)
+        position += len(tokens)
+        batch = (tokens, np.cumsum(lengths, dtype=np.uint64))
+        for name in formats:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        if "megatron" in formats:
+            megatron.write_part(
+                folder / "megatron",
+                f"d_{number:05d}_text_document",
+                [batch],
+                dtype=megatron.token_dtype(50257),
+                eod_id=50256,
+                vocabulary_size=50257,
+            )
+        if "nanoset" in formats:
+            stem = nanoset.file_name(0, number)
+            nanoset.write_file(
+                folder / "nanoset", stem, [batch], eos_id=50256, tokenizer_name="gpt2", vocabulary_size=50257
+            )
+    for path in sorted(folder.glob("*/*")):
+        listing.append({"name": path.relative_to(folder).as_posix(), "size_bytes": path.stat().st_size})
+    description = {"name": folder.name, "vocabulary": VOCABULARY, "formats": {key: {} for key in formats}, **said}
+    (folder / "dataset.json").write_text(json.dumps({**description, "files": listing}))
+    return open_source(folder)
+
+
+@pytest.fixture
+def sources(tmp_path) -> list[Source]:
+    """Windows of 5 tokens (sequences of 4): 8, 2, 5 and 5; the first in two files, each with a tail that is lost."""
+    return [
+        dataset(tmp_path / "a", [[5, 5, 5, 3], [4, 4, 4, 4, 4, 1]]),
+        dataset(tmp_path / "b", [[9]]),
+        dataset(tmp_path / "c", [[24]]),
+        dataset(tmp_path / "d", [[12, 11]]),
+    ]
+
+
+def windows(source: Source) -> int:
+    return sum(file.windows(4) for file in source.nanoset)
+
+
+def test_open_source_counts_documents_tokens_and_windows_of_files(sources) -> None:
+    assert [(file.documents, file.tokens) for file in sources[0].nanoset] == [(4, 22), (6, 27)]
+    assert [(file.documents, file.tokens) for file in sources[0].megatron] == [(4, 22), (6, 27)]
+    assert [windows(one) for one in sources] == [9, 2, 5, 5]
+
+
+def test_mix_weighted_nanoset_says_what_is_never_seen(sources) -> None:
+    mixture = mix(sources, weights=[0.1, 0.5, 0.3, 0.1], sequence_tokens=4, budget_tokens=4 * 84, seed=1234)
+    seen = mixture.exposures["nanoset"]
+    assert sum(one.drawn for one in seen) == mixture.samples == 84
+    assert [one.samples for one in seen] == [9, 2, 5, 5]
+    assert [one.repeats_for_ever for one in seen] == [True, False, False, True]
+    assert seen[1].epochs == pytest.approx(21, abs=1)
+
+
+def test_mix_megatron_counts_strides_over_concatenated_files(sources) -> None:
+    mixture = mix(sources, weights=[1, 1, 1, 1], sequence_tokens=4, budget_tokens=4 * 20, seed=0)
+    assert [one.samples for one in mixture.exposures["megatron"]] == [(22 + 27 - 1) // 4, 9 // 4, 24 // 4, 24 // 4]
+    assert [one.drawn for one in mixture.exposures["megatron"]] == [5, 5, 5, 5]
+    assert not any(one.repeats_for_ever for one in mixture.exposures["megatron"])
+
+
+def test_nanoset_reader_any_sample_is_the_window_it_names(sources) -> None:
+    weights = normalised([0.1, 0.5, 0.3, 0.1])
+    run = Nanoset(sources, weights, sequence_tokens=4, samples=50, seed=1234)
+    streams = [[nanoset.open_file(file.path).tokens.tolist() for file in one.nanoset] for one in sources]
+    # datatrove shuffles a folder's files with seed 42: two files keep or swap their places
+    order = np.random.default_rng(42).permutation(2).tolist()
+    streams[0] = [streams[0][number] for number in order]
+    cut = [[stream[at : at + 5] for stream in files for at in range(0, len(stream) - 4, 5)] for files in streams]
+    assert len(run) == 50
+    for sample in range(50):
+        assert run[sample].tolist() == cut[run.sources[sample]][run.windows[sample]]
+        assert run[sample].dtype == np.int64
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(0.0, [1 / 2, 1 / 2]), (1.0, [0.8, 0.2]), (0.5, [2 / 3, 1 / 3])])
+def test_by_size_alpha_between_equal_and_proportional(alpha: float, expected: list[float]) -> None:
+    assert by_size([400, 100], alpha).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf"), 1.0]])
+def test_normalised_weight_that_is_not_positive_is_refused(weights: list[float]) -> None:
+    with pytest.raises(ConfigError, match="a weight must be a positive number"):
+        normalised(weights)
+
+
+def test_mix_different_vocabularies_are_refused_with_both_values(tmp_path, sources) -> None:
+    other = dataset(tmp_path / "other", [[9]], vocabulary={**VOCABULARY, "size": 50300})
+    with pytest.raises(ConfigError, match="different vocabularies") as caught:
+        mix([sources[0], other], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+    assert "size 50257" in str(caught.value)
+    assert "size 50300" in str(caught.value)
+
+
+def test_mix_source_without_a_whole_window_is_refused(tmp_path, sources) -> None:
+    small = dataset(tmp_path / "small", [[2]])
+    with pytest.raises(ConfigError, match="no whole sample"):
+        mix([sources[0], small], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+
+
+def test_mix_no_common_export_is_refused(tmp_path) -> None:
+    both = [dataset(tmp_path / name, [[20]], formats=(name,)) for name in ("megatron", "nanoset")]
+    with pytest.raises(ConfigError, match="no export is common"):
+        mix(both, alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+
+
+def test_mix_one_source_twice_is_refused(sources) -> None:
+    with pytest.raises(ConfigError, match="named twice"):
+        mix([sources[0], sources[0]], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+
+
+def test_open_source_folder_without_dataset_is_refused(tmp_path) -> None:
+    with pytest.raises(SourceError, match="not the folder of a finished dataset"):
+        open_source(tmp_path)
+
+
+def get_blend_from_list(items: list[str]) -> list[tuple[float, str]]:
+    """Megatron's reading of --data-path: weights and prefixes in turn, if the number is even and all weights parse."""
+    assert len(items) % 2 == 0
+    return [(float(weight), prefix) for weight, prefix in zip(items[::2], items[1::2], strict=True)]
+
+
+def test_data_path_m21_round_trips_through_megatrons_parser(sources) -> None:
+    mixture = mix(sources, weights=[1, 2, 3, 4], sequence_tokens=4, budget_tokens=40, seed=0)
+    blend = get_blend_from_list(data_path(mixture))
+    assert sum(weight for weight, _ in blend) == pytest.approx(1)
+    assert [Path(prefix).with_suffix(".bin").is_file() for _, prefix in blend] == [True] * 5
+    assert blend[0][0] == pytest.approx(0.1 * 22 / 49)
+    assert blend[4][0] == pytest.approx(0.4)
+
+
+def test_training_files_m22_sequences_json_holds_sequences_and_boundaries(sources) -> None:
+    mixture = mix(sources, alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+    found = json.loads(training_files(mixture)["megatron_sequences.json"])
+    for prefix, (sequences, boundaries) in found.items():
+        part = megatron.open_part(Path(prefix))
+        assert (len(part), len(part.boundaries)) == (sequences, boundaries)
+
+
+def test_splits_m21_files_go_to_one_split_each(tmp_path) -> None:
+    many = dataset(tmp_path / "many", [[10]] * 10)
+    mixture = mix([many], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+    found = splits(mixture, (80, 10, 10))
+    prefixes = {name: [prefix for _, prefix in get_blend_from_list(items or [])] for name, items in found.items()}
+    assert [len(prefixes[name]) for name in ("train", "valid", "test")] == [8, 1, 1]
+    everywhere = [prefix for some in prefixes.values() for prefix in some]
+    assert sorted(everywhere) == sorted(str(file.path.with_suffix("")) for file in many.megatron)
+    assert splits(mix([dataset(tmp_path / "one", [[10]])], alpha=1.0, sequence_tokens=4, budget_tokens=4, seed=0)) == {
+        "train": ["1.0", str((tmp_path / "one/megatron/d_00000_text_document").resolve())],
+        "valid": None,
+        "test": None,
+    }
+
+
+def test_nanotron_yaml_n18_list_and_dictionary_forms_hold_the_same(sources) -> None:
+    mixture = mix(sources, weights=[1, 2, 3, 4], sequence_tokens=4, budget_tokens=40, seed=7)
+    listed, named = (
+        yaml.safe_load(nanotron_yaml(mixture, as_dictionary=form))["data_stages"][0]["data"] for form in (False, True)
+    )
+    folders = [str(one.folder / "nanoset") for one in mixture.sources]
+    assert listed["dataset"] == {
+        "dataset_folder": folders,
+        "dataset_weights": pytest.approx([0.1, 0.2, 0.3, 0.4]),
+        "token_size_in_bytes": 2,
+    }
+    assert named["dataset"]["dataset_folder"] == pytest.approx(dict(zip(folders, [0.1, 0.2, 0.3, 0.4], strict=True)))
+    assert listed["seed"] == named["seed"] == 7
+
+
+def test_mixture_html_name_with_markup_is_escaped(tmp_path) -> None:
+    source = dataset(tmp_path / "x", [[20]], name="<script>alert(1)</script>")
+    page = mixture_html(mix([source], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("20B", 20 * 10**9), ("1.5T", 15 * 10**11), ("3m", 3 * 10**6), ("7", 7)])
+def test_token_count_scales_are_powers_of_ten(text: str, tokens: int) -> None:
+    assert token_count(text) == tokens
+
+
+@pytest.mark.parametrize("text", ["", "B", "-1", "1e9", "nan", "0", "12 B", "9999999999T"])
+def test_token_count_other_text_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="not a number of tokens"):
+        token_count(text)
+
+
+def test_mix_command_writes_the_trainers_files_and_prints_the_table(tmp_path, sources) -> None:
+    command = ["mix", f"{tmp_path}/a=0.9", f"{tmp_path}/b=0.1", "--budget-tokens", "4k", "--sequence-tokens", "4"]
+    done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "epochs" in done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "nanotron.yaml",
+        "nanotron_dict.yaml",
+        "megatron_data_path.txt",
+        "megatron_splits.json",
+        "megatron_sequences.json",
+        "mixture.html",
+        "mixture.json",
+    }
+    said = json.loads((tmp_path / "out/mixture.json").read_text())
+    assert [one["weight"] for one in said["sources"]] == [0.9, 0.1]
+    assert sum(one["nanoset"]["drawn"] for one in said["sources"]) == 1000
+
+
+def test_mix_command_weight_on_some_folders_only_is_refused(tmp_path, sources) -> None:
+    command = ["mix", f"{tmp_path}/a=0.9", f"{tmp_path}/b", "--budget-tokens", "4k", "--output", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, ConfigError)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.shuffle.placement import draw_placements
+from pipeline.shuffle.quality import (
+    OrderMeter,
+    OrderQuality,
+    context_spans,
+    correlation_band,
+    grouped_table,
+    poisson_limit,
+    qualities_bands,
+    table_band,
+)
+from tests.oracles.quality import correlation, documents_in_contexts, neighbours_and_pairs
+
+CONTEXT = 4
+
+
+def ends_of(lengths: list[int]) -> np.ndarray:
+    return np.cumsum(lengths, dtype=np.uint64)
+
+
+def measured(
+    order: list[tuple[int, int]], positions: list[int], ends: dict[str, list[int]], cut: int = 3, spans=None
+) -> OrderQuality:
+    """The quality of an order of (shard, ordinal), handed over in pieces of `cut` records."""
+    meter = OrderMeter(positions, len(order), ends)
+    rows = np.array(order, np.uint64).reshape(-1, 2)
+    for first in range(0, len(rows), cut):
+        piece = rows[first : first + cut]
+        meter.add(piece[:, 0], piece[:, 1], {})
+    return meter.finish(spans)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 14), max_size=6), min_size=1, max_size=3), st.randoms(), st.integers(1, 5))
+def test_quality_neighbours_and_correlation_equal_the_oracles(shards, rng, cut: int) -> None:
+    held = [documents_in_contexts(lengths, CONTEXT) for lengths in shards]
+    order = [(shard, ordinal) for shard, contexts in enumerate(held) for ordinal in range(len(contexts))]
+    rng.shuffle(order)
+    counts = [len(contexts) for contexts in held]
+    if not order:
+        return
+    found = measured(order, counts, {}, cut, lambda shard: context_spans(ends_of(shards[shard]), CONTEXT))
+    expected = neighbours_and_pairs([(shard, ordinal, held[shard][ordinal]) for shard, ordinal in order])
+    assert (found.neighbours, found.pairs) == expected
+    if len(order) > 2:
+        source = [sum(counts[:shard]) + ordinal for shard, ordinal in order]
+        assert found.correlation == pytest.approx(correlation(source), abs=1e-5)
+
+
+def shuffled_order(seed: int, shards: int, records: int) -> list[tuple[int, int]]:
+    keyed = []
+    for shard in range(shards):
+        _, keys = draw_placements(seed, "documents", shard, records, 1)
+        keyed += [(int(key), shard, ordinal) for ordinal, key in enumerate(keys)]
+    return [(shard, ordinal) for _, shard, ordinal in sorted(keyed)]
+
+
+def bands(order: list[tuple[int, int]], shards: int, records: int, significance: float) -> list[bool]:
+    ends = {"webdataset": [*range(500, len(order), 500), len(order)]}
+    one = measured(order, [records] * shards, ends, 1000, lambda _: (np.arange(records) // 2, np.arange(records) // 2))
+    found = qualities_bands([("contexts", one)], significance)
+    assert len(found) == 3
+    return [abs(band.measured - band.ideal) <= band.tolerance for _, band in found]
+
+
+def test_quality_shuffled_orders_stay_in_their_bands_as_often_as_promised() -> None:
+    # 60 orders at 1 %: 0.6 outside are expected, more than 4 come with probability 1e-4.
+    outside = sum(not all(bands(shuffled_order(seed, 3, 1000), 3, 1000, 0.01)) for seed in range(60))
+    assert outside <= 4
+
+
+def test_quality_source_order_is_outside_every_band() -> None:
+    assert bands([(shard, record) for shard in range(3) for record in range(1000)], 3, 1000, 0.001) == [False] * 3
+
+
+def test_quality_order_shuffled_only_within_shards_is_found() -> None:
+    order = [one for shard in range(3) for one in sorted(shuffled_order(7, 3, 1000), key=lambda pair: pair[0] != shard)]
+    within = [one for place, one in enumerate(order) if place % 3000 < 1000]
+    assert bands(within, 3, 1000, 0.001)[::2] == [False, False]
+
+
+@pytest.mark.parametrize("records", [0, 1, 2, 3])
+def test_quality_few_records_are_measured_without_a_fault(records: int) -> None:
+    order = [(0, ordinal) for ordinal in range(records)]
+    spans = (np.arange(records), np.arange(records))
+    one = measured(order, [records], {"webdataset": [records]}, spans=lambda _: spans)
+    assert one.tables == {"webdataset": None}
+    assert (correlation_band(one, 0.001) is None) == (records < 3)
+
+
+def test_quality_files_are_merged_until_chi_square_holds() -> None:
+    table = np.full((4, 10), 3)
+    grouped = grouped_table(table)
+    assert grouped is not None
+    assert np.sum(grouped) == 120
+    assert min(np.sum(grouped, axis=0)) >= 20
+    assert grouped_table(np.full((4, 1), 100)) is None
+    assert grouped_table(np.full((1, 10), 100)) is None
+
+
+def test_quality_table_of_an_even_mixture_has_chi_square_zero() -> None:
+    band = table_band([[10, 20], [30, 60]], 0.001)
+    assert (band.measured, band.ideal) == (0.0, 1.0)
+
+
+def test_quality_chi_square_limit_is_the_tables_quantile() -> None:
+    # The two-sided 0.2 % band's upper end at 9 degrees of freedom is the 99.9 % quantile, 27.877 in the tables.
+    band = table_band([[9, 9, 9, 9]] * 4, 0.002)
+    assert (band.ideal + band.tolerance) * 9 == pytest.approx(27.877, rel=0.01)
+
+
+@pytest.mark.parametrize(("mean", "limit"), [(0.0, 0), (1.0, 3), (5.0, 10)])
+def test_quality_poisson_limit_is_the_least_with_a_tail_below(mean: float, limit: int) -> None:
+    assert poisson_limit(mean, 0.05) == limit

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.errors import ConfigError, CorruptDataError, SourceError
+from pipeline.export.manifest import verify_manifest
+from pipeline.export.webdataset import encode_context, read_shard, write_shard
+from pipeline.single.reshuffle import reshuffle
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    (tmp_path / "in").mkdir()
+    for shard, count in enumerate((30, 1, 12)):
+        contexts = np.arange(count * 4, dtype=np.uint32).reshape(count, 4) + 1000 * shard
+        ids = [f"{shard:05d}-{ordinal:09d}" for ordinal in range(count)]
+        write_shard(tmp_path / f"in/shard_{shard:08d}.tar", [contexts], ids, shard, vocabulary_size=5000)
+    return tmp_path / "in"
+
+
+def run(source: Path, output: Path, *, per_shard: int = 10, memory_bytes: int = 1 << 20, seed: int = 1) -> int:
+    done = reshuffle(
+        [str(source)],
+        output,
+        seed=seed,
+        samples_per_shard=per_shard,
+        memory_bytes=memory_bytes,
+        scratch=output.parent / "scratch",
+    )
+    return done.records
+
+
+def samples(folder: Path) -> list[tuple[str, tuple[int, ...]]]:
+    return [
+        (name.split("_", 2)[2], tuple(context.tolist()))
+        for path in sorted(folder.glob("*.tar"))
+        for name, context in read_shard(path)
+    ]
+
+
+def test_webdataset_t26_shuffle_only_keeps_every_sample_once_in_another_order(source, tmp_path) -> None:
+    assert run(source, tmp_path / "out") == 43
+    found = samples(tmp_path / "out")
+    assert sorted(found) == sorted(samples(source))
+    assert found != samples(source)
+
+
+def test_webdataset_t26_shuffle_only_carries_the_bodies_untouched(source, tmp_path) -> None:
+    run(source, tmp_path / "out")
+
+    def bodies(folder: Path) -> list[bytes]:
+        found = []
+        for path in folder.glob("*.tar"):
+            with tarfile.open(path) as archive:
+                found += [archive.extractfile(member).read() for member in archive]
+        return sorted(found)
+
+    assert bodies(source) == bodies(tmp_path / "out")
+
+
+def test_webdataset_t18_shuffle_only_shards_are_full_but_the_last(source, tmp_path) -> None:
+    run(source, tmp_path / "out")
+    assert [records for _, records in verify_manifest(tmp_path / "out")] == [10, 10, 10, 10, 3]
+
+
+def test_webdataset_t26_shuffle_only_same_bytes_whatever_the_memory(source, tmp_path) -> None:
+    found = []
+    for name, memory_bytes in (("small", 200), ("large", 1 << 20)):
+        run(source, tmp_path / name, memory_bytes=memory_bytes)
+        found.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert found[0] == found[1]
+
+
+def test_webdataset_t26_passes_do_not_lengthen_names_and_foreign_names_get_ids(tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in/a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        for number in range(3):
+            body = encode_context(np.array([number, 7], np.uint32))
+            member = tarfile.TarInfo(f"{'deep/' * 30}{number}.json.gz")
+            member.size = len(body)
+            import io
+
+            archive.addfile(member, io.BytesIO(bytes(body)))
+    run(tmp_path / "in", tmp_path / "once")
+    run(tmp_path / "once", tmp_path / "twice", seed=2)
+    names = [name for name, _ in samples(tmp_path / "twice")]
+    assert sorted(names) == [f"00000-{number:09d}.json.gz" for number in range(3)]
+
+
+def test_webdataset_t34_output_folder_with_stale_shards_is_refused(source, tmp_path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/shard_00000099.tar").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        run(source, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["shard_00000099.tar"]
+
+
+@pytest.mark.parametrize("damage", [700, 5000])
+def test_webdataset_t26_truncated_tar_is_refused(source, tmp_path, damage: int) -> None:
+    path = source / "shard_00000000.tar"
+    path.write_bytes(path.read_bytes()[:damage])
+    with pytest.raises(CorruptDataError, match="tar"):
+        run(source, tmp_path / "out")
+
+
+def test_webdataset_t26_folder_without_tars_is_refused(tmp_path) -> None:
+    with pytest.raises(SourceError, match="does not exist"):
+        run(tmp_path / "nothing", tmp_path / "out")
+
+
+def test_webdataset_t26_fewer_samples_than_a_shard_make_one_short_shard(source, tmp_path) -> None:
+    run(source, tmp_path / "out", per_shard=8192)
+    assert verify_manifest(tmp_path / "out") == [("shard_00000000", 43)]

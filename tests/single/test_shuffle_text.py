@@ -1,0 +1,132 @@
+"""terashuf's job, and its two losses of data: input that ends with the buffer, and the byte 0xFF."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import ConfigError, SourceError, StorageFullError
+from pipeline.shuffle.lines import line_batches, shuffle_records
+from pipeline.single.shuffle_text import shuffle_text
+
+LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\xff") + b"\n"), max_size=200)
+
+
+def shuffled(lines: list[bytes], folder: Path, *, seed: int = 1, memory_bytes: int = 1 << 20, cut: int = 7) -> bytes:
+    blocks = [b"".join(lines[first : first + cut]) for first in range(0, len(lines), cut)]
+    found = shuffle_records(line_batches(blocks), seed=seed, memory_bytes=memory_bytes, scratch=folder)
+    return b"".join(data.tobytes() for data, _ in found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LINES, st.integers(0, 2**64 - 1), st.sampled_from([1, 300, 3000]), st.integers(1, 50))
+def test_shuffle_text_every_line_once_and_the_same_bytes_whatever_the_memory(
+    tmp_path_factory, lines, seed: int, memory_bytes: int, cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("scratch")
+    whole = shuffled(lines, folder, seed=seed)
+    assert Counter(whole.splitlines(keepends=True) if b"\r" not in whole else _lines(whole)) == Counter(lines)
+    assert shuffled(lines, folder, seed=seed, memory_bytes=memory_bytes, cut=cut) == whole
+    assert list(folder.iterdir()) == []
+
+
+def _lines(text: bytes) -> list[bytes]:
+    return [line + b"\n" for line in text.split(b"\n")[:-1]]
+
+
+def test_shuffle_text_input_that_ends_with_the_buffer_is_written_once(tmp_path) -> None:
+    """terashuf: 37 lines in, 74 out when the input ends exactly at a buffer's end."""
+    lines = [b"%06d\n" % number for number in range(37)]
+    for memory_bytes in (37 * 7 * 2, 37 * (7 + 48) * 2, 37 * (7 + 48) * 2 - 1):
+        assert sorted(_lines(shuffled(lines, tmp_path, memory_bytes=memory_bytes))) == lines
+
+
+def test_shuffle_text_line_with_byte_ff_is_kept(tmp_path) -> None:
+    """terashuf: 300 lines in, 299 out when one holds 0xFF."""
+    lines = [b"%03d%s\n" % (number, b"\xff" * (number == 150)) for number in range(300)]
+    assert sorted(_lines(shuffled(lines, tmp_path, memory_bytes=1000))) == lines
+
+
+def test_shuffle_text_line_longer_than_the_memory_is_kept(tmp_path) -> None:
+    """terashuf stops there."""
+    lines = [b"a" * 100_000 + b"\n", b"b\n", b"c" * 5000 + b"\n"]
+    assert sorted(_lines(shuffled(lines, tmp_path, memory_bytes=100))) == sorted(lines)
+
+
+def test_shuffle_text_order_is_uniform(tmp_path) -> None:
+    """Chi-square over the 24 orders of 4 lines; 49.73 is the 99.9 % quantile at 23 degrees."""
+    lines = [b"a\n", b"b\n", b"c\n", b"d\n"]
+    orders = Counter(shuffled(lines, tmp_path, seed=seed) for seed in range(1200))
+    assert set(orders) == {b"".join(order) for order in permutations(lines)}
+    assert sum((count - 50) ** 2 / 50 for count in orders.values()) < 49.73
+
+
+def test_shuffle_text_files_in_any_compression_and_a_last_line_without_newline(tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_bytes(b'{"text":"a"}\n{"text":"b"}')
+    (tmp_path / "in/b.jsonl.zst").write_bytes(zstandard.compress(b'{"text":"c"}\n\n'))
+    done = shuffle_text(
+        [str(tmp_path / "in")], str(tmp_path / "out.jsonl.gz"), seed=3, memory_bytes=1 << 20, scratch=tmp_path / "s"
+    )
+    assert (done.records, done.data_bytes) == (4, 40)
+    plain = tmp_path / "out.jsonl"
+    shuffle_text([str(tmp_path / "in")], str(plain), seed=3, memory_bytes=1 << 20, scratch=tmp_path / "s")
+    import gzip
+
+    assert gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes()) == plain.read_bytes()
+    assert sorted(plain.read_bytes().split(b"\n")) == [b"", b"", b'{"text":"a"}', b'{"text":"b"}', b'{"text":"c"}']
+
+
+def test_shuffle_text_nothing_in_gives_nothing_out(tmp_path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    done = shuffle_text(
+        [str(tmp_path / "empty.jsonl")], str(tmp_path / "out"), seed=1, memory_bytes=100, scratch=tmp_path / "s"
+    )
+    assert done.records == 0
+
+
+def test_shuffle_text_missing_input_and_output_among_inputs_are_refused(tmp_path) -> None:
+    with pytest.raises(SourceError, match="does not exist"):
+        shuffle_text([str(tmp_path / "no")], "-", seed=1, memory_bytes=1, scratch=tmp_path)
+    (tmp_path / "a.jsonl").write_text("x\n")
+    with pytest.raises(ConfigError, match="one of the inputs"):
+        shuffle_text([str(tmp_path)], str(tmp_path / "a.jsonl"), seed=1, memory_bytes=1, scratch=tmp_path)
+    assert (tmp_path / "a.jsonl").read_text() == "x\n"
+
+
+def test_shuffle_text_full_disk_is_said_and_leaves_nothing(tmp_path) -> None:
+    """/dev/full stands for the disk."""
+    lines = [b"x" * 50 + b"\n" for _ in range(2000)]
+
+    from pipeline.shuffle import lines as module
+
+    records = module.Records(
+        np.frombuffer(b"".join(lines), np.uint8), np.full(2000, 51, np.uint64), np.arange(2000, dtype=np.uint64) << 50
+    )
+    files = [open("/dev/full", "wb", buffering=1 << 10) for _ in range(module.PARTS)]  # noqa: PTH123, SIM115
+    with pytest.raises(OSError, match="No space left") as caught:
+        module._part(records, 58, files)
+    assert isinstance(module._full(caught.value, tmp_path), StorageFullError)
+
+
+def test_shuffle_text_command_says_how_many_lines(tmp_path) -> None:
+    rng = random.Random(1)
+    lines = [f'{{"text": "{rng.random()}"}}\n' for _ in range(500)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    command = ["shuffle-text", "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
+    done = CliRunner().invoke(app, [*command, "--scratch", str(tmp_path / "s"), "--memory", "4KiB"])
+    assert done.exit_code == 0, done.output
+    assert "500 lines" in done.output
+    found = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
+    assert sorted(found) == sorted(lines)
+    assert found != lines

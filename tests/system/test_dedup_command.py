@@ -1,0 +1,262 @@
+"""Deduplication by itself: the command line, its options end to end, resumption, and the infini-gram index."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from pipeline import cli
+from pipeline.dedup.suffix_array import open_suffix_array
+from pipeline.errors import ConfigError
+from pipeline.stages import Build
+from pipeline.standalone import Finished, dedup_config, deduplicate, write_index
+from tests.oracles.dataset import deduplicated_texts
+from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of
+from tests.system.corpus import lines_of, write_corpus
+
+FILES = ("a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd")
+
+
+def run(root: Path, dedup: dict[str, object], **sections: object) -> Finished:
+    output = str(root / "clean")
+    sections = {"source": {"shard_bytes": "8KiB"}, "work_folder": str(root / "work"), **sections}
+    config = dedup_config([str(root / "corpus")], output, {"minimum_bytes": 100, **dedup}, **sections)
+    return deduplicate(config, output, workers=1)
+
+
+def content(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(data)
+    if path.suffix.startswith(".zst"):
+        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+    return data
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for name in FILES for line in content(folder / name).splitlines()]
+
+
+def raw_ranges(texts: list[str], whole: bool = False) -> list[list[tuple[int, int]]]:
+    """Per document its ranges at 100 bytes, aligned to characters, as offsets into its text."""
+    documents = [text.encode() for text in texts]
+    text, offsets = text_of(documents)
+    (found,) = kept_whole_ranges([text], 100) if whole else remove_ranges([text], 100)
+    per_document: list[list[tuple[int, int]]] = [[] for _ in documents]
+    for start, end in found:
+        number = max(i for i, offset in enumerate(offsets) if offset < start)
+        origin = offsets[number] + 1
+        aligned = align(documents[number], start - origin, end - origin)
+        if aligned:
+            per_document[number].append(aligned)
+    return per_document
+
+
+def without(texts: list[str], ranges: list[list[tuple[int, int]]]) -> list[str]:
+    kept = []
+    for text, spans in zip(texts, ranges, strict=True):
+        data = text.encode()
+        gone = {i for start, end in spans for i in range(start, end)}
+        kept.append(bytes(byte for i, byte in enumerate(data) if i not in gone).decode())
+    return kept
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> list[str]:
+    return write_corpus(tmp_path / "corpus", documents=60)
+
+
+def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Path, texts: list[str]) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
+    command += ["--output", str(tmp_path / "clean"), "--work-folder", str(tmp_path / "work"), "--shard-bytes", "8KiB"]
+    said = subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, text=True).stdout
+    assert [row["text"] for row in rows(tmp_path / "clean")] == deduplicated_texts(texts, 100)
+    assert "balance  text bytes: indexed" in said
+    assert "5 files, 5 written now" in said
+    again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "5 files, 0 written now" in again
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+def test_dedup_every_string_keeps_what_the_oracle_keeps(tmp_path: Path, texts: list[str], method: str) -> None:
+    run(tmp_path, {"mode": "remove", "keep": "every_string"}, index={"method": method})
+    kept = [row["text"] for row in rows(tmp_path / "clean")]
+    assert kept == without(texts, raw_ranges(texts, whole=True))
+    assert kept != deduplicated_texts(texts, 100)
+    there = "\xff".join(str(one) for one in kept).encode()
+    windows: set[bytes] = set()
+    for text in (one.encode() for one in texts):
+        for start in range(len(text) - 99):
+            window = text[start : start + 100]
+            assert window not in windows or window in there
+            windows.add(window)
+
+
+def test_dedup_suffix_array_writes_the_same_files_as_anchors(tmp_path: Path, texts: list[str]) -> None:
+    found = []
+    for method in ("anchors", "suffix_array"):
+        done = run(tmp_path, {"mode": "annotate"}, index={"method": method})
+        found.append({name: (tmp_path / "clean" / name).read_bytes() for name in FILES})
+        ranges = [done.build.receipt("union", unit).outputs for unit in done.build.units("union")]
+        found.append({"ranges": repr(ranges).encode()})
+    assert found[0] == found[2]
+    assert found[1] == found[3]
+
+
+@pytest.mark.parametrize(("share", "spans"), [(0.8, 2), (0.2, 1), (1.0, 3)])
+def test_dedup_fuzzy_share_removes_the_spans_of_the_oracle(tmp_path: Path, share: float, spans: int) -> None:
+    """Two repeats with a short gap between them, and one more after a long one."""
+    first, second = ("".join(chr(97 + (i * i + by) % 26) + chr(97 + i % 25) for i in range(80)) for by in (0, 7))
+    texts = [
+        first,
+        second,
+        f"{first} a short gap {second}{'a long one, unlike the others; ' * 2}{'0123456789' * 9}{first}",
+    ]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_bytes(lines_of(texts))
+    done = run(tmp_path, {"mode": "annotate", "fuzzy_share": share})
+    got = [json.loads(line)["sa_remove_ranges"] for line in (tmp_path / "clean" / "a.jsonl").read_text().splitlines()]
+    assert got == [[list(span) for span in join_spans(ranges, share)] for ranges in raw_ranges(texts)]
+    assert len(got[2]) == spans
+    assert done.build.total("union", "fuzzy_bytes") > 0 or share == 1
+
+
+def test_dedup_dotted_annotate_key_goes_into_nested_objects(tmp_path: Path, texts: list[str]) -> None:
+    run(tmp_path, {"mode": "annotate", "annotate_key": "metadata.dedup.ranges"})
+    got = [row["metadata"]["dedup"]["ranges"] for row in rows(tmp_path / "clean")]
+    assert got == [[list(span) for span in spans] for spans in raw_ranges(texts)]
+
+
+def test_dedup_existing_annotation_is_an_error_unless_it_may_be_replaced(tmp_path: Path) -> None:
+    """The reference loses its result in silence: the old value overwrites the new one."""
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "one", "sa_remove_ranges": "old"}\n')
+    with pytest.raises(ConfigError, match="already has the annotation's key"):
+        run(tmp_path, {"mode": "annotate"})
+    run(tmp_path, {"mode": "annotate", "replace_existing": True})
+    assert (tmp_path / "clean" / "a.jsonl").read_text() == '{"text": "one", "sa_remove_ranges": []}\n'
+
+
+@pytest.mark.parametrize("drop_empty", [False, True])
+def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_empty: bool) -> None:
+    (tmp_path / "corpus").mkdir()
+    text = "A sentence that is written twice, and is long enough to count as a repeat of a hundred bytes or more. "
+    (tmp_path / "corpus" / "a.jsonl").write_bytes(lines_of([text, "", text]))
+    done = run(tmp_path, {"mode": "remove", "drop_empty": drop_empty})
+    got = [json.loads(line)["text"] for line in (tmp_path / "clean" / "a.jsonl").read_text().splitlines()]
+    assert got == ([text, ""] if drop_empty else [text, "", ""])
+    assert sum(check.difference for check in done.checks) == 0
+
+
+@pytest.mark.parametrize(
+    ("dedup", "said"),
+    [
+        ({"mode": "remove", "minimum_bytes": 6}, "between two characters"),
+        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "promises to keep"),
+        ({"mode": "annotate", "drop_empty": True}, "drop_empty needs mode remove"),
+        ({"mode": "delete"}, "'remove', 'annotate' or 'none'"),
+    ],
+)
+def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        dedup_config([str(tmp_path)], str(tmp_path / "clean"), {"minimum_bytes": 100, **dedup})
+    assert said in str(caught.value)
+
+
+def test_dedup_command_short_minimum_exits_1_and_says_why(tmp_path: Path, monkeypatch, capsys) -> None:
+    arguments = ["dedup", str(tmp_path), "--output", str(tmp_path / "clean"), "--minimum-bytes", "6"]
+    monkeypatch.setattr(sys, "argv", ["corpusmill", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    assert "between two characters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("memory", "partitions"), [("1GiB", 4), ("16KiB", 8)])
+def test_dedup_partitions_change_no_range(tmp_path: Path, texts: list[str], memory: str, partitions: int) -> None:
+    done = run(tmp_path, {"mode": "remove", "memory": memory})
+    assert len(done.build.units("match")) == partitions
+    assert [row["text"] for row in rows(tmp_path / "clean")] == deduplicated_texts(texts, 100)
+
+
+def index(root: Path) -> Build:
+    config = dedup_config(
+        [str(root / "corpus")],
+        str(root / "ngrams"),
+        {"mode": "none"},
+        source={"shard_bytes": "8KiB"},
+        index={"method": "suffix_array", "unigram": True},
+        work_folder=str(root / "work"),
+    )
+    return write_index(config, str(root / "ngrams"), workers=1).build
+
+
+def test_index_has_the_specified_files_for_every_shard(tmp_path: Path, texts: list[str]) -> None:
+    built = index(tmp_path)
+    read: list[str] = []
+    lines: list[dict[str, object]] = []
+    for number in range(len(built.units("index"))):
+        folder = tmp_path / "ngrams" / str(number)
+        assert {path.name for path in folder.iterdir()} == {
+            "tokenized",
+            "offset",
+            "table",
+            "metadata",
+            "metaoff",
+            "unigram",
+        }
+        text = (folder / "tokenized").read_bytes()
+        offsets = np.fromfile(folder / "offset", "<u8").tolist()
+        read += [one.decode() for one in text.split(b"\xff")[1:]]
+        assert text_of(text.split(b"\xff")[1:])[1] == offsets
+        suffixes = open_suffix_array(folder, len(text))
+        starts = suffixes.starts(0, len(suffixes)).tolist()
+        assert sorted(starts) == list(range(len(text)))
+        assert all(text[a:] < text[b:] for a, b in zip(starts[:-1:53], starts[1::53], strict=False))
+        metadata = (folder / "metadata").read_bytes()
+        begins = np.fromfile(folder / "metaoff", "<u8").tolist()
+        for begin, end in zip(begins, [*begins[1:], len(metadata)], strict=True):
+            lines.append(json.loads(metadata[begin:end]))
+            assert metadata[begin:end] == json.dumps(lines[-1]).encode() + b"\n"
+    assert read == texts
+    assert [list(line) for line in lines] == [["path", "linenum", "metadata"]] * len(texts)
+    assert [line["metadata"]["id"] for line in lines][:2] == ["doc-0", "doc-1"]
+    assert [line["path"] for line in lines].count("a2.jsonl.gz") == 15
+
+
+def test_index_folder_that_the_engine_cannot_open_is_refused(tmp_path: Path, texts: list[str]) -> None:
+    output = str(tmp_path / "stable_index")
+    config = dedup_config([str(tmp_path / "corpus")], output, {"mode": "none"}, index={"method": "suffix_array"})
+    with pytest.raises(ConfigError, match="could not open an index"):
+        write_index(config, output, workers=1)
+
+
+def test_index_is_read_by_the_infini_gram_engine(tmp_path: Path, texts: list[str]) -> None:
+    """An optional consumer: `pip install infini-gram` into the test's Python to run this."""
+    engine = pytest.importorskip("infini_gram.engine", reason="the package infini-gram is not installed")
+    built = index(tmp_path)
+    folders = [str(tmp_path / "ngrams" / str(number)) for number in range(len(built.units("index")))]
+    opened = engine.InfiniGramEngine(index_dir=folders, eos_token_id=0, vocab_size=255, version=4, token_dtype="u8")  # noqa: S106
+    assert opened.engine.get_total_doc_cnt() == len(texts)
+    shards = [(tmp_path / "ngrams" / str(n) / "tokenized").read_bytes() for n in range(len(folders))]
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        shard = shards[int(rng.integers(len(shards)))]
+        start = int(rng.integers(len(shard)))
+        needle = shard[start : start + int(rng.integers(1, 40))]
+        naive = sum(text[i : i + len(needle)] == needle for text in shards for i in range(len(text)))
+        assert opened.count(list(needle))["count"] == naive
+        found = opened.find(list(needle))
+        assert found["cnt"] == naive
+        for number, (low, high) in enumerate(found["segment_by_shard"]):
+            if low < high:
+                document = opened.get_doc_by_rank(s=number, rank=low, max_disp_len=10**6)
+                assert needle.strip(b"\xff") in bytes(document["token_ids"]) or b"\xff" in needle
+                assert "path" in json.loads(document["metadata"])

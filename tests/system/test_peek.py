@@ -1,0 +1,72 @@
+"""A record of any export, back as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import check_config
+from pipeline.errors import PermanentError, SourceError
+from pipeline.lineage.peek import peek_record
+from pipeline.local import build_dataset
+from tests.system.corpus import configuration, write_corpus
+
+EOT = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> list[str]:
+    return write_corpus(tmp_path_factory.getbasetemp() / "peek" / "corpus", documents=40)
+
+
+@pytest.fixture(scope="module")
+def outputs(texts, tmp_path_factory) -> Path:
+    root = tmp_path_factory.getbasetemp() / "peek"
+    build_dataset(check_config(configuration(root, dedup={"mode": "none"}), where="test"), workers=1)
+    return root / "outputs" / "tiny" / "latest"
+
+
+@pytest.mark.parametrize("pattern", ["megatron/*.bin", "nanoset/*.ds"])
+def test_peek_document_of_an_export_is_a_source_text_and_its_eot(outputs, texts, pattern: str) -> None:
+    path = min(outputs.glob(pattern))
+    for record in range(3):
+        found = peek_record(path, record, 10**6)
+        assert found.text.endswith(EOT)
+        assert found.text.removesuffix(EOT) in texts
+        assert found.tokens == len(found.ids)
+
+
+def test_peek_context_of_a_tar_is_its_tokens(outputs, texts) -> None:
+    found = peek_record(min(outputs.glob("webdataset/*.tar")), 2, 10**6)
+    assert found.tokens == 129
+    piece = max(found.text.split(EOT), key=len)[4:-4]  # a cut may split a character at either end
+    assert any(piece in text for text in texts)
+
+
+def test_peek_position_of_a_numpy_shard_shows_the_stream_from_there(outputs) -> None:
+    path = min(outputs.glob("numpy/train/*.npy"))
+    found = peek_record(path, 17, 5)
+    assert found.ids.tolist() == np.load(path, allow_pickle=False)[17:22].tolist()
+    assert found.tokens == 5000 - 17
+
+
+@pytest.mark.parametrize("pattern", ["megatron/*.bin", "nanoset/*.ds", "webdataset/*.tar", "numpy/train/*.npy"])
+def test_peek_record_that_is_not_there_is_refused(outputs, pattern: str) -> None:
+    with pytest.raises(PermanentError, match="there is no such record"):
+        peek_record(min(outputs.glob(pattern)), 10**6, 1)
+
+
+def test_peek_file_outside_a_dataset_is_refused(tmp_path) -> None:
+    (tmp_path / "x.ds").write_bytes(b"")
+    with pytest.raises(SourceError, match="does not lie in a finished dataset"):
+        peek_record(tmp_path / "x.ds", 0, 1)
+
+
+def test_peek_command_prints_ids_and_text(outputs) -> None:
+    done = CliRunner().invoke(app, ["peek", str(min(outputs.glob("nanoset/*.ds"))), "--tokens", "4"])
+    assert done.exit_code == 0, done.output
+    assert "tokens, the first 4 shown" in done.output
