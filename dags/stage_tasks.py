@@ -70,7 +70,7 @@ def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
 def chain_stages(planned: XComArg) -> XComArg:
     """Every stage after a task named `plan` that returns a plan's receipt; returns the report's task."""
     with TaskGroup("units", tooltip="Lists that depend on the plan alone; they run side by side") as units:
-        stages = ("download", "anchor", "suffix_array", "union", "writeback", "scatter", "manifest", "upload")
+        stages = ("download", "anchor", "suffix_array", "union", "writeback", "audit", "scatter", "manifest", "upload")
         listed = {stage: units_of(stage, stage) for stage in stages}
 
     download = mapped("download", "download", listed["download"])
@@ -87,6 +87,8 @@ def chain_stages(planned: XComArg) -> XComArg:
     writeback = mapped("writeback", "writeback", listed["writeback"])
     tokenize = mapped("tokenize", "tokenize", listed["download"])
 
+    audit = mapped("audit", "audit", listed["audit"])
+
     shuffle_scatter = mapped("shuffle_scatter", "scatter", listed["scatter"])
     cells = units_of("cells", "gather")  # known once the tokens are counted
     shuffle_gather = mapped("shuffle_gather", "gather", cells)
@@ -101,7 +103,8 @@ def chain_stages(planned: XComArg) -> XComArg:
 
     planned >> units
     download >> index >> find_ranges >> [writeback, tokenize]
-    tokenize >> [shuffle_scatter, cells]
+    tokenize >> [audit, cells]
+    audit >> shuffle_scatter  # ids that differ from the reference library's go no further
     shuffle_scatter >> [shuffle_gather, parts]
     shuffle_gather >> export >> upload >> reported
     writeback >> manifest  # the manifest lists the deduplicated documents, too

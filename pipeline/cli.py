@@ -11,7 +11,7 @@ import typer
 
 from pipeline import cli_stores
 from pipeline.cli_dedup import dedup, index
-from pipeline.config import EXAMPLE, load_config
+from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
 from pipeline.single.commands import register
 
@@ -48,6 +48,7 @@ def build(
     from pipeline.report.summary import from_json
     from pipeline.report.terminal import print_summary
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.estimate import compare_with_actual
     from pipeline.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
@@ -56,6 +57,8 @@ def build(
         run_build(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
     print_summary(from_json((folder / SUMMARY).read_bytes()))
+    if compared := compare_with_actual(open_build(plan_receipt)):
+        typer.echo(compared)
     typer.echo(f"report  {folder / HTML}")
 
 
@@ -179,6 +182,36 @@ def gc(
 
 
 @app.command()
+def tokenize(
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, folders or globs of JSON lines.")],
+    tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
+    output: Annotated[Path, typer.Option(help="A token shard per file goes below this folder.")],
+    engine: Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")] = "gigatoken",
+    pattern: Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")] = None,
+    eot: Annotated[str | None, typer.Option(help="The token that separates documents.")] = None,
+    text_field: Annotated[str, typer.Option(help="The JSON key that holds a document's text.")] = "text",
+) -> None:
+    """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
+    from pipeline.config import absolute
+    from pipeline.stages.tokenize_files import tokenize_files
+    from pipeline.tokens.tokenizer import load_tokenizer
+
+    file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
+    loaded = load_tokenizer(tokenizer, file=file, engine=engine, pattern=pattern, eot=eot)
+    for one in tokenize_files(inputs, loaded, output, text_field):
+        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in one.rejected.items())
+        typer.echo(f"{one.source}: {one.documents:,} documents, {one.tokens:,} tokens{lost}")
+
+
+@app.command()
+def estimate(config: ConfigFile) -> None:
+    """Say what a build will come to, from an unbiased sample: tokens, duplicates, hours, memory, disk."""
+    from pipeline.stages.estimate import estimate_dataset, render_estimate
+
+    typer.echo(render_estimate(estimate_dataset(load_config(config))))
+
+
+@app.command()
 def mix(
     datasets: Annotated[
         list[str],
@@ -249,6 +282,25 @@ def sample_corpus(
 def config_example() -> None:
     """Print a complete configuration with every key explained."""
     typer.echo(EXAMPLE.read_text(), nl=False)
+
+
+@config_app.command("lock")
+def config_lock(config: ConfigFile) -> None:
+    """Write the tokenizer's sha256 and revision into the file's lock section; another vocabulary is then refused."""
+    from pipeline.stages.tokenize import locked
+
+    loaded = load_config(config)
+    lock = locked(loaded).lock
+    assert lock is not None  # noqa: S101 (locked() always adds one)
+    if loaded.lock is None:
+        text = config.read_text(encoding="utf-8")
+        section = (
+            f'lock:\n  tokenizer_sha256: "{lock.tokenizer_sha256}"\n  tokenizer_revision: "{lock.tokenizer_revision}"\n'
+        )
+        text += ("" if text.endswith("\n") else "\n") + "\n" + section
+        parse_config(text, where=f"{config} with a lock section behind it")
+        config.write_text(text, encoding="utf-8")
+    typer.echo(f"{config}: locked to sha256 {lock.tokenizer_sha256}, revision {lock.tokenizer_revision or 'none'}")
 
 
 @config_app.command("check")

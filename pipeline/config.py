@@ -101,12 +101,61 @@ class IndexConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """Which vocabulary turns text into ids."""
+    """Which vocabulary turns text into ids, and which ids stand around documents (pipeline/tokens/special.py)."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^|\s]+$")]
     file: str | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    engine: Literal["gigatoken", "tiktoken"] = "gigatoken"
+    revision: str | None = None
+    engine: Literal["gigatoken", "tiktoken", "tokenizers"] = "gigatoken"
+    pattern: str | None = None
+    special_tokens: dict[str, Annotated[int, Field(ge=0, strict=True)]] = {}
+    eot: str | None = None
+    bos: str | None = None
+    pad: str | None = None
+    parse_special: bool = False
+    special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
+
+
+class AuditConfig(Section):
+    """How much of the dataset's own text is tokenized again by the reference library, and what must hold."""
+
+    share: Annotated[float, Field(ge=0, le=1)] = 0.005
+    minimum_documents: Annotated[int, Field(ge=0, strict=True)] = 1000
+    bytes_per_token_band: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+
+class PackingConfig(Section):
+    """How contexts are cut from documents (pipeline/tokens/packing.py)."""
+
+    stream: Literal["shard", "file"] = "shard"
+    eot: Literal["after", "before", "around"] = "after"
+    bos: bool = False
+    fit: Literal["cut", "best_fit"] = "cut"
+    overlap_tokens: Annotated[int, Field(ge=0, le=1, strict=True)] = 0
+    tail: Literal["pad", "always_pad"] = "pad"
+    empty_documents: Literal["skip", "keep"] = "skip"
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> PackingConfig:
+        if self.overlap_tokens and (self.fit == "best_fit" or self.tail == "always_pad"):
+            raise ValueError("overlap_tokens is for fit: cut with tail: pad only")
+        if self.fit == "best_fit" and self.tail == "always_pad":
+            raise ValueError("tail: always_pad is for fit: cut only; best fit pads every context where it must")
+        return self
+
+
+class EstimateConfig(Section):
+    """How much is read to estimate a build before it runs."""
+
+    sample_bytes: Bytes = ByteSize(64 << 20)
+
+
+class LockConfig(Section):
+    """What the tokenizer was when the configuration was locked; `corpusmill config lock` writes it."""
+
+    tokenizer_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    tokenizer_revision: str = ""
 
 
 class ShuffleConfig(Section):
@@ -221,6 +270,10 @@ class DatasetConfig(Section):
     shuffle: ShuffleConfig
     exports: ExportsConfig
     destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
+    audit: AuditConfig = AuditConfig()
+    packing: PackingConfig = PackingConfig()
+    estimate: EstimateConfig = EstimateConfig()
+    lock: LockConfig | None = None
     work_folder: str = "work"
 
     @model_validator(mode="after")

@@ -31,6 +31,15 @@ from pipeline.errors import ConfigError
 FORM = "the trigger form"
 ENDPOINT_MARK = " | "  # between a destination's path and its endpoint URL, in one line of the form
 SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
+# Keys without a field: a configuration in which they differ from their defaults is built with corpusmill build.
+NOT_SHOWN = (
+    *(("tokenizer", key) for key in ("revision", "pattern", "special_tokens", "eot", "bos", "pad", "parse_special")),
+    ("tokenizer", "special_ids"),
+    ("audit",),
+    ("packing",),
+    ("estimate",),
+    ("lock",),
+)
 SIZE_UNITS = (
     *((f"{letter}iB", 1 << (10 * power)) for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
     *((f"{letter}B", 1000**power) for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
@@ -230,7 +239,7 @@ FIELDS: tuple[FormField, ...] = (
         ("tokenizer", "name"),
         "Tokenizer",
         "Tokenizer",
-        "The vocabulary that turns text into ids.",
+        "The vocabulary that turns text into ids: an encoding, a path, or a hub id.",
         {"type": "string", "examples": ["cl100k_base", "o200k_base", "r50k_base", "p50k_base"]},
     ),
     FormField(
@@ -254,8 +263,8 @@ FIELDS: tuple[FormField, ...] = (
         ("tokenizer", "engine"),
         "Tokenizer",
         "Engine",
-        "Both give the same ids; tiktoken is about ten times slower.",
-        {"type": "string", "enum": ["gigatoken", "tiktoken"]},
+        "All give the same ids, or refuse; all but gigatoken are about ten times slower.",
+        {"type": "string", "enum": ["gigatoken", "tiktoken", "tokenizers"]},
     ),
     FormField(
         "seed",
@@ -383,7 +392,11 @@ FIELDS: tuple[FormField, ...] = (
 
 
 def form_from_config(config: DatasetConfig) -> dict[str, Any]:
-    """Field values that show `config`; fields of formats that are off show that format's defaults."""
+    """Field values that show `config`; fields of formats that are off show that format's defaults.
+
+    ConfigError if `config` sets a key that the form does not have.
+    """
+    _refuse_not_shown(config)
     return {item.name: _shown(config, item) for item in FIELDS}
 
 
@@ -457,6 +470,21 @@ def _line(path: str, endpoint_url: str | None) -> str:
 def _destination(line: str) -> dict[str, str]:
     path, mark, endpoint_url = line.partition(ENDPOINT_MARK)
     return {"path": path, "endpoint_url": endpoint_url} if mark else {"path": path}
+
+
+def _refuse_not_shown(config: DatasetConfig) -> None:
+    for keys in NOT_SHOWN:
+        section: Section = config
+        for key in keys[:-1]:
+            section = getattr(section, key)
+        value = getattr(section, keys[-1])
+        if value != type(section).model_fields[keys[-1]].get_default(call_default_factory=True):
+            raise ConfigError(
+                "the form has no field for this key",
+                where=".".join(keys),
+                got=value,
+                next_step="leave it out, or build this dataset with corpusmill build",
+            )
 
 
 def _refuse_unknown(values: Iterable[str]) -> None:

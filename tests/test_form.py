@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.config import FORMATS, DatasetConfig, Section, check_config, load_config
 from pipeline.errors import ConfigError
-from pipeline.form import ENDPOINT_MARK, FIELDS, config_from_form, form_from_config, size_text
+from pipeline.form import ENDPOINT_MARK, FIELDS, NOT_SHOWN, config_from_form, form_from_config, size_text
 
 DEMO = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
 SCHEMA = {"type": "object", "properties": {item.name: item.schema for item in FIELDS}}
@@ -113,8 +113,19 @@ def test_form_of_any_config_passes_the_schema_that_the_form_shows(config: Datase
 def test_fields_cover_every_configuration_key_once() -> None:
     every_format_on = load_config(DEMO)
     assert every_format_on.exports.formats() == list(FORMATS)
-    assert sorted(item.keys for item in FIELDS) == sorted(leaf_keys(every_format_on))
+    shown = {keys for keys in leaf_keys(every_format_on) if not any(keys[: len(one)] == one for one in NOT_SHOWN)}
+    assert sorted(item.keys for item in FIELDS) == sorted(shown)
     assert len({item.name for item in FIELDS}) == len(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("section", "values"), [("tokenizer", {"eot": "<s>"}), ("audit", {"share": 0.1}), ("packing", {"fit": "best_fit"})]
+)
+def test_form_of_a_config_with_a_key_without_field_is_refused(section: str, values: dict) -> None:
+    config = load_config(DEMO)
+    changed = getattr(config, section).model_copy(update=values)
+    with pytest.raises(ConfigError, match="the form has no field for this key"):
+        form_from_config(config.model_copy(update={section: changed}))
 
 
 def test_fields_left_empty_mean_the_defaults() -> None:

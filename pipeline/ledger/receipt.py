@@ -25,6 +25,7 @@ WITNESSED_LIBRARIES = (
     "numba",
     "gigatoken",
     "tiktoken",
+    "tokenizers",
     "orjson",
     "zstandard",
     "deflate",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 Span = tuple[int, int]
 
-EOT, PADDING = "EOT", "padding"
+EOT, BOS, PADDING = "EOT", "BOS", "padding"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Special:
-    """Positions of a record that hold no document's token; `what` is EOT or padding."""
+    """Positions of a record that hold no document's token; `what` is EOT, BOS or padding."""
 
     what: str
     record_tokens: Span

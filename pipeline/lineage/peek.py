@@ -89,7 +89,7 @@ def _within(path: Path, record: int, records: int) -> int:
 
 def _tokenizer(path: Path) -> Tokenizer:
     vocabulary = _vocabulary(path)
-    return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], engine="tiktoken")
+    return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], engine="reference")
 
 
 def _vocabulary(path: Path) -> dict[str, Any]:

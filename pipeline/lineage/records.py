@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.errors import CorruptDataError, PermanentError
 from pipeline.lineage.facts import Holding
 from pipeline.lineage.shards import Shard, Shards
-from pipeline.lineage.stream import Stretch, document_stretches, file_stretches
+from pipeline.lineage.stream import Stretch, context_stretches, document_stretches, file_stretches
 from pipeline.stages import layout, scatter
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def record_stretches(
     number, ordinal, tokens = rows[row].tolist()
     shard = shards[number]
     if export == "webdataset":
-        return shard, ordinal, shard.stream.slice(ordinal * tokens, (ordinal + 1) * tokens)
+        return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.tokens.ends, ordinal)
     if export == "numpy":
         return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
     return shard, ordinal, document_stretches(ordinal, tokens)
@@ -99,11 +99,11 @@ def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     if not shard.stream.tokens(ordinal):
         return
     formats = build.config.exports.formats()
-    if webdataset := build.config.exports.webdataset:
-        yield from _context_holdings(build, shard, ordinal, webdataset.context_tokens)
+    if build.config.exports.webdataset:
+        yield from _context_holdings(build, shard, ordinal)
     if whole := [export for export in formats if scatter.KINDS[export] == "documents"]:
         rank = shard.stream.rank(ordinal)
-        ((cell, row),) = places(build, "documents", shard, range(rank, rank + 1), [ordinal])
+        ((cell, row),) = places(build, "documents", shard, [rank], [ordinal])
         for export in whole:
             yield from document_holdings(build, export, cell, row)
 
@@ -129,32 +129,40 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
                 yield Holding(export, f"{export}/{output.name}", stretches[0].first, (one.first, one.last), held)
 
 
-def _context_holdings(build: Build, shard: Shard, ordinal: int, width: int) -> Iterator[Holding]:
-    start, tokens = shard.stream.start(ordinal), shard.stream.tokens(ordinal)
-    contexts = range(start // width, (start + tokens - 1) // width + 1)
+def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
+    plan = shard.contexts
+    pieces = np.flatnonzero(plan.documents == ordinal)
+    contexts = sorted(set((np.searchsorted(plan.bounds, pieces, side="right") - 1).tolist()))
     outputs = layout.output_plans(build, "webdataset")
     bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))
-    for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, list(contexts)), strict=True):
+    found = []
+    for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, contexts), strict=True):
         output = _output_at(outputs, bases[cell] + row)
-        low, high = max(start, context * width), min(start + tokens, (context + 1) * width)
-        yield Holding(
-            "webdataset",
-            f"webdataset/{output.name}",
-            bases[cell] + row - output.first,
-            (low - context * width, high - context * width),
-            (low - start, high - start),
-        )
+        for one in context_stretches(plan, shard.packing, shard.tokens.ends, context):
+            if one.ordinal == ordinal:
+                found.append(
+                    Holding(
+                        "webdataset",
+                        f"webdataset/{output.name}",
+                        bases[cell] + row - output.first,
+                        (one.first, one.last),
+                        (one.document_first, one.document_first + one.last - one.first),
+                    )
+                )
+    yield from sorted(found, key=lambda holding: holding.document_tokens)
 
 
-def places(build: Build, kind: str, shard: Shard, draws: range, ordinals: list[int]) -> list[tuple[int, int]]:
+def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: list[int]) -> list[tuple[int, int]]:
     """(cell, row) of some records of a shard, by their ordinals; `draws` are their numbers in the order of drawing.
 
     The cells are drawn again (10 ns per record of the shard), and only their rows are looked through.
     """
     from pipeline.shuffle.placement import draw_placements
 
-    drawn, _ = draw_placements(build.config.shuffle.seed, kind, shard.number, draws.stop, scatter.cells(build))
-    cells = drawn[draws.start :].tolist()
+    drawn, _ = draw_placements(
+        build.config.shuffle.seed, kind, shard.number, max(draws, default=-1) + 1, scatter.cells(build)
+    )
+    cells = drawn[draws].tolist() if draws else []
     found = {}
     for cell in sorted(set(cells)):
         rows = cell_rows(build, kind, cell)

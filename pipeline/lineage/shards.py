@@ -15,6 +15,7 @@ from pipeline.lineage.stream import Stream, kept_spans
 if TYPE_CHECKING:
     from pipeline.documents.text_shard import DocumentIds, TextShard
     from pipeline.stages.build import Build
+    from pipeline.tokens.packing import ContextPlan, Packing
     from pipeline.tokens.token_shard import TokenShard
 
 
@@ -59,6 +60,22 @@ class Shard:
     @cached_property
     def stream(self) -> Stream:
         return Stream(np.asarray(self.tokens.ends))
+
+    @cached_property
+    def packing(self) -> Packing:
+        """How the dataset's contexts were cut."""
+        from pipeline.stages.scatter import packing_of
+
+        return packing_of(self.build)
+
+    @cached_property
+    def contexts(self) -> ContextPlan:
+        """The shard's contexts, worked out anew: one pass over `ends`, 24 bytes a document."""
+        from pipeline.tokens.packing import plan_contexts
+
+        assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)
+        width = self.build.config.exports.webdataset.context_tokens
+        return plan_contexts(np.asarray(self.tokens.ends), width, self.packing, self.tokens.source_ends)
 
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import CorruptDataError
 from pipeline.lineage.facts import EOT, PADDING, Span
+from pipeline.tokens.packing import ContextPlan, Packing
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Stretch:
 
 
 class Stream:
-    """One shard's stream: every document with tokens, in order, each followed by EOT (see tokens/records.py).
+    """One shard's documents with tokens, in order.
 
     Built from a token shard's `ends` by one comparison per document (10 million take 20 ms); positions are then found
     by bisection, so nothing else of a mapped `ends` is read.
@@ -44,32 +45,30 @@ class Stream:
         """How many documents with tokens stand before this one."""
         return ordinal - bisect_left(self._empty, ordinal)
 
-    def end(self, ordinal: int) -> int:
-        """The position after a document's EOT."""
-        return int(self._ends[ordinal]) + ordinal + 1 - bisect_right(self._empty, ordinal)
 
-    def start(self, ordinal: int) -> int:
-        """The position of a document's first token, for a document that has one."""
-        return self.end(ordinal) - 1 - self.tokens(ordinal)
-
-    def slice(self, first: int, last: int) -> list[Stretch]:
-        """What stands at positions [first, last), counted from `first`; padding from the stream's end on."""
-        found = []
-        position = first
-        # Documents without tokens end where the one before them ends, so bisection never stops at one.
-        ordinal = bisect_right(range(len(self._ends)), first, key=self.end)
-        while position < last and ordinal < len(self._ends):
-            if self.tokens(ordinal):
-                eot = self.end(ordinal) - 1
-                found += [
-                    *_tokens_within(ordinal, self.tokens(ordinal), self.start(ordinal), first, last),
-                    *_eot_within(eot, first, last),
-                ]
-                position = eot + 1
-            ordinal += 1
-        if position < last:
-            found.append(Stretch(position, last, special=PADDING))
-        return [_moved(one, -first) for one in found]
+def context_stretches(plan: ContextPlan, packing: Packing, ends: NDArray[np.uint64], context: int) -> list[Stretch]:
+    """What stands in a context, in order: neighbouring special tokens of one kind are one stretch only if padding."""
+    found: list[Stretch] = []
+    position = 0
+    before = len(packing.before)
+    for piece in range(int(plan.bounds[context]), int(plan.bounds[context + 1])):
+        ordinal, first, size = int(plan.documents[piece]), int(plan.firsts[piece]), int(plan.sizes[piece])
+        tokens = int(ends[ordinal]) - (int(ends[ordinal - 1]) if ordinal else 0)
+        start = position - first  # where the document's slot 0 would stand
+        specials = [*packing.before, *packing.behind]
+        slots = [*range(before), *(before + tokens + place for place in range(len(packing.behind)))]
+        held = [
+            Stretch(start + slot, start + slot + 1, special=what)
+            for slot, what in zip(slots, specials, strict=True)
+            if first <= slot < first + size
+        ]
+        found += [one for one in held if one.first < start + before]
+        found += _tokens_within(ordinal, tokens, start + before, position, position + size)
+        found += [one for one in held if one.first >= start + before]
+        position += size
+    if position < plan.context_tokens:
+        found.append(Stretch(position, plan.context_tokens, special=PADDING))
+    return found
 
 
 def document_stretches(ordinal: int, tokens: int) -> list[Stretch]:
@@ -93,10 +92,6 @@ def _tokens_within(ordinal: int, tokens: int, start: int, first: int, last: int)
 
 def _eot_within(eot: int, first: int, last: int) -> list[Stretch]:
     return [Stretch(eot, eot + 1, special=EOT)] if first <= eot < last else []
-
-
-def _moved(one: Stretch, by: int) -> Stretch:
-    return Stretch(one.first + by, one.last + by, one.ordinal, one.document_first, one.special)
 
 
 def kept_spans(text_bytes: int, removed: list[Span]) -> list[Span]:

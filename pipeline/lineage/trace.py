@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pipeline.lineage.facts import Piece, RecordTrace, Span, Special
 from pipeline.lineage.records import find_output, record_stretches
 from pipeline.lineage.shards import Shard, Shards
 from pipeline.lineage.stream import Stretch, original_spans
-from pipeline.stages.tokenize import vocabulary
+from pipeline.tokens.references import TiktokenReference
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -36,18 +35,10 @@ def trace(build: Build, export: str, file: int | str, record: int) -> RecordTrac
 
 
 def reference_tokenizer(build: Build) -> Tokenizer:
-    """The dataset's vocabulary in tiktoken, the reference engine, whatever engine made the tokens."""
-    from pipeline.config import absolute
+    """The dataset's vocabulary in the library that defines its ids, whatever engine made the tokens."""
+    from pipeline.stages.tokenize import configured_tokenizer
 
-    wanted = build.config.tokenizer
-    return _loaded(wanted.name, absolute(wanted.file) if wanted.file else None, vocabulary(build).sha256)
-
-
-@lru_cache(maxsize=1)
-def _loaded(name: str, file: str | None, sha256: str) -> Tokenizer:
-    from pipeline.tokens.tokenizer import load_tokenizer
-
-    return load_tokenizer(name, file=file, sha256=sha256, engine="tiktoken")  # 0.17 s
+    return configured_tokenizer(build.config, engine="reference")
 
 
 def _piece(shard: Shard, one: Stretch) -> Piece:
@@ -68,10 +59,16 @@ def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span
     tokens = shard.tokens.document(ordinal)
     if (first, last) == (0, len(tokens)):
         return tuple(kept)
-    # Tokens do not overlap, so the bytes before a token are the bytes of the tokens before it.
-    tokenizer = reference_tokenizer(shard.build)
-    before = len(tokenizer.decode(tokens[:first]))
-    return original_spans(kept, before, before + len(tokenizer.decode(tokens[first:last])))
+    reference = reference_tokenizer(shard.build).reference
+    # Tokens do not overlap, so the bytes before a token are the bytes of the tokens before it; but what was normalized
+    # (NFC) or given a space does not decode to its text, and then the library says which bytes a token stands for.
+    if isinstance(reference, TiktokenReference):
+        before = len(reference.decode(tokens[:first]))
+        return original_spans(kept, before, before + len(reference.decode(tokens[first:last])))
+    start = shard.text_span(ordinal)[0]
+    text = b"".join(shard.text.text[start + low : start + high].tobytes() for low, high in kept)
+    ends = reference.token_ends(text)
+    return original_spans(kept, int(ends[first - 1]) if first else 0, int(ends[last - 1]))
 
 
 def preview(text: bytes) -> str:

@@ -1,8 +1,8 @@
 """Walk records back to their source: read the lines again, cut, tokenize and pack again, compare the ids.
 
 Nothing that the build made of the text is trusted but where things stand: lines come from the source files, the
-ranges are cut out with plain slices, tiktoken is the engine whatever engine made the tokens, and the ids that come out
-are compared with those that the exports' own readers find in the exported files.
+ranges are cut out with plain slices, the reference library is the engine whatever engine made the tokens, and the ids
+that come out are compared with those that the exports' own readers find in the exported files.
 
 Price: one pass over every source file that a sampled document stands in (decompression, about 0.5 GB/s), tiktoken at
 10 MB/s over the sampled documents, one pass over the headers of every tar with a sampled record. Memory: one source
@@ -34,7 +34,6 @@ from pipeline.lineage.stream import Stretch
 from pipeline.lineage.trace import reference_tokenizer
 from pipeline.stages import layout, scatter
 from pipeline.stages.gather import per_cell
-from pipeline.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -82,7 +81,7 @@ def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
     counts: Counter[str] = Counter()
     tokens = 0
     for one, found in _exported(build, sampled):
-        _compare(one, found, _made_again(one, ids, vocabulary(build).eot_id))
+        _compare(one, found, _made_again(one, ids))
         counts[one.export] += 1
         tokens += len(found)
     sources = {shards[number].document(ordinal).source for number, ordinal in ids}
@@ -123,13 +122,13 @@ def _records(shards: Shards, export: str, place: int) -> Iterator[Sampled]:
         yield Sampled(export, output, record, *record_stretches(shards, export, output, record))
 
 
-def _made_again(one: Sampled, ids: dict[tuple[int, int], Ids], eot_id: int) -> Ids:
-    """The ids that must stand in the record: the documents' slices, and EOT for every special position."""
+def _made_again(one: Sampled, ids: dict[tuple[int, int], Ids]) -> Ids:
+    """The ids that must stand in the record: the documents' slices, and special ids elsewhere."""
     pieces = []
     for stretch in one.stretches:
         size = stretch.last - stretch.first
         if stretch.special:
-            pieces.append(np.full(size, eot_id, np.int64))
+            pieces.append(np.full(size, one.shard.tokens.special_id(stretch.special), np.int64))
         else:
             document = ids[one.shard.number, stretch.ordinal]
             pieces.append(document[stretch.document_first : stretch.document_first + size].astype(np.int64))

@@ -157,18 +157,20 @@ class LengthSummary(Facts):
 
 
 class PackingSummary(Facts):
-    """Records of fixed length: every token slot is real, special (begin and end of text) or padding."""
+    """Records of fixed length: every token slot is real, special (begin and end of text), padding, or one of these
+    again because contexts overlap."""
 
     context_tokens: Count
     contexts: Count
     real_tokens: Count
     special_tokens: Count
     pad_tokens: Count
+    repeated_tokens: Count = 0
 
     @property
     def slots(self) -> int:
         """All token slots."""
-        return self.real_tokens + self.special_tokens + self.pad_tokens
+        return self.real_tokens + self.special_tokens + self.pad_tokens + self.repeated_tokens
 
 
 class QualityMeasure(Facts):

@@ -274,6 +274,7 @@ def _records(summary: BuildSummary) -> Iterator[RenderableType]:
             ("real tokens", packing.real_tokens),
             ("special tokens", packing.special_tokens),
             ("padding", packing.pad_tokens),
+            *((("repeated", packing.repeated_tokens),) if packing.repeated_tokens else ()),
         ):
             table.add_row(name, grouped(count), share_text(count, packing.slots))
         yield table

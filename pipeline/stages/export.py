@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.ledger import Outcome, versions_of
 from pipeline.stages import layout
+from pipeline.stages.audit import require_audited
 from pipeline.stages.scatter import KINDS
 from pipeline.stages.stage import Stage
 from pipeline.stages.tokenize import Vocabulary, vocabulary
@@ -193,4 +194,4 @@ def _document_counts(written: dict[str, int]) -> dict[str, int]:
 
 WRITERS = {"webdataset": _webdataset, "numpy": _numpy, "megatron": _megatron, "nanoset": _nanoset}
 
-STAGE = Stage("export", units=_units, inputs=_inputs, settings=_settings, run=_run, delivers=True)
+STAGE = Stage("export", units=_units, inputs=_inputs, settings=_settings, run=_run, gate=require_audited, delivers=True)

@@ -91,7 +91,10 @@ def plan_dataset(config: DatasetConfig) -> Path:
 
     The plan is an observation: it is made anew at every build, and equal observations give the same folder.
     """
-    files = _source_files(config)
+    from pipeline.stages.tokenize import locked
+
+    config = locked(config)
+    files = source_files(config)
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     settings = {
         "config": config.model_dump(mode="json", exclude_none=True),
@@ -132,10 +135,10 @@ def newest_plans(work: Path) -> list[Path]:
 
 def check_dataset(config: DatasetConfig) -> str:
     """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
-    from pipeline.stages.tokenize import configured_tokenizer
+    from pipeline.stages.tokenize import configured_tokenizer, locked
 
-    tokenizer = configured_tokenizer(config.tokenizer)
-    files = _source_files(config)
+    tokenizer = configured_tokenizer(locked(config))
+    files = source_files(config)
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
     return (
@@ -146,7 +149,7 @@ def check_dataset(config: DatasetConfig) -> str:
     )
 
 
-def _source_files(config: DatasetConfig) -> list[StoredFile]:
+def source_files(config: DatasetConfig) -> list[StoredFile]:
     from pipeline.documents.compression import SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]

@@ -16,6 +16,7 @@ from pipeline.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
+    from pipeline.tokens.packing import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
 
@@ -51,6 +52,13 @@ def require_tokens(build: Build) -> None:
         )
 
 
+def packing_of(build: Build) -> Packing:
+    """How the configuration packs contexts."""
+    from pipeline.tokens.packing import Packing
+
+    return Packing(**build.config.packing.model_dump())
+
+
 def split_unit(unit: str) -> tuple[str, int]:
     """`documents-00017` -> ("documents", 17)."""
     kind, _, number = unit.partition("-")
@@ -76,6 +84,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     if kind == "contexts":
         assert build.config.exports.webdataset is not None
         settings["context_tokens"] = build.config.exports.webdataset.context_tokens
+        settings["packing"] = build.config.packing.model_dump()
     return settings
 
 
@@ -87,7 +96,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     settings = _settings(build, unit)
     shard = open_token_shard(build.folder("tokenize", number_of_unit(unit)))
     if settings["kind"] == "contexts":
-        records = context_records(shard, settings["context_tokens"])
+        records = context_records(shard, settings["context_tokens"], packing_of(build))
     else:
         records = document_records(shard)
     done = scatter_records(
@@ -103,6 +112,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         "slots": done.tokens,
         "special_tokens": records.special_tokens,
         "pad_tokens": records.pad_tokens,
+        "repeated_tokens": records.repeated_tokens,
         "bytes_read": shard.tokens.nbytes,
     }
     details = {
@@ -116,7 +126,12 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     kind, shard = unit.partition("-")[::2]
     counts, tokenized = receipt.counts, build.receipt("tokenize", shard).counts
-    parts = (("tokens", tokenized["tokens"]), ("special", counts["special_tokens"]), ("padding", counts["pad_tokens"]))
+    parts = (
+        ("tokens", tokenized["tokens"]),
+        ("special", counts["special_tokens"]),
+        ("padding", counts["pad_tokens"]),
+        ("repeated", counts["repeated_tokens"]),
+    )
     checks = [Check("tokens", parts, (("record slots", counts["slots"]),))]
     if kind == "documents":
         empty = ("without tokens", tokenized["documents_empty"])

@@ -39,7 +39,7 @@ from pipeline.stages.manifest import QUALITY, UNIT
 from pipeline.stages.stage import WAVES
 from pipeline.stages.upload import destination_folder
 
-BESIDE_THE_TRUNK = {"writeback"}
+BESIDE_THE_TRUNK = {"writeback", "audit"}
 REPEATED_STRINGS = 10
 UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
 
@@ -129,8 +129,9 @@ def _tokens_flow(build: Build, stage: str) -> Flow | None:
         return Flow(into=tokens, out=tokens)
     if stage == "gather" and "contexts" in scatter.kinds(build):
         tokens = build.total("tokenize", "tokens")
-        special, pads = (_of_kind(build, "contexts", what) for what in ("special_tokens", "pad_tokens"))
-        return Flow(into=tokens, out=tokens + special + pads, gained={"EOT": special, "padding": pads})
+        kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
+        gained = {name: count for name, key in kinds.items() if (count := _of_kind(build, "contexts", key))}
+        return Flow(into=tokens, out=tokens + sum(gained.values()), gained=gained)
     return None
 
 
@@ -192,6 +193,7 @@ def _packing(build: Build) -> PackingSummary | None:
         real_tokens=build.total("tokenize", "tokens"),
         special_tokens=_of_kind(build, "contexts", "special_tokens"),
         pad_tokens=_of_kind(build, "contexts", "pad_tokens"),
+        repeated_tokens=_of_kind(build, "contexts", "repeated_tokens"),
     )
 
 

@@ -1,11 +1,12 @@
 """Text to token ids, and token ids to records.
 
-In:  documents' UTF-8 bytes, and a tokenizer pinned by the sha256 of its vocabulary.
+In:  documents' UTF-8 bytes, and a tokenizer (a name, a file, a hub id) pinned by the sha256 of its vocabulary.
 Out: a **token shard**, the one canonical store of a shard's tokens: bare document tokens, no special tokens::
 
     tokens             id id id id | id id | id id id ...        uint16 (at most 65,536 ids) or uint32, little endian
     ends               4, 6, 6, 9 ...                            uint64: token position after each document, exclusive
-    token_shard.json   {"dtype": "uint32", "tokenizer": ..., "sha256": ..., "vocabulary_size": ..., "eot_id": ...}
+    source_ends        120, 120, 377 ...                         uint64: documents up to the end of each source file
+    token_shard.json   {"dtype": "uint32", "tokenizer": ..., "sha256": ..., "eot_id": ..., "pad_id": ...}
 
   Read one with nothing but numpy::
 
@@ -14,7 +15,11 @@ Out: a **token shard**, the one canonical store of a shard's tokens: bare docume
     document = lambda i: tokens[ends[i - 1] if i else 0 : ends[i]]
 
   and **records**, what the shuffle permutes: whole documents, or contexts of a fixed number of tokens. A context is a
-  slice of the stream "document, EOT, document, EOT ..." of one shard, so packing is arithmetic on `ends`.
+  list of pieces of documents, by default a slice of the stream "document, EOT, document, EOT ..." of one shard
+  (packing.py has the options), so packing is arithmetic on `ends`.
+
+  The engine that encodes is one that a rule says gives the ids of the library that defines them (fitness.py); the audit
+  (audit.py) compares them on the dataset's own documents, and nothing is exported before it has passed.
 
   A **record shard** holds records next to each other with where each came from::
 
@@ -22,8 +27,9 @@ Out: a **token shard**, the one canonical store of a shard's tokens: bare docume
     records            uint64 rows (shard, ordinal, tokens), one per record: provenance and length
 
 Invariants: `ends` has one entry per document of the text shard, so ordinals agree everywhere; a document without tokens
-makes no record; tokens + special tokens + padding = slots of all contexts.
+makes no record; tokens + special tokens + padding + tokens repeated by an overlap = slots of all contexts.
 
-Price: encoding runs at about 100 MB of text per second and core; memory is one batch of text (8 MiB) and its tokens,
+Price: gigatoken encodes about 100 MB of text per second and core, tiktoken and tokenizers 2 to 17; memory is one batch
+of text (8 MiB) and its tokens,
 plus the engine's cache of known words.
 """

@@ -1,20 +1,16 @@
-"""Records: what the shuffle permutes. Packing is arithmetic on a token shard's ends; kernels copy the tokens.
-
-Stream of a shard: every document with tokens, in order, each followed by EOT. Context c of L tokens is the stream's
-slice [c L, (c + 1) L); only a shard's last context may be short, and is filled with padding. So with T tokens in D
-documents there are ceil((T + D) / L) contexts, and never one of padding alone.
-"""
+"""Records: what the shuffle permutes. Documents whole, or contexts (packing.py); kernels copy their tokens."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.tokens.token_shard import TokenShard
+from pipeline.tokens.packing import ContextPlan, Packing, fill_contexts, plan_contexts
+from pipeline.tokens.token_shard import PADDING, TokenShard
 
 MIX_LOW = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplication by them is a bijection of 64 bits
 MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -24,15 +20,29 @@ MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
 class Records:
     """The records of one token shard, not yet copied: `ordinals` uint64[n] and `lengths` uint64[n] in tokens.
 
-    For documents an ordinal is the document's in the shard; for contexts it is the context's.
+    For documents an ordinal is the document's in the shard; for contexts it is the context's in `plan`.
     """
 
     shard: TokenShard
     ordinals: NDArray[np.uint64]
     lengths: NDArray[np.uint64]
-    context_tokens: int | None  # None: records are whole documents
-    special_tokens: int
-    pad_tokens: int
+    packing: Packing = field(default_factory=Packing)
+    plan: ContextPlan | None = None  # None: records are whole documents
+
+    @property
+    def special_tokens(self) -> int:
+        """EOT and BOS in all records."""
+        return self.plan.special_tokens if self.plan else 0
+
+    @property
+    def pad_tokens(self) -> int:
+        """Padding in all records."""
+        return self.plan.pad_tokens if self.plan else 0
+
+    @property
+    def repeated_tokens(self) -> int:
+        """Tokens that stand in two contexts, because contexts overlap."""
+        return self.plan.repeated_tokens if self.plan else 0
 
     def copy(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
         """The tokens of some records, back to back, in the order of `chosen` (positions in `ordinals`)."""
@@ -40,39 +50,35 @@ class Records:
         lengths = self.lengths[chosen]
         copied = np.empty(int(lengths.sum()), self.shard.tokens.dtype)
         tokens = np.asarray(self.shard.tokens)
-        if self.context_tokens is None:
+        if self.plan is None:
             starts = ends[self.ordinals[chosen]] - lengths
             copy_slices(tokens, starts, lengths, copied)
         else:
-            starts, stream_ends = _stream(ends)
-            eot = self.shard.eot_id
-            fill_contexts(tokens, starts, stream_ends, self.ordinals[chosen], self.context_tokens, eot, eot, copied)
+            plan = self.plan
+            before, behind = (self._ids(roles) for roles in (self.packing.before, self.packing.behind))
+            arrays = (plan.bounds, plan.documents, plan.firsts, plan.sizes)
+            contexts = self.ordinals[chosen].astype(np.int64)
+            pad = self.shard.special_id(PADDING)
+            fill_contexts(tokens, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied)
         return copied
+
+    def _ids(self, roles: tuple[str, ...]) -> NDArray[np.int64]:
+        return np.array([self.shard.special_id(role) for role in roles], np.int64)
 
 
 def document_records(shard: TokenShard) -> Records:
     """Every document that has tokens, whole, without special tokens."""
     lengths = _lengths(shard.ends)
     ordinals = np.flatnonzero(lengths).astype(np.uint64)
-    return Records(shard, ordinals, lengths[ordinals], None, special_tokens=0, pad_tokens=0)
+    return Records(shard, ordinals, lengths[ordinals])
 
 
-def context_records(shard: TokenShard, context_tokens: int) -> Records:
-    """The stream of the shard cut into contexts; padding uses the EOT id and is counted."""
-    _, stream_ends = _stream(np.asarray(shard.ends))
-    stream_tokens = int(stream_ends[-1]) if len(stream_ends) else 0
-    contexts = -(-stream_tokens // context_tokens)
-    ordinals = np.arange(contexts, dtype=np.uint64)
-    lengths = np.full(contexts, context_tokens, np.uint64)
-    pads = contexts * context_tokens - stream_tokens
-    return Records(shard, ordinals, lengths, context_tokens, special_tokens=len(stream_ends), pad_tokens=pads)
-
-
-def _stream(ends: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """(first token in the shard, position after its EOT in the stream) of each document that has tokens."""
-    lengths = _lengths(ends)
-    kept = lengths > 0
-    return (ends - lengths)[kept], np.cumsum(lengths[kept] + np.uint64(1), dtype=np.uint64)
+def context_records(shard: TokenShard, context_tokens: int, packing: Packing | None = None) -> Records:
+    """The shard's documents packed into contexts (packing.py)."""
+    packing = packing or Packing()
+    plan = plan_contexts(np.asarray(shard.ends), context_tokens, packing, shard.source_ends)
+    lengths = np.full(plan.contexts, context_tokens, np.uint64)
+    return Records(shard, np.arange(plan.contexts, dtype=np.uint64), lengths, packing, plan)
 
 
 def _lengths(ends: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -87,40 +93,6 @@ def copy_slices(tokens: Any, starts: Any, lengths: Any, out: Any) -> None:
         first, count = np.int64(starts[i]), np.int64(lengths[i])
         out[position : position + count] = tokens[first : first + count]
         position += count
-
-
-@njit(nogil=True, cache=True)
-def fill_contexts(
-    tokens: Any, starts: Any, stream_ends: Any, contexts: Any, context_tokens: Any, eot: Any, pad: Any, out: Any
-) -> None:
-    """Write the chosen contexts of a shard's stream back to back into `out`.
-
-    starts[d]: first token of document d in `tokens`; stream_ends[d]: stream position after its EOT.
-    """
-    documents = len(stream_ends)
-    written = 0
-    for i in range(len(contexts)):
-        position = np.int64(contexts[i]) * context_tokens
-        stop = position + context_tokens
-        document = np.searchsorted(stream_ends, np.uint64(position), side="right")
-        while position < stop:
-            if document == documents:
-                out[written : written + stop - position] = pad
-                written += stop - position
-                break
-            document_end = np.int64(stream_ends[document])
-            document_start = np.int64(stream_ends[document - 1]) if document > 0 else np.int64(0)
-            bare = min(stop, document_end - 1) - position
-            if bare > 0:
-                first = np.int64(starts[document]) + position - document_start
-                out[written : written + bare] = tokens[first : first + bare]
-                position += bare
-                written += bare
-            if position < stop:
-                out[written] = eot
-                position += 1
-                written += 1
-                document += 1
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -1,4 +1,15 @@
-"""The token shard: written once per shard, read by everything after it. Format: see the room's docstring."""
+"""The token shard: written once per shard, read by everything after it. Anyone can read one with numpy alone::
+
+import json, numpy as np
+from pathlib import Path
+
+folder = Path("work/web-en/tokenize/00017-9f2c3b5a7d1e4f60")
+about = json.loads((folder / "token_shard.json").read_text())
+ends = np.fromfile(folder / "ends", "<u8")                     # tokens up to the end of each document
+tokens = np.memmap(folder / "tokens", np.dtype(about["dtype"]).newbyteorder("<"), "r")
+document = lambda i: tokens[ends[i - 1] if i else 0 : ends[i]]  # ids of document i, no special tokens
+stream = np.concatenate([np.append(document(i), about["eot_id"]) for i in range(len(ends))])
+"""
 
 from __future__ import annotations
 
@@ -11,8 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
+from pipeline.errors import CorruptDataError, TokenizerError
+from pipeline.tokens.packing import BOS, EOT
 from pipeline.tokens.tokenizer import Tokenizer
+
+PADDING = "padding"
 
 
 @dataclass(frozen=True)
@@ -25,6 +39,21 @@ class TokenShard:
     tokenizer_sha256: str
     vocabulary_size: int
     eot_id: int
+    pad_id: int | None = None
+    bos_id: int | None = None
+    tokenizer_revision: str = ""
+    source_ends: NDArray[np.uint64] | None = None
+
+    def special_id(self, role: str) -> int:
+        """The id of EOT, BOS or padding; TokenizerError if the tokenizer has none."""
+        number = {EOT: self.eot_id, BOS: self.bos_id, PADDING: self.eot_id if self.pad_id is None else self.pad_id}[
+            role
+        ]
+        if number is None:
+            raise TokenizerError(
+                f"the tokenizer {self.tokenizer} has no {role} token", next_step="name it as tokenizer.bos"
+            )
+        return number
 
     @property
     def documents(self) -> int:
@@ -38,21 +67,34 @@ class TokenShard:
 
 
 def write_token_shard(
-    batches: Iterable[tuple[NDArray[Any], NDArray[np.uint64]]], tokenizer: Tokenizer, folder: Path
+    batches: Iterable[tuple[NDArray[Any], NDArray[np.uint64]]],
+    tokenizer: Tokenizer,
+    folder: Path,
+    source_ends: NDArray[np.uint64] | None = None,
 ) -> int:
-    """Write (tokens, ends) batches, `ends` cumulative within each batch; returns the number of tokens written."""
-    written = 0
+    """Write (tokens, ends) batches, `ends` cumulative within each batch; returns the number of tokens written.
+
+    `source_ends`: documents up to the end of each source file; None: all are of one file.
+    """
+    written = documents = 0
     with (folder / "tokens").open("wb") as tokens_file, (folder / "ends").open("wb") as ends_file:
         for tokens, ends in batches:
             tokens_file.write(np.ascontiguousarray(tokens, tokenizer.dtype).data)
             ends_file.write((ends + np.uint64(written)).astype("<u8").data)
             written += tokens.size
+            documents += len(ends)
+    (folder / "source_ends").write_bytes(
+        (np.array([documents], np.uint64) if source_ends is None else source_ends).astype("<u8").data
+    )
     description = {
         "dtype": str(tokenizer.dtype.newbyteorder("=")),
         "tokenizer": tokenizer.name,
         "sha256": tokenizer.sha256,
         "vocabulary_size": tokenizer.vocabulary_size,
         "eot_id": tokenizer.eot_id,
+        "bos_id": tokenizer.bos_id,
+        "pad_id": tokenizer.eot_id if tokenizer.pad_id is None else tokenizer.pad_id,
+        "revision": tokenizer.revision,
     }
     (folder / "token_shard.json").write_text(json.dumps(description, indent=1) + "\n")
     return written
@@ -79,6 +121,10 @@ def open_token_shard(folder: Path) -> TokenShard:
         tokenizer_sha256=description["sha256"],
         vocabulary_size=description["vocabulary_size"],
         eot_id=description["eot_id"],
+        pad_id=description["pad_id"],
+        bos_id=description["bos_id"],
+        tokenizer_revision=description["revision"],
+        source_ends=mapped(folder / "source_ends", "<u8"),
     )
 
 

@@ -30,6 +30,7 @@ from pipeline.documents.text_shard import OFFSET_FILE, SEPARATOR, SOURCES_FILE, 
 from pipeline.errors import CorruptDataError
 from pipeline.report.summary import from_json
 from pipeline.stages import download, writeback
+from pipeline.stages.audit import AUDIT
 from pipeline.stages.index import QUARANTINE
 from pipeline.stages.manifest import DATASET
 from pipeline.stages.report import SUMMARY
@@ -168,10 +169,18 @@ def _tokenize(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
         "size": shard.vocabulary_size,
         "eot_id": shard.eot_id,
         "dtype": shard.tokens.dtype.name,
+        "pad_id": shard.pad_id,
+        "bos_id": shard.bos_id,
+        "revision": shard.tokenizer_revision,
     }
     empty = int((np.diff(shard.ends, prepend=np.uint64(0)) == 0).sum())
     counts = {"documents_out": shard.documents, "documents_empty": empty, "tokens": len(shard.tokens)}
     return Recount(counts, {"vocabulary": vocabulary})
+
+
+def _audit(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    said = json.loads((folder / AUDIT).read_bytes())
+    return Recount({key: said[key] for key in ("sampled", "documents", "text_bytes", "tokens", "round_trips")})
 
 
 def _scatter(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
@@ -254,6 +263,7 @@ RECOUNTS: dict[str, Callable[[RecordedBuild, str, Path], Recount]] = {
     "union": _union,
     "writeback": _writeback,
     "tokenize": _tokenize,
+    "audit": _audit,
     "scatter": _scatter,
     "gather": _gather,
     "manifest": _manifest,

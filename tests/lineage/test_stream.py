@@ -9,11 +9,13 @@ from pipeline.errors import CorruptDataError
 from pipeline.lineage.stream import (
     Stream,
     Stretch,
+    context_stretches,
     document_stretches,
     file_stretches,
     kept_spans,
     original_spans,
 )
+from pipeline.tokens.packing import Packing, plan_contexts
 
 Slot = tuple[int, int] | str  # (document, token of it), "EOT" or "padding"
 
@@ -43,25 +45,23 @@ def stream_of(lengths: list[int]) -> Stream:
     return Stream(np.cumsum(lengths, dtype=np.uint64) if lengths else np.empty(0, np.uint64))
 
 
-@given(lengths_of_documents, st.integers(0, 70), st.integers(1, 20))
-def test_stream_slice_equals_the_slots_written_out(lengths: list[int], first: int, size: int) -> None:
+@given(lengths_of_documents, st.integers(2, 20))
+def test_context_stretches_equal_the_slots_written_out(lengths: list[int], size: int) -> None:
     slots = stream_slots(lengths)
-    expected = slots[first : first + size]
-    expected += ["padding"] * (size - len(expected))
-    stretches = stream_of(lengths).slice(first, first + size)
-    assert stretches[0].first == 0
-    assert slots_of(stretches) == expected
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    plan = plan_contexts(ends, size, Packing())
+    for context in range(plan.contexts):
+        expected = slots[context * size : (context + 1) * size]
+        expected += ["padding"] * (size - len(expected))
+        assert slots_of(context_stretches(plan, Packing(), ends, context)) == expected
 
 
 @given(lengths_of_documents)
-def test_stream_positions_of_documents_equal_the_slots_written_out(lengths: list[int]) -> None:
-    slots, stream = stream_slots(lengths), stream_of(lengths)
+def test_stream_ranks_and_sizes_of_documents_equal_those_counted(lengths: list[int]) -> None:
+    stream = stream_of(lengths)
     for number, length in enumerate(lengths):
         assert stream.tokens(number) == length
         assert stream.rank(number) == sum(1 for one in lengths[:number] if one)
-        if length:
-            assert stream.start(number) == slots.index((number, 0))
-            assert stream.end(number) == slots.index((number, length - 1)) + 2
 
 
 @given(st.integers(1, 9), st.integers(-12, 12), st.integers(1, 12))

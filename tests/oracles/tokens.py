@@ -23,6 +23,40 @@ def contexts_of(documents: list[list[int]], context_tokens: int, eot: int, pad: 
     return contexts
 
 
+def packed(documents: list[list[int]], length: int, options: dict, eot: int, bos: int, pad: int) -> list[list[int]]:
+    """The contexts of one stream under packing options, written out slot by slot."""
+    before = [eot] * (options["eot"] != "after") + [bos] * options["bos"]
+    behind = [eot] * (options["eot"] != "before")
+    rows = [[*before, *row, *behind] for row in documents if row or options["empty_documents"] == "keep"]
+    stream = [slot for row in rows for slot in row]
+    contexts = []
+    if options["fit"] == "best_fit":
+        contexts = [row[i : i + length] for row in rows for i in range(0, len(row) - length + 1, length)]
+        bins: list[list[list[int]]] = []  # the bins in order of opening; each bin its items
+        touched: list[int] = []  # bins in order of the last change
+        for item in sorted((row[len(row) - len(row) % length :] for row in rows), key=len, reverse=True):
+            fits = [number for number in touched if item and sum(map(len, bins[number])) + len(item) <= length]
+            if item and not fits:
+                bins.append([item])
+                touched.append(len(bins) - 1)
+            elif item:
+                fullest = max(sum(map(len, bins[number])) for number in fits)
+                chosen = [number for number in fits if sum(map(len, bins[number])) == fullest][-1]
+                bins[chosen].append(item)
+                touched.remove(chosen)
+                touched.append(chosen)
+        contexts += [[slot for item in one for slot in item] for one in bins]
+    elif options["tail"] == "always_pad":
+        contexts = [stream[i : i + length] for i in range(0, len(stream) // length * length + 1, length)]
+    else:
+        overlap = options["overlap_tokens"]
+        start = 0
+        while start < len(stream) - (overlap if contexts else 0):
+            contexts.append(stream[start : start + length])
+            start += length - overlap
+    return [one + [pad] * (length - len(one)) for one in contexts]
+
+
 def runs_of(sizes: list[int], budget: int) -> list[list[int]]:
     """Positions grouped into consecutive runs of at most `budget`; a larger item alone."""
     groups: list[list[int]] = []

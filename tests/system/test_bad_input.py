@@ -57,7 +57,10 @@ def build(root: Path, **changes: object) -> Path:
             ["SourceError: a source does not exist", "/no/such/folder", "next"],
         ),
         ({"source": {"paths": ["/no/such/*.jsonl"]}}, ["no file of a known kind", "no files at all"]),
-        ({"tokenizer": {"name": "gpt5"}}, ["TokenizerError: unknown tokenizer", "cl100k_base, o200k_base, r50k_base"]),
+        (
+            {"tokenizer": {"name": "gpt5"}},
+            ["TokenizerError: unknown tokenizer", "cl100k_base, o200k_base, p50k_base, r50k_base"],
+        ),
         (
             {"tokenizer": {"name": "cl100k_base", "sha256": "0" * 64}},
             ["not the one that tokenizer.sha256 names", "got"],

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +16,7 @@ from hypothesis import strategies as st
 from pipeline.errors import TokenizerError
 from pipeline.tokens.encode import encode_documents
 from pipeline.tokens.tokenizer import load_tokenizer
+from tests.tokens.vocabularies import sentencepiece, shared, written
 
 CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
 VOCABULARIES = (
@@ -83,7 +89,7 @@ def test_encode_documents_batches_keep_documents_apart(engines) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, r50k_base"]),
+        ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, p50k_base, r50k_base"]),
         ({"name": "cl100k_base", "engine": "abacus"}, ["unknown engine", "gigatoken, tiktoken"]),
         ({"name": "cl100k_base", "sha256": "0" * 64}, ["tokenizer.sha256", "0" * 64, CL100K_SHA256]),
         ({"name": "cl100k_base", "file": "/no/such/file"}, ["does not exist", "/no/such/file"]),
@@ -113,3 +119,124 @@ def test_tokenizer_from_a_vocabulary_file_equals_tiktoken(name: str, dtype: str,
     assert (fast.dtype, fast.vocabulary_size) == (np.dtype(dtype), size)
     for text in TRICKY:
         assert fast.encode([text.encode()])[0].tolist() == slow.encode([text.encode()])[0].tolist()
+
+
+HARD = {
+    "1 MB of one letter": b"a" * 1_000_000,
+    "1 MB of spaces": b" " * 1_000_000,
+    "NUL bytes": b"\x00" * 100_000,
+    "all planes": "".join(chr(plane * 0x10000 + low) for plane in range(17) for low in range(0, 0xD800, 997)).encode(),
+}
+
+
+@pytest.mark.slow
+def test_tokenizer_10_mb_of_one_letter_gives_tiktokens_ids(engines) -> None:
+    fast, _ = engines["gigatoken"].encode([b"a" * 10_000_000])
+    slow, _ = engines["tiktoken"].encode([b"a" * 10_000_000])
+    assert np.array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_tokenizer_hard_text_gives_tiktokens_ids(engines, name: str) -> None:
+    fast, _ = engines["gigatoken"].encode([HARD[name]])
+    slow, _ = engines["tiktoken"].encode([HARD[name]])
+    assert np.array_equal(fast, slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "eot", "pad"), [("gpt2.tokenizer.json", 50256, 50256), ("gpt-neox-20b.tokenizer.json", 0, 1)]
+)
+def test_special_ids_of_hugging_face_files_are_their_own(name: str, eot: int, pad: int) -> None:
+    tokenizer = load_tokenizer(str(shared(name)), engine="gigatoken")
+    assert (tokenizer.eot_id, tokenizer.pad_id) == (eot, pad)
+
+
+def test_special_ids_said_by_token_override_the_tokenizers(engines) -> None:
+    tokenizer = load_tokenizer("cl100k_base", engine="gigatoken", pad="<|endofprompt|>", bos="<|fim_prefix|>")
+    assert (tokenizer.eot_id, tokenizer.bos_id, tokenizer.pad_id) == (100257, 100258, 100276)
+
+
+def test_special_ids_of_tokshuf_are_0_and_two_above_the_vocabulary() -> None:
+    tokenizer = load_tokenizer(str(shared("gpt2.tokenizer.json")), engine="gigatoken", tokshuf_ids=True)
+    assert (tokenizer.eot_id, tokenizer.pad_id, tokenizer.vocabulary_size) == (0, 50259, 50260)
+
+
+def test_special_ids_tokenizer_without_eot_is_refused_unless_one_is_named(tmp_path) -> None:
+    path = written(sentencepiece(added_tokens=[]), tmp_path)
+    with pytest.raises(TokenizerError, match="no token that ends a text") as caught:
+        load_tokenizer(path, engine="gigatoken")
+    assert "tokenizer.eot" in str(caught.value)
+    assert load_tokenizer(path, engine="gigatoken", eot="</s>").eot_id == 2
+    with pytest.raises(TokenizerError, match="has no token '<nope>'"):
+        load_tokenizer(path, engine="gigatoken", eot="<nope>")
+
+
+def test_special_strings_in_text_are_parsed_only_when_asked_for() -> None:
+    path = str(shared("gpt2.tokenizer.json"))
+    for engine in ("gigatoken", "tokenizers"):
+        for arguments in ({"name": path}, {"name": "cl100k_base"}):
+            if arguments["name"] == "cl100k_base" and engine == "tokenizers":
+                engine = "tiktoken"  # noqa: PLW2901
+            plain = load_tokenizer(**arguments, engine=engine)
+            parsed = load_tokenizer(**arguments, engine=engine, parse_special=True)
+            assert plain.eot_id not in plain.encode([b"a<|endoftext|>b"])[0]
+            assert parsed.encode([b"a<|endoftext|>b"])[0].tolist().count(parsed.eot_id) == 1
+
+
+def test_tokenizer_of_the_hub_comes_from_its_server_pinned_to_the_commit(tmp_path) -> None:
+    """A real HTTP server that answers as the hub does; huggingface_hub is a client of it in its own process."""
+    commit, body = "a" * 40, shared("gpt2.tokenizer.json").read_bytes()
+    asked = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def answer(self, *, with_body: bool) -> None:
+            asked.append((self.path, self.headers.get("Authorization")))
+            known = self.path in {f"/org/model/resolve/{revision}/tokenizer.json" for revision in ("main", commit)}
+            self.send_response(200 if known else 404)
+            if known:
+                self.send_header("ETag", '"' + hashlib.sha256(body).hexdigest() + '"')
+                self.send_header("X-Repo-Commit", commit)
+            else:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", str(len(body) if known else 0))
+            self.end_headers()
+            if known and with_body:
+                self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.answer(with_body=False)
+
+        def do_GET(self) -> None:
+            self.answer(with_body=True)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    program = (
+        "import sys\nfrom pipeline.tokens.tokenizer import load_tokenizer\n"
+        "t = load_tokenizer(sys.argv[1], engine='gigatoken', revision=sys.argv[2] or None)\n"
+        "print(t.name, t.revision, t.eot_id, t.sha256)"
+    )
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))},
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path),
+        "HF_TOKEN": "hf_test",
+        "HF_HUB_DISABLE_XET": "1",
+    }
+
+    def load(name: str, revision: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, name, revision]
+        root = Path(__file__).parents[2]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=root)
+
+    found = load("org/model")
+    assert found.stdout.split() == ["org/model", commit, "50256", hashlib.sha256(body).hexdigest()], found.stderr
+    assert ("/org/model/resolve/main/tokenizer.json", "Bearer hf_test") in asked
+    assert "the hub has no such tokenizer" in load("org/other").stderr
+    server.shutdown()
+    server.server_close()
+    environment["HF_HUB_OFFLINE"] = "1"  # without it the client would try again for half a minute
+    assert load("org/model", commit).stdout.split()[1] == commit  # from the cache, without the server
+    assert "the hub cannot be reached" in load("org/third").stderr

@@ -1,0 +1,149 @@
+"""Audit: a sample of the tokenized documents against the library that defines the ids; exports wait for it.
+
+Units are the shards, each with its share of the sample, and `dataset`: the fixed tricky strings, and every source's
+bytes per token against the last build's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import VerificationError
+from pipeline.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
+from pipeline.stages.stage import Stage, every
+from pipeline.stages.tokenize import configured_tokenizer
+from pipeline.stages.union import CUT_RANGES
+
+if TYPE_CHECKING:
+    from pipeline.stages.build import Build
+
+DATASET = "dataset"
+AUDIT = "audit.json"
+COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held to the band: chance moves it
+
+
+def require_audited(build: Build) -> None:
+    """Raise StepMissingError while a part of the audit has not passed."""
+    build.receipts("audit")
+
+
+def sampled_documents(build: Build, shard: str) -> int:
+    """How many documents of a shard are audited: its part of the share, or of the minimum if that is more."""
+    wanted = build.config.audit
+    total, here = build.total("tokenize", "documents_out"), build.receipt("tokenize", shard).counts["documents_out"]
+    return min(here, -int(-here * max(wanted.share, wanted.minimum_documents / max(1, total)) // 1))
+
+
+def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
+    if unit == DATASET:
+        return every(build, "tokenize")
+    removing = build.config.dedup.mode == "remove"
+    return [("tokenize", unit), ("index", unit), *([("union", unit)] if removing else [])]
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    settings = {"tokenizer": build.config.tokenizer.model_dump(exclude={"file"}), "libraries": _libraries(build)}
+    if unit == DATASET:
+        return {**settings, "band": build.config.audit.bytes_per_token_band}
+    return {**settings, "documents": sampled_documents(build, unit)}
+
+
+def _libraries(build: Build) -> dict[str, str]:
+    return versions_of(*sorted({build.config.tokenizer.engine, "tiktoken", "tokenizers"}))
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from pipeline.tokens.audit import audit_documents, audit_tricky
+
+    if unit == DATASET:
+        audited = audit_tricky(configured_tokenizer(build.config))
+        sources = _bytes_per_token(build)
+        _require_within_band(build, sources, folder)
+        details: dict[str, Any] = {"tokenizer": build.config.tokenizer.name, "sources": sources}
+        sampled = audited.documents
+    else:
+        sampled = sampled_documents(build, unit)
+        audited = audit_documents(_sample(build, unit, sampled), configured_tokenizer(build.config))
+        details = {}
+    counts = {"sampled": sampled, **asdict(audited), "bytes_read": audited.text_bytes}
+    (folder / AUDIT).write_text(json.dumps({**counts, **details}, indent=1, ensure_ascii=False) + "\n")
+    return Outcome(counts=counts, details=details)
+
+
+def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes, Any]]:
+    """(where from, text as it was tokenized, ids as they were written) of the sampled documents of a shard."""
+    import numpy as np
+
+    from pipeline.dedup.ranges import read_ranges, remove_ranges_from
+    from pipeline.documents.text_shard import open_text_shard
+    from pipeline.tokens.audit import sample_ordinals
+    from pipeline.tokens.token_shard import open_token_shard
+
+    text = open_text_shard(build.folder("index", shard))
+    tokens = open_token_shard(build.folder("tokenize", shard))
+    removing = build.config.dedup.mode == "remove"
+    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
+    for ordinal in sample_ordinals(int(shard), text.documents, wanted).tolist():
+        source, line = text.source_of(ordinal)
+        kept, _ = remove_ranges_from(text.text, text.offsets, ranges, ordinal, ordinal + 1)
+        yield f"{source}, line {line + 1:,}, as tokenized", kept.tobytes(), tokens.document(ordinal)
+
+
+def _bytes_per_token(build: Build) -> dict[str, list[int]]:
+    """[bytes of text, tokens] of every source: a folder of source files."""
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for receipt in build.receipts("tokenize"):
+        for one in receipt.details["by_source_file"]:
+            folder = totals[one["path"].rpartition("/")[0] or "."]
+            folder[0] += one["text_bytes"]
+            folder[1] += one["tokens"]
+    return dict(sorted(totals.items()))
+
+
+def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Path) -> None:
+    """VerificationError for a source whose bytes per token left the band around the last build's."""
+    last = _last_audit(build, folder)
+    band = build.config.audit.bytes_per_token_band
+    for name, (text_bytes, tokens) in sources.items():
+        before_bytes, before_tokens = last.details["sources"].get(name, (0, 0)) if last else (0, 0)
+        if min(text_bytes, before_bytes) < COMPARED_TEXT_BYTES or not min(tokens, before_tokens):
+            continue
+        now, before = text_bytes / tokens, before_bytes / before_tokens
+        if abs(now / before - 1) > band:
+            raise VerificationError(
+                f"the bytes per token of a source moved by more than {band:.0%} since the last build",
+                where=name,
+                expected=f"{before * (1 - band):.3f} to {before * (1 + band):.3f}, around {before:.3f}",
+                got=f"{now:.3f}: {text_bytes:,} bytes, {tokens:,} tokens",
+                next_step="look at the source's text; if the change is right, raise audit.bytes_per_token_band once",
+            )
+
+
+def _last_audit(build: Build, folder: Path) -> Receipt | None:
+    """The receipt of the newest other audit of this dataset with this tokenizer; None if there is none."""
+    paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent != folder]
+    for path in sorted(paths, key=lambda path: (-path.stat().st_mtime, path.parent.name)):
+        receipt = read_receipt(path)
+        if receipt.details["tokenizer"] == build.config.tokenizer.name:
+            return receipt
+    return None
+
+
+def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:
+    counts = receipt.counts
+    return [Check("audited documents", (("sampled", counts["sampled"]),), (("equal", counts["documents"]),))]
+
+
+STAGE = Stage(
+    "audit",
+    units=lambda build: [DATASET, *build.units("tokenize")],
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    checks=_checks,
+)

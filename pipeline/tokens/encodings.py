@@ -1,0 +1,82 @@
+"""tiktoken's published encodings, read through a loader of our own: the same checks, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import TokenizerError
+
+
+class _SourceKnownError(Exception):
+    """Carries what an encoding's constructor asks its loader for."""
+
+
+@cache
+def published_source(name: str) -> tuple[str, str | None]:
+    """(address, expected sha256) of an encoding's ranks, as tiktoken's own constructor names them."""
+
+    def asked(url: str, expected_hash: str | None = None) -> dict[bytes, int]:
+        raise _SourceKnownError(url, expected_hash)
+
+    try:
+        _constructed(name, asked)
+    except _SourceKnownError as known:
+        url, expected = known.args
+        return url, expected
+    raise TokenizerError(f"tiktoken's {name} loads no ranks", next_step="install the pinned tiktoken")
+
+
+def published_encoding(name: str, path: Path) -> Any:
+    """The tiktoken.Encoding of a published name, its ranks read from `path`."""
+    import tiktoken
+    import tiktoken.load
+
+    return tiktoken.Encoding(**_constructed(name, lambda *_, **__: tiktoken.load.load_tiktoken_bpe(str(path))))
+
+
+def own_encoding(name: str, path: Path, pattern: str, special_tokens: dict[str, int]) -> Any:
+    """A tiktoken.Encoding of a rank file with a split pattern (an encoding's name or a regular expression).
+
+    Special tokens without an id are not known to a rank file, so they must be given.
+    """
+    import tiktoken
+    import tiktoken.load
+
+    try:
+        ranks = tiktoken.load.load_tiktoken_bpe(str(path))
+    except ValueError as error:
+        raise TokenizerError(
+            "the file does not hold tiktoken's ranks", where=path, expected="lines of base64 and rank", got=error
+        ) from error
+    try:
+        return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
+    except ValueError as error:  # a pattern that is no regular expression
+        raise TokenizerError("tokenizer.pattern cannot be used", where=path, got=error) from error
+
+
+def pattern_of(name: str) -> str:
+    """The split pattern of a published encoding."""
+    return str(_constructed(name, lambda *_, **__: {})["pat_str"])
+
+
+def _constructed(name: str, loader: Any) -> dict[str, Any]:
+    from tiktoken_ext import openai_public
+
+    with _loader_replaced(openai_public, loader):
+        arguments: dict[str, Any] = openai_public.ENCODING_CONSTRUCTORS[name]()
+    return arguments
+
+
+@contextmanager
+def _loader_replaced(module: Any, loader: Any) -> Iterator[None]:
+    """Let tiktoken's own constructors (patterns, special tokens, expected hashes) read through another loader."""
+    original = module.load_tiktoken_bpe
+    module.load_tiktoken_bpe = loader
+    try:
+        yield
+    finally:
+        module.load_tiktoken_bpe = original

@@ -1,0 +1,267 @@
+"""Contexts of a fixed number of tokens, cut from documents: which piece of which document stands where.
+
+A document's **slots** are its special tokens and its tokens: [EOT] [BOS] tokens [EOT], each special token there if
+asked for. A stream is all slots of a shard's documents in order, or of a source file's. Packing gives every context as
+a list of pieces (document, first slot, slots); nothing is copied until a context is filled.
+
+    fit: cut        context c of a stream of T slots is its slice [c S, c S + L), stride S = L - overlap. There are
+                    ceil(T / L) of them, with overlap 1 max(1, ceil((T - 1) / (L - 1))); only a stream's last one is
+                    padded, and never one of padding alone. tail: always_pad gives floor(T / L) + 1, as tokshuf does:
+                    then the last has 1 to L pads.
+    fit: best_fit   slots beyond a multiple of L are an item; items go, longest first, into the context with the least
+                    room that holds them (best-fit decreasing; Ding et al., "Fewer truncations improve language
+                    modeling", 2024). A document of at most L slots is never split; a longer one fills whole
+                    contexts, and its rest is an item.
+
+Accounts: tokens + special + pads + repeated (by the overlap) = contexts x L.
+
+Price: 24 bytes per piece, at most one piece per document and context; best fit is O(log L) per item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+EOT, BOS = "EOT", "BOS"
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The options; see config.PackingConfig, whose defaults these are."""
+
+    stream: str = "shard"
+    eot: str = "after"
+    bos: bool = False
+    fit: str = "cut"
+    overlap_tokens: int = 0
+    tail: str = "pad"
+    empty_documents: str = "skip"
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """What stands before a document's tokens."""
+        return (EOT,) * (self.eot != "after") + (BOS,) * self.bos
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """What stands behind a document's tokens."""
+        return (EOT,) * (self.eot != "before")
+
+
+@dataclass(frozen=True)
+class ContextPlan:
+    """The contexts of one shard.
+
+    bounds     int64 (contexts + 1,): context c consists of the pieces [bounds[c], bounds[c + 1]), then padding
+    documents  int64 (pieces,): ordinal in the shard
+    firsts     int64 (pieces,): first slot of the document
+    sizes      int64 (pieces,): number of slots
+    """
+
+    context_tokens: int
+    bounds: Indices
+    documents: Indices
+    firsts: Indices
+    sizes: Indices
+    special_tokens: int
+    repeated_tokens: int
+    pad_tokens: int
+
+    @property
+    def contexts(self) -> int:
+        """Number of contexts."""
+        return len(self.bounds) - 1
+
+
+def plan_contexts(
+    ends: NDArray[np.uint64], context_tokens: int, packing: Packing, source_ends: NDArray[np.uint64] | None = None
+) -> ContextPlan:
+    """The contexts of a shard with documents that end at `ends` (uint64, in tokens, exclusive).
+
+    `source_ends` (uint64): documents up to the end of each source file; only stream: file needs them.
+    """
+    lengths = np.diff(np.asarray(ends), prepend=np.uint64(0)).astype(np.int64)
+    around = len(packing.before) + len(packing.behind)
+    if packing.stream == "file" and source_ends is None:
+        raise ValueError("stream: file needs the ends of the source files")
+    edges = [0, *np.asarray(source_ends).tolist()] if packing.stream == "file" else [0, len(lengths)]
+    parts = []
+    for first, last in pairwise(edges):
+        kept = np.arange(first, last, dtype=np.int64)
+        if packing.empty_documents == "skip":
+            kept = kept[lengths[first:last] > 0]
+        sizes = lengths[kept] + around
+        part = _best_fit(sizes, context_tokens) if packing.fit == "best_fit" else _cut(sizes, context_tokens, packing)
+        parts.append((part[0], kept[part[1]], *part[2:], len(kept)))
+    pieces = np.cumsum([0, *(len(part[1]) for part in parts)])
+    bounds = [np.zeros(1, np.int64), *(part[0][1:] + offset for part, offset in zip(parts, pieces[:-1], strict=True))]
+    documents, firsts, sizes = (
+        np.concatenate([np.empty(0, np.int64), *(part[k] for part in parts)]) for k in (1, 2, 3)
+    )
+    kept_documents = sum(part[4] for part in parts)
+    all_bounds = np.concatenate(bounds)
+    distinct = int(ends[-1]) + kept_documents * around if len(ends) else 0
+    placed = int(sizes.sum())
+    return ContextPlan(
+        context_tokens=context_tokens,
+        bounds=all_bounds,
+        documents=documents,
+        firsts=firsts,
+        sizes=sizes,
+        special_tokens=kept_documents * around,
+        repeated_tokens=placed - distinct,
+        pad_tokens=(len(all_bounds) - 1) * context_tokens - placed,
+    )
+
+
+def _cut(sizes: Indices, context_tokens: int, packing: Packing) -> tuple[Indices, Indices, Indices, Indices]:
+    """(bounds, position in `sizes`, first slot, slots) of a stream's contexts."""
+    slots = int(sizes.sum())
+    stride = context_tokens - packing.overlap_tokens
+    if packing.tail == "always_pad":
+        contexts = slots // context_tokens + 1
+    elif packing.overlap_tokens:
+        contexts = max(1, -(-(slots - 1) // stride)) if slots else 0
+    else:
+        contexts = -(-slots // context_tokens)
+    room = len(sizes) + 2 * contexts + 1
+    bounds = np.zeros(contexts + 1, np.int64)
+    documents, firsts, lengths = (np.empty(room, np.int64) for _ in range(3))
+    pieces = cut_stream(np.cumsum(sizes), context_tokens, stride, bounds, documents, firsts, lengths)
+    return bounds, documents[:pieces], firsts[:pieces], lengths[:pieces]
+
+
+def _best_fit(sizes: Indices, context_tokens: int) -> tuple[Indices, Indices, Indices, Indices]:
+    """(bounds, position in `sizes`, first slot, slots): whole contexts of long documents, then the packed items."""
+    whole, rest = np.divmod(sizes, context_tokens)
+    long = np.repeat(np.arange(len(sizes)), whole)
+    # 0, 1, 2 ... within each document: running count minus the count at its document's first.
+    within = np.arange(len(long)) - np.repeat(np.cumsum(whole) - whole, whole)
+    items = np.flatnonzero(rest)
+    order = items[np.argsort(-rest[items], kind="stable")]
+    placed, opened = best_fit(rest[order], context_tokens)
+    by_context = np.argsort(placed, kind="stable")
+    packed = order[by_context]
+    documents = np.concatenate([long, packed])
+    firsts = np.concatenate([within * context_tokens, whole[packed] * context_tokens])
+    lengths = np.concatenate([np.full(len(long), context_tokens), rest[packed]])
+    counts = np.concatenate(
+        [np.zeros(1, np.int64), np.ones(len(long), np.int64), np.bincount(placed, minlength=opened)]
+    )
+    return np.cumsum(counts), documents, firsts, lengths
+
+
+@njit(nogil=True, cache=True)
+def cut_stream(
+    ends: Any, context_tokens: Any, stride: Any, bounds: Any, documents: Any, firsts: Any, lengths: Any
+) -> Any:
+    """Write the pieces of every context of a stream; returns how many. ends[d]: slots up to the end of document d."""
+    pieces = 0
+    document = 0
+    for context in range(len(bounds) - 1):
+        position = context * stride
+        stop = min(position + context_tokens, ends[-1] if len(ends) else 0)
+        # With an overlap a context may begin in the document before the one where the last context stopped.
+        while document > 0 and ends[document - 1] > position:
+            document -= 1
+        while document < len(ends) and ends[document] <= position:
+            document += 1
+        while position < stop:
+            start = ends[document - 1] if document > 0 else 0
+            last = min(stop, ends[document])
+            documents[pieces] = document
+            firsts[pieces] = position - start
+            lengths[pieces] = last - position
+            pieces += 1
+            position = last
+            if position == ends[document]:
+                document += 1
+        bounds[context + 1] = pieces
+    return pieces
+
+
+@njit(nogil=True, cache=True)
+def best_fit(sizes: Any, capacity: Any) -> tuple[Any, Any]:
+    """(context of each item int64, number of contexts): each item into the context with the least room that holds it.
+
+    Contexts with equal room are a stack: the one that came to this room last is taken first. A binary tree over rooms
+    0 .. capacity counts contexts, so that the least sufficient room is found in O(log capacity).
+    """
+    width = 1
+    while width < capacity + 1:
+        width *= 2
+    tree = np.zeros(2 * width, np.int64)
+    top = np.full(capacity + 1, -1, np.int64)  # the last context of each room
+    below = np.full(len(sizes), -1, np.int64)  # the context under it
+    placed = np.empty(len(sizes), np.int64)
+    opened = 0
+    for item in range(len(sizes)):
+        size = sizes[item]
+        node = width + size
+        if tree[node] == 0:  # climb until a right neighbour has contexts, then go down to its leftmost
+            while node > 1 and (node % 2 == 1 or tree[node + 1] == 0):
+                node //= 2
+            if node > 1:
+                node += 1
+                while node < width:
+                    node = 2 * node if tree[2 * node] else 2 * node + 1
+        if node > 1:
+            room = node - width
+            context = top[room]
+            top[room] = below[context]
+            while node >= 1:
+                tree[node] -= 1
+                node //= 2
+        else:
+            room = capacity
+            context = opened
+            opened += 1
+        placed[item] = context
+        left = room - size
+        below[context] = top[left]
+        top[left] = context
+        node = width + left
+        while node >= 1:
+            tree[node] += 1
+            node //= 2
+    return placed, opened
+
+
+@njit(nogil=True, cache=True)
+def fill_contexts(
+    tokens: Any, ends: Any, plan: Any, before: Any, behind: Any, pad: Any, chosen: Any, context_tokens: Any, out: Any
+) -> None:
+    """Write the chosen contexts back to back into `out`.
+
+    ends[d]: position in `tokens` after document d; plan: bounds, documents, firsts, sizes of a ContextPlan;
+    before, behind: ids around a document's tokens.
+    """
+    bounds, documents, firsts, sizes = plan
+    written = 0
+    for context in chosen:
+        stop = written + context_tokens
+        for piece in range(bounds[context], bounds[context + 1]):
+            document = documents[piece]
+            start = np.int64(ends[document - 1]) if document > 0 else np.int64(0)
+            length = np.int64(ends[document]) - start
+            low, high = firsts[piece], firsts[piece] + sizes[piece]
+            for slot in range(low, min(high, len(before))):
+                out[written] = before[slot]
+                written += 1
+            first, last = max(low - len(before), 0), min(high - len(before), length)
+            if last > first:
+                out[written : written + last - first] = tokens[start + first : start + last]
+                written += last - first
+            for slot in range(max(low - len(before) - length, 0), high - len(before) - length):
+                out[written] = behind[slot]
+                written += 1
+        out[written:stop] = pad
+        written = stop

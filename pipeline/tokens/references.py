@@ -1,0 +1,185 @@
+"""The reference libraries: tiktoken for .tiktoken vocabularies, tokenizers for tokenizer.json.
+
+What they say is right by definition; the engines are measured against them (fitness.py, audit.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import TokenizerError
+
+METASPACE = "\u2581"
+
+
+class Reference(Protocol):
+    """A reference library with one vocabulary.
+
+    `vocabulary_size` is one more than the largest id; `special_tokens` maps token strings to ids.
+    """
+
+    library: str
+    vocabulary_size: int
+    special_tokens: dict[str, int]
+
+    def encode(self, text: bytes) -> NDArray[np.uint32]:
+        """The ids of one document."""
+        ...
+
+    def decode(self, ids: NDArray[Any]) -> bytes:
+        """The bytes of a document's ids, special tokens as their text."""
+        ...
+
+    def promises_round_trip(self, text: bytes) -> bool:
+        """Whether decode(encode(text)) must be `text`."""
+        ...
+
+    def token_ends(self, text: bytes) -> NDArray[np.int64]:
+        """For each token of a document, one past the last byte of the text that it stands for; never falling."""
+        ...
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token given as a string, special or not; None if there is none."""
+        ...
+
+    def ordinary_ids(self) -> int:
+        """How many ids the model or a special token has; other added tokens do not count."""
+        ...
+
+
+class TiktokenReference:
+    """tiktoken: byte-level BPE, every text comes back as it was."""
+
+    library = "tiktoken"
+
+    def __init__(self, encoding: Any, *, parse_special: bool) -> None:
+        self.encoding = encoding
+        self.vocabulary_size = int(encoding.n_vocab)
+        self.special_tokens: dict[str, int] = dict(encoding._special_tokens)
+        self._allowed: Any = "all" if parse_special else set()
+
+    def encode(self, text: bytes) -> NDArray[np.uint32]:
+        found = self.encoding.encode_to_numpy(text.decode(), allowed_special=self._allowed, disallowed_special=())
+        return np.asarray(found, np.uint32)
+
+    def decode(self, ids: NDArray[Any]) -> bytes:
+        return bytes(self.encoding.decode_bytes(ids.tolist()))
+
+    def promises_round_trip(self, text: bytes) -> bool:  # noqa: ARG002
+        return True
+
+    def token_ends(self, text: bytes) -> NDArray[np.int64]:
+        pieces = self.encoding.decode_tokens_bytes(self.encode(text).tolist())
+        return np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+
+    def id_of(self, token: str) -> int | None:
+        try:
+            return int(self.encoding.encode_single_token(token))
+        except KeyError:
+            return None
+
+    def ordinary_ids(self) -> int:
+        return int(self.encoding.n_vocab)
+
+
+class HuggingFaceReference:
+    """tokenizers: a tokenizer.json without its truncation, padding and post-processor (they add no text's tokens)."""
+
+    library = "tokenizers"
+
+    def __init__(self, path: Path, *, parse_special: bool) -> None:
+        # Its thread pool would not survive a fork; workers are processes here.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        import tokenizers
+
+        try:
+            self.description: dict[str, Any] = json.loads(path.read_bytes())
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except BaseException as error:
+            # A vocabulary that contradicts itself makes its loader panic, which is no Exception.
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            raise TokenizerError(
+                "the file is not a tokenizer.json that tokenizers can read", where=path, got=error
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = not parse_special
+        dropout = self.description["model"].get("dropout")
+        if dropout:
+            raise TokenizerError(
+                "this tokenizer draws its merges at random, so equal texts would get different ids",
+                where=path,
+                expected="model.dropout: null",
+                got=dropout,
+            )
+        self._ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocabulary_size = max(self._ids.values(), default=-1) + 1
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special_tokens = {token.content: number for number, token in added.items() if token.special}
+
+    def encode(self, text: bytes) -> NDArray[np.uint32]:
+        [one] = self._tokenizer.encode_batch_fast([text.decode()], add_special_tokens=False)
+        return np.array(one.ids, np.uint32)
+
+    def decode(self, ids: NDArray[Any]) -> bytes:
+        return bytes(self._tokenizer.decode(ids.tolist(), skip_special_tokens=False).encode())
+
+    def promises_round_trip(self, text: bytes) -> bool:
+        if not self._keeps_bytes:
+            return False
+        characters = text.decode()
+        if self._is_sentencepiece:
+            return METASPACE not in characters  # it decodes to a space
+        normalizer = self._tokenizer.normalizer
+        return normalizer is None or normalizer.normalize_str(characters) == characters
+
+    @cached_property
+    def _is_sentencepiece(self) -> bool:
+        return bool(self.description["model"].get("byte_fallback"))
+
+    @cached_property
+    def _keeps_bytes(self) -> bool:
+        """Whether decoding can give back every text that normalization leaves alone.
+
+        Byte-level BPE does, unless it adds a space or drops one around an added token; SentencePiece does if it has
+        all 256 bytes and its normalizer only marks spaces. Everything else is not promised.
+        """
+        found = self.description
+        model, normalizer, before = found["model"], found["normalizer"], found["pre_tokenizer"]
+        if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
+            return False
+        if any(token["lstrip"] or token["rstrip"] for token in found["added_tokens"]):
+            return False
+        if self._is_sentencepiece:
+            steps = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
+            prepends = any(step["type"] == "Prepend" for step in steps)
+            strips = any(step["type"] == "Strip" for step in (found["decoder"] or {}).get("decoders", []))
+            marks = before is None and all(step["type"] in {"Prepend", "Replace"} for step in steps)
+            return marks and prepends == strips and all(f"<0x{byte:02X}>" in self._ids for byte in range(256))
+        steps = [] if before is None else before.get("pretokenizers", [before])
+        level = [step for step in steps if step["type"] == "ByteLevel"]
+        splits = [step for step in steps if step["type"] != "ByteLevel"]
+        whole = all(step["type"] == "Split" and step["behavior"] == "Isolated" for step in splits)
+        return whole and len(level) == 1 and not level[0]["add_prefix_space"]
+
+    def token_ends(self, text: bytes) -> NDArray[np.int64]:
+        characters = text.decode()
+        offsets = self._tokenizer.encode(characters, add_special_tokens=False).offsets
+        widths = np.fromiter((len(one.encode()) for one in characters), np.int64, len(characters))
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])[[last for _, last in offsets]]
+        return np.maximum.accumulate(ends) if len(ends) else ends.astype(np.int64)
+
+    def id_of(self, token: str) -> int | None:
+        return self._ids.get(token)
+
+    def ordinary_ids(self) -> int:
+        model = set(self._tokenizer.get_vocab(with_added_tokens=False).values())
+        return len(model | set(self.special_tokens.values()))

