@@ -157,13 +157,18 @@ def _size(path: Path) -> int:
 def _settled_outputs(folder: Path, algorithm: Algorithm) -> Iterator[OutputFile]:
     """Flush every file below `folder` to the device and take its size and digest, in order of name."""
     folders = {folder}
+    known: dict[tuple[int, int], OutputFile] = {}  # one file may have several names (hard links): read it once
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         if path.is_dir():
             folders.add(path)
         elif path.name != LOCK_NAME:
+            name = path.relative_to(folder).as_posix()
             with path.open("rb") as file:
-                os.fsync(file.fileno())
-            yield output_file(path, path.relative_to(folder).as_posix(), algorithm)
+                status = os.fstat(file.fileno())
+                if (identity := (status.st_dev, status.st_ino)) not in known:
+                    os.fsync(file.fileno())
+                    known[identity] = output_file(path, name, algorithm)
+            yield known[identity].model_copy(update={"name": name})
     for one in folders:
         sync_folder(one)
 

@@ -59,9 +59,7 @@ def _bare(name: str) -> str:
 
 def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
     """The folder below which `output.name` lies, in the work folder."""
-    groups = layout.unit_outputs(build, export)
-    number = next(number for number, group in enumerate(groups) if group[-1].number >= output.number)
-    return build.folder("export", f"{export}-{number:05d}") / export
+    return build.folder("export", layout.unit_of(build, export, output)) / export
 
 
 def record_stretches(

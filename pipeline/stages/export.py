@@ -1,6 +1,7 @@
 """Export: the shuffled records in the files that training programs read.
 
-Units are `megatron-00000`: format and group of files.
+Units are `numpy-00000`: format and group of files. Where Megatron parts and Nanoset files are cut at the same size they
+hold the same bytes: units `documents-00000` write the tokens once and link them under the second name.
 """
 
 from __future__ import annotations
@@ -27,45 +28,55 @@ LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",)}  # w
 def _units(build: Build) -> list[str]:
     return [
         f"{name}-{number:05d}"
-        for name in build.config.exports.formats()
-        for number in range(len(layout.unit_outputs(build, name)))
+        for name, formats in layout.unit_formats(build).items()
+        for number in range(len(layout.unit_outputs(build, formats[0])))
     ]
 
 
-def _outputs(build: Build, unit: str) -> tuple[str, list[layout.OutputPlan]]:
+def _outputs(build: Build, unit: str) -> dict[str, list[layout.OutputPlan]]:
+    """What a unit writes, by format."""
     name, _, number = unit.partition("-")
-    return name, layout.unit_outputs(build, name)[int(number)]
+    return {one: layout.unit_outputs(build, one)[int(number)] for one in layout.unit_formats(build)[name]}
 
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
-    name, outputs = _outputs(build, unit)
+    name, outputs = next(iter(_outputs(build, unit).items()))
     slices = layout.cell_slices(build, name, outputs[0].first, outputs[-1].last)
     return [("gather", f"{KINDS[name]}-{one.cell:05d}") for one in slices]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
-    name, outputs = _outputs(build, unit)
+    wanted = _outputs(build, unit)
     return {
-        "format": name,
-        "outputs": [[one.number, one.name, one.first, one.last] for one in outputs],
+        "outputs": {
+            name: [[one.number, one.name, one.first, one.last] for one in outputs] for name, outputs in wanted.items()
+        },
         "vocabulary": asdict(vocabulary(build)),
-        "libraries": versions_of(*LIBRARIES.get(name, ())),
+        "libraries": versions_of(*(library for name in wanted for library in LIBRARIES.get(name, ()))),
     }
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
     import numpy as np
 
-    name, outputs = _outputs(build, unit)
-    counts: Counter[str] = Counter()
     files: list[dict[str, Any]] = []
-    for output in outputs:
-        (folder / name / output.name).parent.mkdir(parents=True, exist_ok=True)
-        written = WRITERS[name](build, output, folder / name, vocabulary(build))
-        counts.update(written)
-        files.append({"name": f"{name}/{output.name}", **written})
+    parts: list[Path] = []
+    for name, outputs in _outputs(build, unit).items():
+        for output in outputs:
+            path = folder / name / output.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if parts and name == "nanoset":  # the megatron parts of the same documents were written before
+                written = _linked(parts[output.number - outputs[0].number], output, folder / name, vocabulary(build))
+            else:
+                written = WRITERS[name](build, output, folder / name, vocabulary(build))
+            files.append({"name": f"{name}/{output.name}", **written})
+            if name == "megatron":
+                parts.append(path)
+    counts: Counter[str] = Counter()
+    for file in files:
+        counts.update({key: count for key, count in file.items() if key != "name"})
     token_bytes = counts["slots"] * np.dtype(vocabulary(build).dtype).itemsize
-    return Outcome(counts={"outputs": len(outputs), **counts, "bytes_read": token_bytes}, details={"files": files})
+    return Outcome(counts={"outputs": len(files), **counts, "bytes_read": token_bytes}, details={"files": files})
 
 
 def _record_batches(build: Build, name: str, first: int, last: int) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -161,6 +172,13 @@ def _nanoset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabul
         tokenizer_name=ids.name,
         vocabulary_size=ids.size,
     )
+    return _document_counts(written)
+
+
+def _linked(part: Path, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+    from pipeline.export import megatron, nanoset
+
+    written = nanoset.link_file(folder, output.name, megatron.open_part(part), tokenizer_name=ids.name)
     return _document_counts(written)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
 
 MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
+SHARED = "documents"  # units that write megatron and nanoset at once
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,29 @@ def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[C
         if low < high:
             slices.append(CellSlice(cell, low - start, high - start))
     return slices
+
+
+def unit_formats(build: Build) -> dict[str, tuple[str, ...]]:
+    """What export units are called -> the formats that each writes."""
+    formats = build.config.exports.formats()
+    if not shares_tokens(build):
+        return {name: (name,) for name in formats}
+    shared = ("megatron", "nanoset")
+    return {SHARED: shared, **{name: (name,) for name in formats if name not in shared}}
+
+
+def shares_tokens(build: Build) -> bool:
+    """Whether a `.bin` and a `.ds` hold the same bytes: both are exported, cut at the same size."""
+    megatron, nanoset = build.config.exports.megatron, build.config.exports.nanoset
+    return megatron is not None and nanoset is not None and megatron.part_bytes == nanoset.file_bytes
+
+
+def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:
+    """The export unit that writes an output."""
+    groups = unit_outputs(build, format_name)
+    number = next(number for number, group in enumerate(groups) if group[-1].number >= output.number)
+    name = next(name for name, formats in unit_formats(build).items() if format_name in formats)
+    return f"{name}-{number:05d}"
 
 
 def unit_outputs(build: Build, format_name: str) -> list[list[OutputPlan]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -196,12 +197,16 @@ def _format(build: Build, name: str) -> dict[str, Any]:
 
 
 def _exported(build: Build, name: str) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for unit in build.units("export"):
-        if unit.startswith(f"{name}-"):
-            for key, value in build.receipt("export", unit).counts.items():
-                totals[key] = totals.get(key, 0) + value
-    return totals
+    return format_totals(build.receipts("export"), name)
+
+
+def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
+    """Outputs of one format, and what they hold in all, from the receipts of the export units."""
+    files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
+    totals = Counter({"outputs": len(files)})
+    for file in files:
+        totals.update({key: count for key, count in file.items() if key != "name"})
+    return dict(totals)
 
 
 def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:

@@ -26,8 +26,8 @@ VERSIONS = {
     "tokenize": 1,
     "scatter": 2,
     "gather": 2,
-    "export": 2,
-    "manifest": 2,
+    "export": 3,
+    "manifest": 3,
     "upload": 1,
     "report": 1,
 }

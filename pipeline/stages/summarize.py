@@ -218,11 +218,10 @@ def _shuffle(build: Build) -> ShuffleSummary:
 
 def _export(build: Build, name: str) -> ExportSummary:
     files: list[OutputFile] = []
-    for unit in build.units("export"):
-        if unit.startswith(f"{name}-"):
-            receipt = build.receipt("export", unit)
-            holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
-            files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in receipt.outputs]
+    for receipt in build.receipts("export"):
+        holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
+        outputs = [one for one in receipt.outputs if one.name.startswith(f"{name}/")]
+        files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in outputs]
     return ExportSummary(format=name, files=tuple(files))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.export import manifest, megatron_verify, nanoset, numpy_shards, webdataset
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
-from pipeline.stages.manifest import DATASET, listing
+from pipeline.stages.manifest import DATASET, format_totals, listing
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
 from pipeline.verify.recorded import RecordedBuild
@@ -29,16 +29,16 @@ def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Recei
     """Every output of an export unit through its format's verifier, with the sizes that the layout planned."""
     settings = _settings(build, unit, receipt)
     ids = Vocabulary(**settings["vocabulary"])
-    name = settings["format"]
     found: list[Finding] = []
     files: list[dict[str, Any]] = []
-    for _, output, first, last in settings["outputs"]:
-        path = folder / name / output
-        try:
-            seen = VERIFIERS[name](build, path, last - first, ids)
-            files.append({"name": f"{name}/{output}", **seen})
-        except DAMAGE as error:
-            found.append(finding_of(error, f"a {name} export cannot be read back", path))
+    for name, outputs in settings["outputs"].items():
+        for _, output, first, last in outputs:
+            path = folder / name / output
+            try:
+                seen = VERIFIERS[name](build, path, last - first, ids)
+                files.append({"name": f"{name}/{output}", **seen})
+            except DAMAGE as error:
+                found.append(finding_of(error, f"a {name} export cannot be read back", path))
     totals: Counter[str] = Counter()
     for one in files:
         totals.update({key: count for key, count in one.items() if key != "name"})
@@ -113,16 +113,14 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
     tars = [
         (Path(name).stem, last - first)
         for unit, receipt in exported.items()
-        if unit.startswith("webdataset-")
-        for _, name, first, last in _settings(build, unit, receipt)["outputs"]
+        for _, name, first, last in _settings(build, unit, receipt)["outputs"].get("webdataset", ())
     ]
     return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
 
 
 def _totals(exported: dict[str, Receipt], name: str) -> dict[str, int]:
-    counts = [receipt.counts for unit, receipt in exported.items() if unit.startswith(f"{name}-")]
-    keys = [key for key in ("records", "slots", "outputs") if all(key in one for one in counts)]
-    return {key: sum(one[key] for one in counts) for key in keys}
+    totals = format_totals(list(exported.values()), name)
+    return {key: totals[key] for key in ("records", "slots", "outputs") if key in totals}
 
 
 def _check_tar_manifest(path: Path, planned: list[tuple[str, int]]) -> list[Finding]:

@@ -136,3 +136,14 @@ def test_receipt_digest_ignores_how_it_came_about(tmp_path) -> None:
 
 def test_receipt_holds_no_absolute_path(tmp_path) -> None:
     assert str(tmp_path) not in run_once(STEP, tmp_path, write).read_text()
+
+
+def test_run_once_two_names_of_one_file_have_one_digest_each(tmp_path) -> None:
+    def body(folder: Path) -> Outcome:
+        (folder / "a").write_bytes(b"abc")
+        (folder / "b").hardlink_to(folder / "a")
+        return Outcome()
+
+    first, second = read_receipt(run_once(STEP, tmp_path, body)).outputs
+    assert (first.name, second.name) == ("a", "b")
+    assert first.digest == second.digest
