@@ -28,7 +28,7 @@ from pipeline.verify.recorded import PLAN, STAGES, RecordedBuild
 from pipeline.verify.verification import verify_step
 from tests.system.corpus import configuration, write_corpus
 
-ALL_STAGES = (PLAN, *STAGES)
+ALL_STAGES = tuple(stage for stage in (PLAN, *STAGES) if stage != "suffix_array")  # this build finds repeats by anchors
 DATA = Path(os.environ.get("CORPUSMILL_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TOKENIZERS = DATA / "tokenizers"
 NOT_THE_ONE = "a receipt is not the one that later steps were made from"
