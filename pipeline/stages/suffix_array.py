@@ -72,4 +72,5 @@ STAGE = Stage(
     run=_run,
     checks=_checks,
     gate=require_few_rejected,
+    delivers=True,
 )
