@@ -1,4 +1,4 @@
-"""Claim: the complete tokshuf job, from jsonl.zst to tars and manifest, at 25 MB/s of text or more per core.
+"""Aim: the complete tokshuf job, from jsonl.zst to tars and manifest, at 25 MB/s of text per core (24.9 measured).
 
 One process does every step of a build whose only export is WebDataset, without deduplication and writeback, as tokshuf
 has neither; the report is not made. CPU seconds are the process's own, all stages included.
@@ -20,7 +20,7 @@ from results import write_result
 from pipeline.config import check_config
 from pipeline.local import run_build
 from pipeline.stages import open_build, plan_dataset
-from pipeline.stages.stage import WAVES
+from pipeline.stages.stage import WAVES, waves_until
 
 
 def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
@@ -39,7 +39,7 @@ def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
     }
     plan_receipt = plan_dataset(check_config(config, where="benchmark"))
     began, wall = time.process_time(), time.monotonic()
-    run_build(plan_receipt, workers=1, last="manifest")
+    run_build(plan_receipt, workers=1, waves=waves_until("manifest"))
     cpu, wall = time.process_time() - began, time.monotonic() - wall
     build = open_build(plan_receipt)
     text_bytes = build.total("index", "text_bytes_out")
@@ -71,7 +71,7 @@ def main() -> None:
     finally:
         shutil.rmtree(root)
     print(json.dumps(figures, indent=1))
-    print(write_result("tokshuf_job", "jsonl.zst to tars and manifest at 25 MB/s of text per core", figures))
+    print(write_result("tokshuf_job", "jsonl.zst to tars and manifest; the aim is 25 MB/s of text per core", figures))
 
 
 if __name__ == "__main__":
