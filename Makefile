@@ -16,10 +16,10 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-slow check lock clean
+.PHONY: help setup demo up down test test-slow test-consumers check lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## install everything into .venv (the other targets do this by themselves)
 
@@ -38,6 +38,9 @@ test: $(STAMP) ## run the tests, but for the slow ones
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
 	$(BIN)/python -m pytest -m slow
 
+test-consumers: $(STAMP) ## let training programs' own readers read a dataset, each in its own environment
+	$(BIN)/python tests/consumers/run.py
+
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --select AIR --preview dags plugins
@@ -47,6 +50,9 @@ check: $(STAMP) ## lint, format and types
 lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
 	$(TOOLS)/bin/uv pip compile requirements.in $(LOCK) -o requirements.lock
 	$(TOOLS)/bin/uv pip compile requirements-setup.in $(LOCK) -o requirements-setup.lock
+	for asked in tests/consumers/*/requirements*.in; do \
+	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) -o $${asked%.in}.lock || exit 1; \
+	done
 
 clean: ## remove what the demo, the tests and the caches left; keeps .venv and other datasets
 	@if [ -x $(BIN)/python ]; then $(BIN)/python demo/server.py down; fi

@@ -1,9 +1,12 @@
 """Claims: ranges of 0.5 to 10 GB of text in linear time (MB/s at least 0.8 of the smallest), each task within 1 GiB.
 
-The corpora are copies of the sample's text shards, each copy changed in a letter of about every 400 bytes, except for
-every fifth document, which is repeated as it is. Each size runs in a process of its own whose data (heap and private
-memory; the mapped text and anchors are the kernel's to drop) may not pass 1 GiB: RLIMIT_DATA, not a measurement. All
-tasks of a size share that process, one after another.
+The corpora are copies of the sample's text shards, each copy changed in a letter every so many bytes, except for every
+fifth document, which is repeated as it is. With a change every 97 bytes, changed copies share no k-gram (166 bytes), as
+different documents do not; with one every 397 bytes, a k-gram has a copy in every copy of the sample, each in other
+surroundings, which is as crowded as groups of anchors get: the number of near-duplicates grows with the corpus.
+
+Each size runs in a process of its own whose data (heap and private memory; the mapped text and anchors are the kernel's
+to drop) may not pass 1 GiB: RLIMIT_DATA, not a measurement. All tasks of a size share that process, one after another.
 `python benchmarks/dedup_scale.py CORPUS_FOLDER SCRATCH_FOLDER [--gigabytes 0.5 2 10]`
 """
 
@@ -31,14 +34,14 @@ from pipeline.stages.match import partitions_for
 
 MINIMUM_BYTES = 500
 MEMORY_BYTES = 1 << 30
-STEP_BYTES = 397  # from one changed letter to the next; a prime, so that no layout of the text agrees with it
+STEPS_BYTES = (97, 397)  # from one changed letter to the next; primes, so that no layout of the text agrees with them
 
 
-def write_copy(texts: list[np.ndarray], offsets: list[np.ndarray], number: int, folder: Path) -> None:
+def write_copy(texts: list[np.ndarray], offsets: list[np.ndarray], number: int, step: int, folder: Path) -> None:
     """The sample as one text shard, changed for copy `number`; copy 0 is the sample itself."""
     text = np.concatenate(texts)
     starts = np.concatenate([own + sum(map(len, texts[:i])) for i, own in enumerate(offsets)]).astype(np.uint64)
-    places = np.arange(1 + number * 131 % STEP_BYTES, len(text), STEP_BYTES)
+    places = np.arange(1 + number * 131 % step, len(text), step)
     document = np.searchsorted(starts, places.astype(np.uint64), side="right")
     letter = (text[places] >= ord("a")) & (text[places] <= ord("z")) & ((document + number) % 5 != 0)
     if number:
@@ -112,21 +115,32 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 2, 10])
     parser.add_argument("--copies", type=int)
     arguments = parser.parse_args()
-    copied = arguments.scratch / "copies"
     if arguments.copies:
-        print(json.dumps(run(copied, arguments.copies)))
+        print(json.dumps(run(arguments.scratch / "copies", arguments.copies)))
         return
     arguments.scratch.mkdir(parents=True)
     (arguments.scratch / "sample").mkdir()
     sample = text_shards(arguments.corpus, arguments.scratch / "sample")
     texts, offsets = [shard.text for shard in sample], [shard.offsets for shard in sample]
     sample_bytes = sum(map(len, texts))
+    result = {
+        f"a letter changed every {step} bytes": _series(arguments, texts, offsets, sample_bytes, step)
+        for step in STEPS_BYTES
+    }
+    shutil.rmtree(arguments.scratch)
+    print(write_result("dedup_scale", "linear from 0.5 to 10 GB, each task within 1 GiB", result))
+
+
+def _series(
+    arguments: argparse.Namespace, texts: list[np.ndarray], offsets: list[np.ndarray], sample_bytes: int, step: int
+) -> dict[str, Any]:
+    copied = arguments.scratch / "copies"
     figures: list[dict[str, Any]] = []
     done = 0
     for gigabytes in sorted(arguments.gigabytes):
         copies = max(1, round(gigabytes * 1e9 / sample_bytes))
         for number in range(done, copies):
-            write_copy(texts, offsets, number, copied / str(number))
+            write_copy(texts, offsets, number, step, copied / str(number))
         done = copies
         command = [sys.executable, __file__, str(arguments.corpus), str(arguments.scratch), "--copies", str(copies)]
         for _ in range(2 if copies < 10 else 1):  # the first compiles
@@ -134,10 +148,9 @@ def main() -> None:
             shutil.rmtree(copied / "scratch")
         figures.append(json.loads(found))
         print(found, flush=True)
-    shutil.rmtree(arguments.scratch)
+    shutil.rmtree(copied)
     slowest = min(one["megabytes_per_cpu_second"] for one in figures) / figures[0]["megabytes_per_cpu_second"]
-    result = {"sizes": figures, "slowest_to_smallest": round(slowest, 3)}
-    print(write_result("dedup_scale", "linear from 0.5 to 10 GB, each task within 1 GiB", result))
+    return {"sizes": figures, "slowest_to_smallest": round(slowest, 3)}
 
 
 if __name__ == "__main__":

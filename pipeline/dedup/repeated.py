@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from pipeline.dedup.addresses import bytes_hash, common_prefix
 
-LISTED = 8
-_SAMPLE = 1000
-_OFFSETS = 17
+LISTED = 6
+_SAMPLE = 200
+_OFFSETS = 9
 
 
 @dataclass(frozen=True)

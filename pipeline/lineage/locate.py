@@ -76,10 +76,15 @@ def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
 
 def _located(shards: Shards, shard: Shard, ordinal: int) -> Located:
     first, last = shard.text_span(ordinal)
-    minimum_bytes = shards.build.config.dedup.minimum_bytes
+    config = shards.build.config
     found: tuple[Duplicate, ...] = ()
-    if minimum_bytes is not None and shard.duplicates(ordinal):
-        found = EarlierText(shards, shard, ordinal, minimum_bytes).duplicates()
+    if config.dedup.minimum_bytes is not None and shard.duplicates(ordinal):
+        # Earlier text is found by anchors, and only where ranges are whole windows that occurred before.
+        whole_windows = config.dedup.keep == "first_window" and config.dedup.fuzzy_share is None
+        if whole_windows and config.index.method == "anchors":
+            found = EarlierText(shards, shard, ordinal, config.dedup.minimum_bytes).duplicates()
+        else:
+            found = tuple(Duplicate(span, ()) for span in shard.duplicates(ordinal))
     return Located(
         document=shard.document(ordinal),
         text_bytes=last - first,

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PermanentError, SourceError
@@ -32,9 +33,9 @@ class Peek:
 def peek_record(path: Path, record: int, tokens: int) -> Peek:
     """Read record `record` of an output file and decode it with the tokenizer that its dataset names.
 
-    A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy` is one stream, of which `record` is the
-    first token shown. SourceError for another kind of file or one outside a finished dataset, PermanentError for a
-    record that is not there, VerificationError for a damaged file.
+    A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
+    stream, of which `record` is the first token shown. SourceError for another kind of file or one outside a finished
+    dataset, PermanentError for a record that is not there, VerificationError for a damaged file.
     """
     tokenizer = _tokenizer(path)
     records, ids = _read(path, record)
@@ -44,6 +45,11 @@ def peek_record(path: Path, record: int, tokens: int) -> Peek:
 
 def _read(path: Path, record: int) -> tuple[int | None, NDArray[Any]]:
     """How many records there are, if that can be told without reading all; the record's ids."""
+    if path.suffix == ".bin" and not path.with_suffix(".idx").exists():
+        from pipeline.export.numpy_shards import open_shard
+
+        raw = open_shard(path, np.dtype(_vocabulary(path)["dtype"]))
+        return len(raw), raw[_within(path, record, len(raw)) :]
     if path.suffix in {".bin", ".idx"}:
         from pipeline.export.megatron import open_part
 
@@ -82,10 +88,16 @@ def _within(path: Path, record: int, records: int) -> int:
 
 
 def _tokenizer(path: Path) -> Tokenizer:
+    vocabulary = _vocabulary(path)
+    return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], engine="tiktoken")
+
+
+def _vocabulary(path: Path) -> dict[str, Any]:
+    """What the dataset that the file lies in says of its tokenizer."""
     for folder in path.resolve().parents:
         if (folder / DATASET).is_file():
-            vocabulary = json.loads((folder / DATASET).read_bytes())["vocabulary"]
-            return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], engine="tiktoken")
+            found: dict[str, Any] = json.loads((folder / DATASET).read_bytes())["vocabulary"]
+            return found
     raise SourceError(
         "the file does not lie in a finished dataset, so that nobody says which tokenizer made it",
         where=path,

@@ -84,7 +84,8 @@ def _duplicate_rows(one: Duplicate) -> list[tuple[str, ...]]:
         (_span(each.text_bytes), _span(each.earlier_bytes), _place(each.earlier), each.earlier.id)
         for each in one.occurrences
     ]
-    return [(span, *place) for span, place in zip_longest(ranges, places, fillvalue="")]
+    unknown = [] if places else [("", "", "not looked for", "")]
+    return [(span, *place) for span, place in zip_longest(ranges, places or unknown, fillvalue="")]
 
 
 def _records(records: Sequence[Holding]) -> list[str]:

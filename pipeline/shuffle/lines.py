@@ -24,11 +24,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.errors import BalanceError, CorruptDataError, StorageFullError
 from pipeline.fingerprint import canonical_json
-from pipeline.tokens.records import copy_slices, record_digest
+from pipeline.tokens.records import MIX_HIGH, MIX_LOW, copy_slices
 from pipeline.tokens.runs import runs
 
 PARTS_BITS = 6
@@ -103,11 +104,51 @@ def _keyed(batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], seed
 
 
 def _counted(one: Records, account: list[int]) -> Records:
-    low, high = record_digest(one.data, one.lengths)
+    low, high = bytes_digest(one.data, one.lengths)
     account[0] += len(one.lengths)
     account[1] = (account[1] + int(low)) % (1 << 64)
     account[2] = (account[2] + int(high)) % (1 << 64)
     return one
+
+
+@njit(nogil=True, cache=True)
+def bytes_digest(data: Any, lengths: Any) -> tuple[Any, Any]:
+    """Order-free digest of byte strings laid back to back (uint8): as tokens' record_digest, eight bytes at a time.
+
+    The last word of a string is filled with zeros; its length goes into the hash first, so that nothing is ambiguous.
+    """
+    low_sum, high_sum = np.uint64(0), np.uint64(0)
+    at = np.int64(0)
+    for i in range(len(lengths)):
+        low, high = MIX_LOW ^ np.uint64(lengths[i]), MIX_HIGH
+        end = at + np.int64(lengths[i])
+        while at < end:
+            word = np.uint64(0)
+            if end - at >= 8:
+                word = (
+                    np.uint64(data[at])
+                    | np.uint64(data[at + 1]) << np.uint64(8)
+                    | np.uint64(data[at + 2]) << np.uint64(16)
+                    | np.uint64(data[at + 3]) << np.uint64(24)
+                    | np.uint64(data[at + 4]) << np.uint64(32)
+                    | np.uint64(data[at + 5]) << np.uint64(40)
+                    | np.uint64(data[at + 6]) << np.uint64(48)
+                    | np.uint64(data[at + 7]) << np.uint64(56)
+                )
+                at += 8
+            else:
+                shift = np.uint64(0)
+                while at < end:
+                    word |= np.uint64(data[at]) << shift
+                    shift += np.uint64(8)
+                    at += 1
+            low = (low ^ word) * MIX_LOW
+            low ^= low >> np.uint64(29)
+            high = (high + word) * MIX_HIGH
+            high ^= high >> np.uint64(32)
+        low_sum += low
+        high_sum += high
+    return low_sum, high_sum
 
 
 def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path) -> Iterator[Records]:

@@ -14,7 +14,7 @@ MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
 MAXIMUM_CELLS = 200  # mapped tasks of gather
 ROW_BYTES = 160  # a record beside its tokens while its cell is gathered: row, order, starts, lengths, provenance
 SPREAD = 1.15  # cells differ in size by chance: five standard deviations of a cell of 1,100 records
-PROCESS_BYTES = 208 << 20  # measured: an interpreter with numpy and compiled kernels, and one batch being read
+PROCESS_BYTES = 216 << 20  # measured: an interpreter with numpy and compiled kernels, and one batch being read
 LEAST_ROOM_BYTES = 32 << 20
 
 

@@ -31,7 +31,11 @@ class Scattered:
 
 
 def scatter_records(records: Records, *, seed: int, kind: str, shard: int, cells: int, folder: Path) -> Scattered:
-    """Write one shard's records grouped by cell (format: the room's docstring)."""
+    """Write one shard's records grouped by cell (format: the room's docstring).
+
+    The shard is read from its beginning to its end, a batch at a time; how many tokens each cell gets is known before,
+    so a batch's part of a cell goes straight to its place in the file.
+    """
     placed, keys = draw_placements(seed, kind, shard, len(records.ordinals), cells)
     order = np.argsort(placed, kind="stable")
     lengths = records.lengths[order]
@@ -43,12 +47,20 @@ def scatter_records(records: Records, *, seed: int, kind: str, shard: int, cells
     (folder / "cells").write_bytes(np.stack([bounds.astype(np.uint64), token_ends[bounds]], axis=1).astype("<u8").data)
 
     low, high = 0, 0
+    free = token_ends[bounds[:-1]].astype(np.int64)  # where in the file each cell's next record goes
     with (folder / "tokens").open("wb") as file:
-        for first, last in runs(token_ends[1:], BATCH_TOKENS):
-            tokens = records.copy(order[first:last])
-            file.write(tokens.data)
+        for first, last in runs(np.cumsum(records.lengths, dtype=np.uint64), BATCH_TOKENS):
+            chosen = first + np.argsort(placed[first:last], kind="stable")
+            tokens = records.copy(chosen)
             _release(records.shard.tokens)
-            more_low, more_high = record_digest(tokens, lengths[first:last])
+            filled = np.bincount(placed[chosen], weights=records.lengths[chosen], minlength=cells).astype(np.int64)
+            start = 0
+            for cell in np.flatnonzero(filled).tolist():
+                file.seek(int(free[cell]) * tokens.itemsize)
+                file.write(tokens[start : start + filled[cell]].data)
+                start += int(filled[cell])
+            free += filled
+            more_low, more_high = record_digest(tokens, records.lengths[chosen])
             low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
     (folder / "scatter.json").write_text(json.dumps({"dtype": records.shard.tokens.dtype.name}) + "\n")
     per_cell = np.diff(bounds).tolist(), np.diff(token_ends[bounds]).tolist()
@@ -95,8 +107,7 @@ def open_scattered(folder: Path, cell: int) -> ScatteredCell:
 def _release(tokens: NDArray[Any]) -> None:
     """Let go of the pages of a mapped file that this process has touched; the page cache still has them.
 
-    Records are read in the order of their cells, so every page of the shard is touched: without this a process would
-    come to hold the whole shard.
+    Without this a process would come to hold the whole shard.
     """
     base = tokens.base
     if isinstance(base, mmap.mmap):

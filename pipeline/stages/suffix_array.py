@@ -68,4 +68,5 @@ STAGE = Stage(
     run=_run,
     checks=_checks,
     gate=require_few_rejected,
+    delivers=True,
 )

@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.dedup.anchors import open_anchors
+from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS
 from pipeline.dedup.ranges import read_ranges
+from pipeline.dedup.suffix_array import open_suffix_array
 from pipeline.documents.compression import open_decompressed
 from pipeline.documents.parquet import open_parquet
 from pipeline.documents.quarantine import read_quarantine
-from pipeline.documents.text_shard import SEPARATOR, SOURCES_FILE, TEXT_FILE, open_text_shard
+from pipeline.documents.text_shard import OFFSET_FILE, SEPARATOR, SOURCES_FILE, TEXT_FILE, open_text_shard
 from pipeline.errors import CorruptDataError
 from pipeline.report.summary import from_json
 from pipeline.stages import download, writeback
@@ -102,6 +104,19 @@ def _anchor(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
         owned += int((rows & WINDOWS_MASK).sum()) + len(rows)
     counts = {"anchors": len(anchors.rows), "repeats": len(anchors.repeats), "repeated_windows": repeated}
     return Recount({**counts, "windows": owned + repeated})
+
+
+def _suffix_array(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    """Beside counts: the separators stand together, behind all other suffixes, and each where `offset` says."""
+    text_bytes = (folder / TEXT_FILE).stat().st_size
+    suffixes = open_suffix_array(folder, text_bytes)
+    offsets = np.fromfile(folder / OFFSET_FILE, "<u8")
+    last = np.sort(suffixes.starts(text_bytes - len(offsets), text_bytes))
+    if not np.array_equal(last, offsets.astype(np.int64)):
+        raise _contradiction(folder / "table", "the separators' suffixes last", last[:5].tolist())
+    starts = np.fromfile(folder / METADATA_OFFSETS, "<u8")
+    counts = {"suffixes": text_bytes, "pointer_bytes": suffixes.pointer_bytes, "documents": len(starts)}
+    return Recount({**counts, "metadata_bytes": (folder / METADATA).stat().st_size})
 
 
 def _match(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
@@ -234,6 +249,7 @@ RECOUNTS: dict[str, Callable[[RecordedBuild, str, Path], Recount]] = {
     "download": _download,
     "index": _index,
     "anchor": _anchor,
+    "suffix_array": _suffix_array,
     "match": _match,
     "union": _union,
     "writeback": _writeback,

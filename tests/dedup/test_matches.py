@@ -17,7 +17,7 @@ from pipeline.dedup.anchor_kernels import BUCKETS
 from pipeline.dedup.anchors import open_anchors, write_anchors
 from pipeline.dedup.levels import Level, match_level, slice_level
 from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from pipeline.dedup.ranges import union_ranges
+from pipeline.dedup.ranges import kept_whole, union_ranges
 from pipeline.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_ranges, random_shards
 from tests.oracles.dedup import cut, remove_pointers, remove_ranges, text_of
@@ -204,3 +204,16 @@ def test_match_ranges_shortened_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "match_ranges").write_bytes((tmp_path / "match_ranges").read_bytes()[:-8])
     with pytest.raises(CorruptDataError, match="do not fit their index"):
         read_match_ranges(tmp_path, 0)
+
+
+@pytest.mark.parametrize("period", [b"a", b"abc", bytes(range(33, 113))])
+def test_ranges_of_ten_megabytes_of_short_period_are_one(tmp_path: Path, period: bytes) -> None:
+    data = b"\xff" + (period * (10_000_000 // len(period)))
+    text = np.frombuffer(data, np.uint8)
+    counts = write_anchors(text, np.zeros(1, np.uint64), 500, tmp_path)
+    assert counts["anchors"] < 100
+    matches, found = match_partition([IndexedShard(text, open_anchors(tmp_path))], 0, 1, 500, want_earlier=True)
+    assert matches.ranges(500)[0].tolist() == [[1 + len(period), len(data)]]
+    assert found["windows"] == len(data) - 500 - len(period)
+    kept = kept_whole(matches.windows[0], matches.earlier[0], 500)
+    assert kept.tolist() == [[500 + len(period), len(data)]]

@@ -113,8 +113,8 @@ def test_placements_seed_kind_and_shard_each_change_the_draw(other: tuple[int, s
 
 def test_cells_needed_budget_divides_the_tokens() -> None:
     assert cells_needed(0, 0, 1 << 20) == 4
-    assert cells_needed(4 << 30, 0, 256 << 20) == 99  # 4 GiB x 1.15 / 48 MiB
-    assert cells_needed(0, 10**7, 256 << 20) == 37  # rows alone need memory, too
+    assert cells_needed(4 << 30, 0, 256 << 20) == 118  # 4 GiB x 1.15 / 40 MiB
+    assert cells_needed(0, 10**7, 256 << 20) == 44  # rows alone need memory, too
     with pytest.raises(ConfigError, match=r"shuffle\.memory is too small") as caught:
         cells_needed(1 << 40, 0, 1 << 30)
     assert "set shuffle.memory" in str(caught.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -10,38 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zstandard
 
 from pipeline import cli
+from pipeline.config import check_config
 from pipeline.dedup.suffix_array import open_suffix_array
 from pipeline.errors import ConfigError
-from pipeline.stages import Build
-from pipeline.standalone import Finished, dedup_config, deduplicate, write_index
+from pipeline.lineage import locate, render_located, verify_records
+from pipeline.local import build_dataset
+from pipeline.report.summary import from_json
+from pipeline.stages import Build, open_build
+from pipeline.standalone import dedup_config, write_index
+from pipeline.verify import verify_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of
-from tests.system.corpus import lines_of, write_corpus
-
-FILES = ("a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd")
-
-
-def run(root: Path, dedup: dict[str, object], **sections: object) -> Finished:
-    output = str(root / "clean")
-    sections = {"source": {"shard_bytes": "8KiB"}, "work_folder": str(root / "work"), **sections}
-    config = dedup_config([str(root / "corpus")], output, {"minimum_bytes": 100, **dedup}, **sections)
-    return deduplicate(config, output, workers=1)
-
-
-def content(path: Path) -> bytes:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        return gzip.decompress(data)
-    if path.suffix.startswith(".zst"):
-        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
-    return data
-
-
-def rows(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for name in FILES for line in content(folder / name).splitlines()]
+from tests.system.corpus import configuration, lines_of, write_corpus
+from tests.system.dedup_runs import FILES, content, rows, run
 
 
 def raw_ranges(texts: list[str], whole: bool = False) -> list[list[tuple[int, int]]]:
@@ -260,3 +242,35 @@ def test_index_is_read_by_the_infini_gram_engine(tmp_path: Path, texts: list[str
                 document = opened.get_doc_by_rank(s=number, rank=low, max_disp_len=10**6)
                 assert needle.strip(b"\xff") in bytes(document["token_ids"]) or b"\xff" in needle
                 assert "path" in json.loads(document["metadata"])
+
+
+@pytest.mark.parametrize("dedup", [{"index": {"method": "suffix_array"}}, {"keep": "every_string"}])
+def test_build_with_other_methods_verifies_and_locates(tmp_path: Path, dedup: dict[str, object]) -> None:
+    write_corpus(tmp_path / "corpus", documents=32)
+    index = dedup.pop("index", {})
+    values = configuration(
+        tmp_path, dedup={"mode": "remove", "minimum_bytes": 100, **dedup}, index=index, exports={"nanoset": {}}
+    )
+    built = open_build(build_dataset(check_config(values, where="test"), workers=1))
+    assert verify_build(built, workers=1).findings == ()
+    assert len(verify_records(built, 20, seed=1).records) == 1
+    said = [render_located(locate(built, "a2.jsonl.gz", line)) for line in range(1, 9)]
+    assert any("bytes removed" in one and "not looked for" in one for one in said)
+
+
+def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path) -> None:
+    texts = write_corpus(tmp_path / "corpus", documents=60)
+    long = [text for text in texts if len(text) > 200]
+    (tmp_path / "corpus" / "a4.jsonl").write_bytes(lines_of([f"{long[0]}12345{long[1]}"]))
+    values = configuration(tmp_path, exports={"nanoset": {}})
+    built = open_build(build_dataset(check_config(values, where="test"), workers=1))
+    summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
+    assert summary.duplicates is not None
+    assert summary.duplicates.kept_gaps.total == 5
+    strings = summary.duplicates.most_repeated
+    assert strings[0].count > 1
+    lines = [line for name in (*FILES, "a4.jsonl") for line in content(tmp_path / "corpus" / name).splitlines()]
+    everything = "\xff".join(json.loads(line)["text"] for line in lines)
+    for one in strings:
+        assert everything.count(one.excerpt) >= one.count
+    assert strings[0].excerpt[:40].split()[1] in (built.folder("report", "report") / "report.html").read_text()

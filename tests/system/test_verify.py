@@ -195,8 +195,7 @@ def test_verify_damaged_output_leaves_all_other_steps_without_findings(built, st
 )
 def test_verify_damaged_export_says_at_which_byte(built, pattern: str, at: int, patch: bytes | None, what: str) -> None:
     """`patch` replaces the bytes from `at` on; without one the file ends there."""
-    unit = next(unit for unit in built.units("export") if unit.startswith(pattern.split("/", maxsplit=1)[0]))
-    path = sorted(built.folder("export", unit).glob(pattern))[0]
+    path = min(path for unit in built.units("export") for path in built.folder("export", unit).glob(pattern))
     data = path.read_bytes()
     at %= len(data)
     with replaced(path, data[:at] if patch is None else data[:at] + patch + data[at + len(patch) :]):

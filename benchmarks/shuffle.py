@@ -1,0 +1,207 @@
+"""Claims: contexts of 2,049 tokens are shuffled at 150 MB/s of token bytes per core within the memory that was set; the
+shuffle of text lines keeps up with GNU shuf in a fraction of the memory.
+
+Every program runs in a process of its own; CPU seconds (user and system) and peak memory are the kernel's. Beside ours:
+a straightforward numpy shuffle in memory, GNU shuf, and terashuf's algorithm in plain Python.
+`python benchmarks/shuffle.py [--gigabytes 4] [--text-megabytes 400] [--scratch FOLDER]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from results import write_result
+
+CONTEXT = 2049
+SHARD_TOKENS = 64 << 20  # 256 MiB of uint32
+MEMORY = 256 << 20
+TEXT_MEMORY = 64 << 20
+
+
+def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
+    """Random ids in documents of 100 to 1,900 tokens; not compressible, never equal."""
+    shards = []
+    words = np.random.Philox(key=1)
+    for number in range(-(-total_bytes // (4 * SHARD_TOKENS))):
+        one = folder / f"tokens-{number:05d}"
+        one.mkdir(parents=True)
+        with (one / "tokens").open("wb") as file:
+            for _ in range(8):
+                ids = (words.random_raw(SHARD_TOKENS // 16).view(np.uint32) % np.uint32(100_000)).astype("<u4")
+                file.write(ids.data)
+        lengths = words.random_raw(SHARD_TOKENS // 1000 + 10_000) % np.uint64(1800) + np.uint64(100)
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        ends = ends[ends < SHARD_TOKENS]
+        (one / "ends").write_bytes(np.append(ends, np.uint64(SHARD_TOKENS)).astype("<u8").data)
+        about = {"dtype": "uint32", "tokenizer": "random", "sha256": "0" * 64, "vocabulary_size": 100_001}
+        (one / "token_shard.json").write_text(json.dumps(about | {"eot_id": 100_000}))
+        shards.append(one)
+    return shards
+
+
+def ours(folder: Path) -> dict[str, object]:
+    """Scatter every shard, gather every cell, in this process, one after another."""
+    from pipeline.shuffle.gather import gather_cell
+    from pipeline.shuffle.placement import cells_needed
+    from pipeline.shuffle.scatter import scatter_records
+    from pipeline.tokens.records import context_records
+    from pipeline.tokens.token_shard import open_token_shard
+
+    shards = sorted(folder.glob("tokens-*"))
+    opened = [open_token_shard(shard) for shard in shards]
+    token_bytes = sum(shard.tokens.nbytes for shard in opened)
+    cells = cells_needed(token_bytes, sum(shard.documents for shard in opened), MEMORY)
+    scattered, before, records = [], [0, 0], 0
+    for number, shard in enumerate(opened):
+        one = folder / f"scatter-{number:05d}"
+        one.mkdir()
+        done = scatter_records(
+            context_records(shard, CONTEXT), seed=1, kind="contexts", shard=number, cells=cells, folder=one
+        )
+        before = [(before[word] + done.digest[word]) % (1 << 64) for word in (0, 1)]
+        records += done.records
+        scattered.append(one)
+    scatter_cpu = time.process_time()
+    after, gathered = [0, 0], 0
+    for cell in range(cells):
+        one = folder / "cell"
+        one.mkdir()
+        found = gather_cell(scattered, cell, one)
+        after = [(after[word] + found.digest[word]) % (1 << 64) for word in (0, 1)]
+        gathered += found.records
+        shutil.rmtree(one)
+    assert (before, records) == (after, gathered)
+    return {
+        "token_bytes": token_bytes,
+        "cells": cells,
+        "records": records,
+        "scatter_cpu_seconds": round(scatter_cpu, 2),
+    }
+
+
+def numpy_in_memory(folder: Path) -> dict[str, object]:
+    """All contexts as one array, one fancy index, one write: the shortest program that does it."""
+    shards = sorted(folder.glob("tokens-*"))[:4]
+    tokens = np.concatenate([np.fromfile(shard / "tokens", "<u4") for shard in shards])
+    contexts = tokens[: len(tokens) // CONTEXT * CONTEXT].reshape(-1, CONTEXT)
+    shuffled = contexts[np.random.default_rng(1).permutation(len(contexts))]
+    (folder / "shuffled").write_bytes(shuffled.data)
+    (folder / "shuffled").unlink()
+    return {"token_bytes": contexts.nbytes, "records": len(contexts)}
+
+
+def text_ours(folder: Path) -> dict[str, object]:
+    from pipeline.single.shuffle_text import shuffle_text
+
+    done = shuffle_text(
+        [str(folder / "in.jsonl")], str(folder / "ours.jsonl"), seed=1, memory_bytes=TEXT_MEMORY, scratch=folder / "s"
+    )
+    return {"lines": done.records}
+
+
+def text_gnu_shuf(folder: Path) -> dict[str, object]:
+    subprocess.run(["shuf", folder / "in.jsonl", "-o", folder / "shuf.jsonl"], check=True)
+    return {}
+
+
+def text_terashuf_like(folder: Path) -> dict[str, object]:
+    """terashuf's algorithm: buffers shuffled in memory to files, then lines of files in proportion to what is left."""
+    rng = random.Random(1)
+    files, left = [], []
+    with (folder / "in.jsonl").open("rb") as source:
+        while lines := source.readlines(TEXT_MEMORY):
+            rng.shuffle(lines)
+            path = folder / f"buffer-{len(files)}"
+            path.write_bytes(b"".join(lines))
+            files.append(path.open("rb"))
+            left.append(len(lines))
+    with (folder / "terashuf.jsonl").open("wb") as out:
+        while any(left):
+            chosen = rng.choices(range(len(files)), left)[0]
+            out.write(files[chosen].readline())
+            left[chosen] -= 1
+    return {}
+
+
+PROGRAMS = {one.__name__: one for one in (ours, numpy_in_memory, text_ours, text_gnu_shuf, text_terashuf_like)}
+
+
+def measure(name: str, folder: Path) -> dict[str, object]:
+    """Run one program in a new process: CPU seconds, peak memory, and what it says."""
+    command = [sys.executable, __file__, "--program", name, "--scratch", str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_program(name: str, folder: Path) -> None:
+    began = time.monotonic()
+    said = PROGRAMS[name](folder)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(one.ru_utime + one.ru_stime for one in used)
+    peak = max(one.ru_maxrss for one in used) * 1024
+    figures = {"cpu_seconds": round(cpu, 2), "wall_seconds": round(time.monotonic() - began, 2), "peak_bytes": peak}
+    print(json.dumps(said | figures))
+
+
+def with_rate(figures: dict[str, object], size_bytes: int) -> dict[str, object]:
+    return figures | {"megabytes_per_cpu_second": round(size_bytes / 1e6 / float(str(figures["cpu_seconds"])), 1)}
+
+
+def write_lines(path: Path, size_bytes: int) -> None:
+    rng = random.Random(2)
+    words = [f"word{rng.randrange(10**6)}" for _ in range(5000)]
+    with path.open("w") as file:
+        written = 0
+        while written < size_bytes:
+            text = " ".join(rng.choices(words, k=rng.randrange(20, 400)))
+            written += file.write(json.dumps({"id": written, "text": text}) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", choices=PROGRAMS)
+    parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--text-megabytes", type=int, default=400)
+    arguments = parser.parse_args()
+    if arguments.program:
+        run_program(arguments.program, arguments.scratch)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="shuffle-", dir=arguments.scratch))
+    try:
+        warm = folder / "warm"
+        write_token_shards(warm, 1)
+        measure("ours", warm)  # compiles the kernels
+        shutil.rmtree(warm)
+        write_token_shards(folder, int(arguments.gigabytes * 1e9))
+        contexts = {}
+        for name in ("ours", "numpy_in_memory"):
+            found = measure(name, folder)
+            contexts[name] = with_rate(found, int(str(found["token_bytes"])))
+        for path in folder.iterdir():
+            shutil.rmtree(path)
+        write_lines(folder / "in.jsonl", arguments.text_megabytes * 10**6)
+        size = (folder / "in.jsonl").stat().st_size
+        text = {name: with_rate(measure(name, folder), size) for name in PROGRAMS if name.startswith("text_")}
+    finally:
+        shutil.rmtree(folder)
+    figures = {
+        "contexts": {"memory_budget_bytes": MEMORY, **contexts},
+        "lines": {"text_bytes": size, "memory_budget_bytes": TEXT_MEMORY, **text},
+    }
+    print(json.dumps(figures, indent=1))
+    print(write_result("shuffle", "scatter and gather at 150 MB/s of token bytes per core within the budget", figures))
+
+
+if __name__ == "__main__":
+    main()

