@@ -69,7 +69,7 @@ def listing(receipt: Receipt) -> list[dict[str, str | int]]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    read = ("export", "writeback", "gather", "tokenize")
+    read = ("export", "writeback", "gather", "tokenize", "audit")  # the audit, so that a later receipt binds it
     return [step for stage in read for step in every(build, stage)]
 
 

@@ -28,6 +28,7 @@ STARTED = ".started"  # its modification time says when the newest run began; re
 log = logging.getLogger(__name__)
 
 MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
+SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in tasks than they win
 
 
 class SourcePart(BaseModel):
@@ -176,29 +177,27 @@ def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
     """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
-    least = -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS)
+    least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
     while True:
-        while shard_bytes < least:
-            shard_bytes *= 2
         uncut: list[UncutFile] = []
-        entries = [one for file in files for one in _entries(file, shard_bytes, endpoint_url, uncut)]
+        entries = [one for file in files for one in _entries(file, max(shard_bytes, least), endpoint_url, uncut)]
         shards = group_into_shards(entries, shard_bytes)
         if len(shards) <= MAXIMUM_SHARDS:
             return Plan(shards=shards, uncut=uncut or None)
         shard_bytes *= 2
 
 
-def _entries(file: StoredFile, shard_bytes: int, endpoint_url: str | None, uncut: list[UncutFile]) -> list[SourceFile]:
-    """The file itself, or its parts if it is larger than a shard and can be cut."""
+def _entries(file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile]) -> list[SourceFile]:
+    """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
     from pipeline.documents.splitting import Uncut, cut_file
     from pipeline.storage import is_local, open_location
 
     whole = SourceFile(**asdict(file))
-    if file.size_bytes <= shard_bytes:
+    if file.size_bytes <= part_bytes:
         return [whole]
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     with store.open(name) as stream:
-        cuts = cut_file(stream, file.name, file.size_bytes, shard_bytes, local=is_local(file.location))
+        cuts = cut_file(stream, file.name, file.size_bytes, part_bytes, local=is_local(file.location))
     if isinstance(cuts, Uncut):
         uncut.append(UncutFile(name=file.name, size_bytes=file.size_bytes, why=cuts.why, remedy=cuts.remedy))
         return [whole]

@@ -21,6 +21,11 @@ from tests.hub import COMMIT, Hub
 from tests.system.corpus import configuration, lines_of, make_documents
 
 
+@pytest.fixture(autouse=True)
+def _small_files_are_cut(monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.stages.plan.SMALLEST_PART_BYTES", 1)
+
+
 def built(root: Path, **source: object):
     source = {"shard_bytes": "20KiB", **source}
     return open_build(build_dataset(check_config(configuration(root, source=source), where="test"), workers=1))

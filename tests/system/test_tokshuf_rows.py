@@ -224,13 +224,15 @@ def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(b
     assert scattered == len(found) == sum(records for _, records in listed)
 
 
-def test_webdataset_t35_one_huge_file_is_one_shard_and_stated_so(tmp_path) -> None:
-    """Contexts never straddle source files, so a file is the least unit; it is read in batches, not whole."""
+def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_path) -> None:
+    """Contexts never straddle source files (T11); a file larger than a shard becomes parts, and each counts as one."""
     (tmp_path / "two.jsonl").write_bytes(lines(TEXTS * 20))
     built = build(
         tmp_path, source={"paths": [str(tmp_path / "two.jsonl")], "text_field": "body", "shard_bytes": "1KiB"}
     )
-    assert len(built.units("tokenize")) == 1
+    assert (tmp_path / "two.jsonl").stat().st_size > 2 << 20
+    assert len(built.units("tokenize")) > 2
+    assert built.total("index", "documents_out") == 20 * len(TEXTS)
 
 
 def test_webdataset_t36_every_stage_is_mapped_over_its_units(built) -> None:
