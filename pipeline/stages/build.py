@@ -141,15 +141,18 @@ class Build:
             )
         one.gate(self)
         step = self.step(stage, unit)
-        path = run_once(
-            step,
-            self.work,
-            lambda folder: one.run(self, unit, folder),
-            delivers=one.delivers,
-            reuse=one.reuse,
-            verify=verify,
-        )
-        receipt = self._receipts[stage, unit] = read_receipt(path)
+        receipt = self.find(stage, unit) if one.reuse and not verify else None
+        path = step.folder(self.work) / RECEIPT_NAME
+        if receipt is None:
+            path = run_once(
+                step,
+                self.work,
+                lambda folder: one.run(self, unit, folder),
+                delivers=one.delivers,
+                reuse=one.reuse,
+                verify=verify,
+            )
+            receipt = self._receipts[stage, unit] = read_receipt(path)
         require_balanced(
             one.checks(self, unit, receipt),
             what=f"{stage} {unit}",
