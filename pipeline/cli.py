@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from pipeline import cli_stores
-from pipeline.cli_dedup import dedup, index
 from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
-from pipeline.single.commands import register
+from pipeline.single import store_commands
+from pipeline.single.dedup_commands import dedup, index
+from pipeline.single.shuffle_commands import register
 
 EXIT_FAILED = 1
 EXIT_TRY_AGAIN = 75  # sysexits.h EX_TEMPFAIL: the same command may succeed later
@@ -23,8 +23,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
-app.command()(cli_stores.download)
-app.command()(cli_stores.upload)
+app.command()(store_commands.download)
+app.command()(store_commands.upload)
 register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]

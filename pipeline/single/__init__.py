@@ -1,8 +1,11 @@
-"""Single steps that need no configuration and no work folder: files in, files out.
+"""Single steps, for people who want only one: files in, files out, no configuration to write.
 
     shuffle_text.py   lines in, the same lines in a global shuffle out      (the job of terashuf)
     reshuffle.py      ready tars of contexts in, reshuffled tars out        (the job of tokshuf --shuffle-only)
+    dedup.py          text in, deduplicated text or an infini-gram index out, by the build's own stages, resumable
 
-Both give the same bytes for the same inputs and seed, whatever the memory. Outputs appear under their names when they
-are whole; a folder that holds other shards is refused, so that old and new ones never mix.
+    shuffle_commands.py, dedup_commands.py, store_commands.py: their commands, which pipeline.cli takes in
+
+The shuffles give the same bytes for the same inputs and seed, whatever the memory. Outputs appear under their names
+when they are whole; a folder that holds other shards is refused, so that old and new ones never mix.
 """

@@ -17,8 +17,8 @@ from pipeline.errors import ConfigError
 from pipeline.lineage import locate, render_located, verify_records
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
+from pipeline.single.dedup import dedup_config, write_index
 from pipeline.stages import Build, open_build
-from pipeline.standalone import dedup_config, write_index
 from pipeline.verify import verify_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of
