@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba"))
+
+# Every step flushes its files to the device. In memory that costs nothing, and whole builds take a third less time:
+# at most 1.3 GB lie there, in pytest's own folder, which nobody else may read.
+MEMORY = Path("/dev/shm")  # noqa: S108
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # The first call of a kernel compiles it, and two cores are shared with other tests: time says nothing about a property.
 settings.register_profile("corpusmill", deadline=None)

@@ -72,7 +72,7 @@ def test_listing_of_many_objects_holds_one_page_and_what_it_accepts(monkeypatch)
 def test_fetch_holds_no_more_than_its_parts_in_flight(rclone, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(transfers, "PART_BYTES", 1 << 20)
     store = open_store("s3://corpus", endpoint_url=rclone.endpoint)
-    (rclone.folder / "corpus/big").write_bytes(bytes(64 << 20))
+    store.receive_bytes(bytes(64 << 20), "big")
     there = store.stat("big")
     assert there is not None
     tracemalloc.start()
