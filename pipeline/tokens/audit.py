@@ -101,7 +101,7 @@ def _unequal(
     ends = tokenizer.reference.token_ends(text)
     start = int(ends[first - 1]) if first else 0
     return VerificationError(
-        f"engine {tokenizer.engine} gave other ids than {tokenizer.reference.library}",
+        f"engine {tokenizer.engine} gave other ids than {tokenizer.reference.package}",
         where=where,
         details=(
             ("text", f"{_shown(text[start : start + 4 * SHOWN_CHARACTERS])} from byte {start:,} of {len(text):,}"),
@@ -109,7 +109,7 @@ def _unequal(
         ),
         expected=_ids(expected, first),
         got=_ids(ids, first),
-        next_step=f"set tokenizer.engine: {tokenizer.reference.library}, build again, and report the text",
+        next_step=f"set tokenizer.engine: {tokenizer.reference.package}, build again, and report the text",
     )
 
 

@@ -25,7 +25,7 @@ class Reference(Protocol):
     `vocabulary_size` is one more than the largest id; `special_tokens` maps token strings to ids.
     """
 
-    library: str
+    package: str
     vocabulary_size: int
     special_tokens: dict[str, int]
 
@@ -57,7 +57,7 @@ class Reference(Protocol):
 class TiktokenReference:
     """tiktoken: byte-level BPE, every text comes back as it was."""
 
-    library = "tiktoken"
+    package = "tiktoken"
 
     def __init__(self, encoding: Any, *, parse_special: bool) -> None:
         self.encoding = encoding
@@ -92,7 +92,7 @@ class TiktokenReference:
 class HuggingFaceReference:
     """tokenizers: a tokenizer.json without its truncation, padding and post-processor (they add no text's tokens)."""
 
-    library = "tokenizers"
+    package = "tokenizers"
 
     def __init__(self, path: Path, *, parse_special: bool) -> None:
         # Its thread pool would not survive a fork; workers are processes here.
