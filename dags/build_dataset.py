@@ -43,7 +43,6 @@ build_dataset = make_dag(
     plan,
     dag_display_name="Build a dataset",
     description="Raw text in, training-ready tokens out: deduplicated, tokenized, shuffled, exported, verified.",
-    schedule=None,
     params=PARAMS,
     doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -28,7 +29,7 @@ from pipeline.stages.stage import VERSIONS
 if TYPE_CHECKING:
     from airflow.sdk import Asset, AssetAlias, XComArg
 
-CONFIGURATIONS = Path(__file__).parent / "datasets"
+CONFIGURATIONS = Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
 TAG = "corpusmill"
 
 
@@ -39,7 +40,7 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description="Plan, estimate (tokens, hours, disk, memory), and stop. The task `estimate` shows it: log, XCom.",
+            description="Plan, estimate (tokens, hours, disk), and stop; the task `estimate` shows it (log, XCom).",
         ),
         "approve_removal": Param(
             approve,
@@ -69,6 +70,7 @@ def make_dag(
     plan: Callable[[], XComArg],
     *,
     params: dict[str, Param],
+    schedule: Any = None,
     config: DatasetConfig | None = None,
     outlets: tuple[Asset | AssetAlias, ...] = (ANY_DATASET,),
     finish: Callable[[XComArg], Any] = lambda reported: reported,
@@ -81,12 +83,14 @@ def make_dag(
     when = (config.dag if config else None) or ScheduleConfig()
     dag = DAG(
         dag_id=dag_id,
+        schedule=schedule,
         tags=[TAG, *when.tags],
         default_args={**RETRYING, "owner": when.owner},
         # The scheduler fills the queue once per loop. If this equalled the number of workers, every finished task would
         # leave its worker idle until the next loop (measured: 0.74 s per task instead of 0.18 s).
         max_active_tasks=64,
         max_active_runs=1,  # a second run of the same dataset reuses what the first one finished
+        auto_register=False,  # a DAG file names its DAGs; one that turned out to be refused must not slip in
         **arguments,
     )
     with dag:

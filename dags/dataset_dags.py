@@ -70,8 +70,8 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
         running.drop_copy(name)
 
     try:
-        scheduled = {"schedule": None} if is_copy else schedule_arguments(config, when)
-        return make_dag(
+        scheduled = {} if is_copy else schedule_arguments(config, when)
+        dag = make_dag(
             f"{PREFIX}{name}",
             plan,
             config=config,
@@ -83,12 +83,18 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
             doc_md=f"{GONE.format(name=name) if is_copy else ''}{when.doc or ''}\n\n```yaml\n{text}\n```",
             **scheduled,
         )
-    except ConfigError:
+        dag.validate()
+    except ConfigError as error:
+        error.details = (("file", where), *error.details)
         raise
     except Exception as error:
         raise ConfigError(
-            "Airflow refuses the section dag", where=where, got=f"{type(error).__name__}: {error}"
+            "Airflow refuses the section dag",
+            where=where,
+            got=f"{type(error).__name__}: {error}",
+            next_step="mend dag.schedule; five cron fields, such as '30 2 * * 1': Mondays at 2:30, UTC",
         ) from error
+    return dag
 
 
 def dataset_dags() -> dict[str, DAG]:

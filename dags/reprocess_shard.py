@@ -54,7 +54,6 @@ reprocess_shard = make_dag(
     finish=lambda reported: reported >> compare(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}"),
     dag_display_name="Reprocess a shard",
     description="Do one shard again from a stage on; what depends on it runs only if it came out differently.",
-    schedule=None,
     params=PARAMS,
     doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
 )

@@ -1,7 +1,7 @@
 """The `dag` section of a configuration: when a scheduler builds the dataset, and what people see of it.
 
 It stands beside the build's keys and never changes a byte: it is left out of every dump of the configuration, so of the
-plan, of every fingerprint and of `config.json`. `corpusmill build` reads such a file, too, and does not mind the section.
+plan, of every fingerprint and of `config.json`. `corpusmill build` reads such a file, too, and ignores the section.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "section": set(),
     "schedule": {"section"},
     "config": {"errors", "schedule", "section"},
-    "form": {"errors", "config", "form"},
+    "form": {"errors", "config", "section", "form"},
     "storage": LIGHT | {"storage"},
     "ledger": LIGHT | {"storage", "ledger"},
     "documents": LIGHT | {"storage", "documents"},

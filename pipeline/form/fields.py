@@ -10,8 +10,9 @@ from typing import Any, Literal
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
-from pipeline.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig, Section
+from pipeline.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig
 from pipeline.form.help import help_by_key
+from pipeline.section import Section
 
 Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", "json", "format"]
 
@@ -35,10 +36,10 @@ SECTIONS = {
     "estimate": "Destinations",
 }
 # Keys that say by themselves what they are about; the others carry their section's name.
-STAND_ALONE = frozenset(
-    "text_field id_field max_rejected_share shard_bytes minimum_bytes keep fuzzy_share annotate_key replace_existing"
-    " drop_empty writeback unigram seed".split()
-)
+STAND_ALONE = frozenset({
+    "text_field", "id_field", "max_rejected_share", "shard_bytes", "minimum_bytes", "keep", "fuzzy_share",
+    "annotate_key", "replace_existing", "drop_empty", "writeback", "unigram", "seed",
+})  # fmt: skip
 # What a model does not say by itself: proposals, and a limit that one of its validators words better.
 EXTRA: dict[str, dict[str, Any]] = {
     "source_endpoint_url": {"examples": ["http://127.0.0.1:9000"]},
@@ -134,25 +135,23 @@ def _kind(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any]) -> Kin
 
 
 def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
+    if kind == "json":
+        return {"type": [found.get("type", "object"), "null"]}
+    fixed: dict[Kind, dict[str, Any]] = {
+        "switch": {"type": ["string", "null"], "enum": ["on", "off", None]},
+        "format": {"type": ["string", "null"], "enum": ["on", "off", None]},
+        "size": {"type": ["string", "null"], "pattern": SIZE_PATTERN},
+        "digits": {"type": ["string", "null"], "pattern": r"^\d{1,20}$"},
+        "lines": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}},
+        "places": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}},
+    }
+    if kind in fixed:
+        return dict(fixed[kind])
     limits = ("enum", "pattern", "minLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
     kept = {key: found[key] for key in limits if key in found}
-    match kind:
-        case "switch" | "format":
-            return {"type": ["string", "null"], "enum": ["on", "off", None]}
-        case "size":
-            return {"type": ["string", "null"], "pattern": SIZE_PATTERN}
-        case "digits":
-            return {"type": ["string", "null"], "pattern": r"^\d{1,20}$"}
-        case "lines" | "places":
-            return {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
-        case "json":
-            return {"type": [found.get("type", "object"), "null"]}
-        case "text":
-            if "enum" in kept:
-                kept["enum"] = [*kept["enum"], None]
-            return {"type": ["string", "null"], **kept}
-        case "number":
-            return {"type": [found["type"], "null"], **kept}
+    if "enum" in kept:
+        kept["enum"] = [*kept["enum"], None]
+    return {"type": [found["type"], "null"], **kept}
 
 
 def _name(keys: tuple[str, ...]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pipeline.config import DatasetConfig, DestinationConfig, Section, check_config
+from pipeline.config import DatasetConfig, DestinationConfig, check_config
 from pipeline.errors import ConfigError
 from pipeline.form import fields as form
+from pipeline.section import Section
 
 FORM = "the trigger form"
 SWITCH = {"on": True, "off": False}
@@ -64,22 +65,18 @@ def _shown(config: DatasetConfig, field: form.FormField) -> Any:
     value: Any = config
     for key in field.keys:
         value = getattr(value, key) if value is not None else None
-    match field.kind:
-        case "format":
-            return "on" if value is not None else "off"
-        case _ if value is None:
-            return None
-        case "switch":
-            return "on" if value else "off"
-        case "size":
-            return size_text(value)
-        case "digits":
-            return str(value)
-        case "places":
-            return [_line(one) for one in value]
-        case "json":
-            return _plain(value)
-    return value
+    if field.kind == "format":
+        return "on" if value is not None else "off"
+    if value is None:
+        return None
+    shows: dict[str, Callable[[Any], Any]] = {
+        "switch": lambda on: "on" if on else "off",
+        "size": size_text,
+        "digits": str,
+        "places": lambda listed: [_line(one) for one in listed],
+        "json": _plain,
+    }
+    return shows.get(field.kind, lambda same: same)(value)
 
 
 def _meant(field: form.FormField, value: Any) -> Any:

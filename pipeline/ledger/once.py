@@ -87,10 +87,10 @@ def run_once(
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. (Files that the step's checkpoint vouches for
-    stay from a try that was cut off; see ledger/checkpoint.py. Without a scheduler there are none.) With `delivers` they are meant for people and
-    stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt is reused
-    only if every output still has the digest that it states.
+    `body` receives an empty folder and writes the step's outputs there. (Of a try that was cut off, files stay that
+    its checkpoint vouches for: ledger/checkpoint.py. Without a scheduler there are none.) With `delivers` the outputs
+    are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
+    `verify` a receipt is reused only if every output still has the digest that it states.
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)

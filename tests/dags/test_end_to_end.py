@@ -79,6 +79,7 @@ def test_dag_writes_the_same_bytes_as_the_command_line(
     assert under_airflow == files_below(tmp_path / "local" / "outputs")
 
     handed_on = results(run)
+    assert handed_on.pop("estimate") == [True]
     lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
     assert all(isinstance(unit, str) for name in lists for units in handed_on[name] for unit in units)
     paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
