@@ -16,7 +16,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-slow test-consumers check lock clean
+.PHONY: help setup demo up down compose-env test test-slow test-consumers check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ up: $(STAMP) ## start Airflow and leave it running; prints the address of its UI
 
 down: $(STAMP) ## stop Airflow
 	@$(BIN)/python demo/server.py down
+
+compose-env: ## write .env for docker compose: generated passwords and keys
+	@python3 deploy/compose_env.py .env
 
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow"

@@ -27,11 +27,11 @@ def tiny(name: str, **more: Any) -> dict[str, Any]:
     """A configuration that builds in a second, of the corpus in `source/`."""
     return {
         "name": name,
-        "source": {"paths": ["source"], "shard_bytes": 20000},
+        "source": {"paths": ["source"], "shard_bytes": 60000},
         "dedup": {"mode": "remove", "minimum_bytes": 100},
         "tokenizer": {"name": "cl100k_base"},
-        "shuffle": {"seed": 7, "memory": 65536},
-        "exports": {"megatron": {"part_bytes": 65536}, "nanoset": {"file_bytes": 65536}},
+        "shuffle": {"seed": 7},
+        "exports": {"nanoset": {"file_bytes": 1000000}},
         "destinations": [{"path": "outputs"}],
         **more,
     }
