@@ -11,7 +11,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import yaml
 from pipeline.config import check_config
 from pipeline.documents.sample_corpus import write_sample_corpus
 from pipeline.local import build_dataset
-from tests.dags.live import Live
+from tests.dags.live import Live, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -45,12 +44,6 @@ def program(name: str) -> str:
     if not found:
         pytest.skip(f"needs the program {name} (Debian: postgresql, redis-server)")
     return str(Path(found).resolve()) if name != "redis-server" else found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
