@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, LockConfig, absolute
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
 from pipeline.stages.index import require_few_rejected
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline.ledger.checkpoint import Checkpoint
     from pipeline.report.summary import PowerHistogram
     from pipeline.stages.build import Build
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
 
 BATCH_BYTES = 8 << 20
+FILES = ("tokens", "ends")  # grow batch by batch; a second try goes on behind what stands of them
 
 
 @dataclass(frozen=True)
@@ -128,28 +133,42 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     document_bytes: list[PowerHistogram] = []
     document_tokens: list[PowerHistogram] = []
     sizes: list[Any] = [np.empty((0, 2), np.uint64)]  # bytes and tokens of every document
+    batches = list(runs(text.bounds(0, text.documents)[1:], BATCH_BYTES))
+    checkpoint = current_checkpoint()
+    kept_ends = _kept_ends(checkpoint, batches, folder)
+
+    def count(lengths: NDArray[np.uint64]) -> None:
+        counts["documents_out"] += len(lengths)
+        counts["documents_empty"] += int((lengths == 0).sum())
+        document_tokens.append(power_histogram(lengths))
+        sizes[-1][:, 1] = lengths
 
     def kept_text() -> Iterator[tuple[Any, Any]]:
-        ends = text.bounds(0, text.documents)[1:]
-        for first, last in runs(ends, BATCH_BYTES):
+        for first, last in batches:
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
             counts["text_bytes_encoded"] += len(kept)
             document_bytes.append(power_histogram(np.diff(boundaries)))
             sizes.append(np.stack([np.diff(boundaries), np.zeros(last - first, np.uint64)], axis=1))
-            yield kept, boundaries
+            if last <= len(kept_ends):  # an earlier try encoded these; cutting them again costs next to nothing
+                count(np.diff(kept_ends[first:last], prepend=kept_ends[first - 1] if first else np.uint64(0)))
+            else:
+                yield kept, boundaries
 
     def counted() -> Iterator[tuple[Any, Any]]:
         for tokens, ends in encode_documents(kept_text(), tokenizer):
-            lengths = np.diff(ends, prepend=np.uint64(0))
-            counts["documents_out"] += len(ends)
-            counts["documents_empty"] += int((lengths == 0).sum())
-            document_tokens.append(power_histogram(lengths))
-            sizes[-1][:, 1] = lengths
+            count(np.diff(ends, prepend=np.uint64(0)))
             yield tokens, ends
 
     tokenizer = configured_tokenizer(build.config)
     source_ends = np.array([one.first_document + one.documents for one in text.sources], np.uint64)
-    counts["tokens"] = write_token_shard(counted(), tokenizer, folder, source_ends)
+    counts["tokens"] = write_token_shard(
+        counted(),
+        tokenizer,
+        folder,
+        source_ends,
+        behind=(len(kept_ends), int(kept_ends[-1]) if len(kept_ends) else 0),
+        after_batch=lambda: checkpoint.save(int(text.offsets[counts["documents_out"] - 1]), len(text.text), FILES),
+    )
     sums = np.concatenate([np.zeros((1, 2), np.uint64), np.cumsum(np.concatenate(sizes), axis=0, dtype=np.uint64)])
     totals = sums[source_ends] - sums[[one.first_document for one in text.sources]]
     by_source_file = [
@@ -174,6 +193,17 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         ),
     }
     return Outcome(counts=dict(counts), details=details)
+
+
+def _kept_ends(checkpoint: Checkpoint, batches: list[tuple[int, int]], folder: Path) -> NDArray[np.uint64]:
+    """`ends` of the documents that an earlier try of this step encoded: whole batches, or none."""
+    import numpy as np
+
+    documents = checkpoint.kept.get("ends", 0) // 8
+    if documents not in {last for _, last in batches}:
+        checkpoint.start_over()
+        return np.empty(0, np.uint64)
+    return np.fromfile(folder / "ends", "<u8", count=documents).astype(np.uint64)
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
