@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.export import manifest, megatron_verify, nanoset, numpy_shards, webdataset
+from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.manifest import DATASET, format_totals, listing
@@ -70,7 +70,7 @@ def _megatron(_build: RecordedBuild, path: Path, _records: int, ids: Vocabulary)
 
 def _nanoset(_build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
     path = path.with_name(f"{path.name}.ds")
-    seen = nanoset.verify_file(path, vocabulary_size=ids.size, eos_id=ids.eot_id, tokenizer_name=ids.name)
+    seen = nanoset_verify.verify_file(path, vocabulary_size=ids.size, eos_id=ids.eot_id, tokenizer_name=ids.name)
     return _documents(seen)
 
 
