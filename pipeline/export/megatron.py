@@ -89,9 +89,7 @@ def write_part(
             index.seek(HEADER.size)
             read = 0
             for batch in batches:
-                framed = frame(
-                    batch, framing, dtype=dtype, vocabulary_size=vocabulary_size, first_document=read
-                )
+                framed = frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size, first_document=read)
                 read += (batch[2] if len(batch) == 3 else batch[1]).size
                 data.write(framed.tokens.data)
                 index.write(framed.lengths.astype("<i4").data)
@@ -121,9 +119,7 @@ def widths(vocabulary_size: int) -> tuple[np.dtype[Any], ...]:
     return tuple(dict.fromkeys(token_dtype(vocabulary_size, as_preprocess_data=tool) for tool in (False, True)))
 
 
-def finish_index(
-    index: BinaryIO, sequences: int, boundaries: BinaryIO, documents: int, dtype: np.dtype[Any]
-) -> int:
+def finish_index(index: BinaryIO, sequences: int, boundaries: BinaryIO, documents: int, dtype: np.dtype[Any]) -> int:
     """Complete an index whose lengths (i32) stand at byte 34: header, pointers, boundaries. Returns its bytes.
 
     `boundaries`: i64 a document, the sequences up to its end; read from where it stands.

@@ -115,5 +115,11 @@ def _verify_loss(opened: NanosetFile) -> int:
         block = values[first : first + BLOCK_TOKENS]
         if int(block.max()) > 1:
             place = int(np.argmax(block > 1))
-            raise fault("the loss file holds other bytes than 0 and 1", path, first + place, expected="0 or 1", got=int(block[place]))
+            raise fault(
+                "the loss file holds other bytes than 0 and 1",
+                path,
+                first + place,
+                expected="0 or 1",
+                got=int(block[place]),
+            )
     return found

@@ -17,6 +17,7 @@ from pipeline.stages.union import CUT_RANGES
 if TYPE_CHECKING:
     from pipeline.report.summary import PowerHistogram
     from pipeline.stages.build import Build
+    from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
 
 BATCH_BYTES = 8 << 20
@@ -104,7 +105,17 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
     wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision"})
     lock = build.config.lock.model_dump() if build.config.lock else {}
     libraries = versions_of(wanted["engine"])
-    return {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
+    settings = {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
+    if build.config.selection.leaves_out():
+        settings["selection"] = build.config.selection.model_dump()
+    return settings
+
+
+def selection_of(config: DatasetConfig) -> Selection:
+    """Which documents the configuration finds long enough."""
+    from pipeline.tokens.selection import Selection
+
+    return Selection(config.selection.minimum_bytes or 0, config.selection.minimum_tokens or 0)
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -121,6 +132,9 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     counts: Counter[str] = Counter(documents_out=0, documents_empty=0, text_bytes_encoded=0, bytes_read=len(text.text))
+    selection = selection_of(build.config)
+    if build.config.selection.leaves_out():
+        counts.update(documents_short=0, tokens_short=0)
     document_bytes: list[PowerHistogram] = []
     document_tokens: list[PowerHistogram] = []
     sizes: list[Any] = [np.empty((0, 2), np.uint64)]  # bytes and tokens of every document
@@ -136,6 +150,11 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     def counted() -> Iterator[tuple[Any, Any]]:
         for tokens, ends in encode_documents(kept_text(), tokenizer):
+            encoded = len(tokens)
+            tokens, ends, short = selection.apply(tokens, ends, sizes[-1][:, 0])  # noqa: PLW2901
+            if short.any():
+                counts["documents_short"] += int(short.sum())
+                counts["tokens_short"] += encoded - len(tokens)
             lengths = np.diff(ends, prepend=np.uint64(0))
             counts["documents_out"] += len(ends)
             counts["documents_empty"] += int((lengths == 0).sum())

@@ -46,9 +46,7 @@ def nanoset(documents: Documents, eos: int, width: int) -> tuple[bytes, bytes]:
     return token_bytes(kept, {2: "H", 4: "I"}[width]), index
 
 
-def framed(
-    documents: list[Documents], eod: int | None, bos: int | None, empty: str
-) -> tuple[Documents, list[int]]:
+def framed(documents: list[Documents], eod: int | None, bos: int | None, empty: str) -> tuple[Documents, list[int]]:
     """Documents of sequences -> (sequences with special tokens, boundaries as Megatron's index holds them)."""
     sequences: Documents = []
     boundaries = [0]
