@@ -1,7 +1,7 @@
 """Framing: which special tokens stand around the documents of a batch, and what becomes of those without tokens.
 
 A document is one sequence of tokens, or several (Megatron: a JSON list of texts, or sentences). Sequences without
-tokens vanish; BOS opens a document's first sequence, EOD ends its last one.
+tokens vanish; BOS opens a document's first sequence, EOD ends its last.
 
     documents       a a a | b b, c | - | d              (-: no tokens; b b, c: one document of two sequences)
     skip            a a a # b b c # d #                 lengths 4 2 2 2     boundaries 0 1 3 4      - is left out
@@ -130,7 +130,7 @@ def frame(
 
 def _owners(sequences: int, document_ends: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The document of each sequence; CorruptDataError when the documents' ends do not describe the sequences."""
-    counts = np.diff(document_ends.astype(np.int64), prepend=0)
+    counts = np.diff(document_ends, prepend=np.uint64(0)).astype(np.int64)
     if (counts < 0).any() or int(counts.sum()) != sequences:
         raise CorruptDataError(
             "the documents of a batch do not describe its sequences",
@@ -160,7 +160,7 @@ def _placed(
     opens: NDArray[np.bool_],
     closes: NDArray[np.bool_],
 ) -> TokenArray:
-    """`tokens`, EOD at the end of every sequence that closes a document, BOS at the beginning of those that open one."""
+    """`tokens`, with EOD at the end of every sequence that closes a document, BOS where one opens it."""
     ends = np.cumsum(lengths)
     stream = np.empty(int(ends[-1]) if ends.size else 0, dtype)
     free = np.ones(stream.size, np.bool_)

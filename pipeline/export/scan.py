@@ -1,4 +1,4 @@
-"""What Megatron's and Nanoset's verifiers both ask of a file of tokens: ids in the vocabulary, special tokens around documents."""
+"""What Megatron's and Nanoset's verifiers both ask of tokens: ids in the vocabulary, special ones around documents."""
 
 from __future__ import annotations
 
