@@ -11,7 +11,7 @@ import typer
 
 from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
-from pipeline.single import store_commands
+from pipeline.single import in_order_commands, store_commands
 from pipeline.single.dedup_commands import dedup, index
 from pipeline.single.shuffle_commands import register
 
@@ -26,6 +26,7 @@ app.add_typer(config_app, name="config")
 app.command()(store_commands.download)
 app.command()(store_commands.upload)
 register(app)
+in_order_commands.register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.ledger.checkpoint import Checkpoint
     from pipeline.report.summary import PowerHistogram
     from pipeline.stages.build import Build
+    from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
 
@@ -113,7 +114,17 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
     wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision"})
     lock = build.config.lock.model_dump() if build.config.lock else {}
     libraries = versions_of(wanted["engine"])
-    return {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
+    settings = {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
+    if build.config.selection.leaves_out():
+        settings["selection"] = build.config.selection.model_dump()
+    return settings
+
+
+def selection_of(config: DatasetConfig) -> Selection:
+    """Which documents the configuration finds long enough."""
+    from pipeline.tokens.selection import Selection
+
+    return Selection(config.selection.minimum_bytes or 0, config.selection.minimum_tokens or 0)
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -130,11 +141,16 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     counts: Counter[str] = Counter(documents_out=0, documents_empty=0, text_bytes_encoded=0, bytes_read=len(text.text))
+    selection = selection_of(build.config)
+    if build.config.selection.leaves_out():
+        counts.update(documents_short=0, tokens_short=0)
     document_bytes: list[PowerHistogram] = []
     document_tokens: list[PowerHistogram] = []
     sizes: list[Any] = [np.empty((0, 2), np.uint64)]  # bytes and tokens of every document
     batches = list(runs(text.bounds(0, text.documents)[1:], BATCH_BYTES))
     checkpoint = current_checkpoint()
+    if build.config.selection.leaves_out():
+        checkpoint.start_over()  # what was left out of the kept batches stands in no file, and could not be counted
     kept_ends = _kept_ends(checkpoint, batches, folder)
 
     def count(lengths: NDArray[np.uint64]) -> None:
@@ -156,6 +172,11 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     def counted() -> Iterator[tuple[Any, Any]]:
         for tokens, ends in encode_documents(kept_text(), tokenizer):
+            encoded = len(tokens)
+            tokens, ends, short = selection.apply(tokens, ends, sizes[-1][:, 0])  # noqa: PLW2901
+            if short.any():
+                counts["documents_short"] += int(short.sum())
+                counts["tokens_short"] += encoded - len(tokens)
             count(np.diff(ends, prepend=np.uint64(0)))
             yield tokens, ends
 

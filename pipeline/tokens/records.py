@@ -67,10 +67,10 @@ class Records:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
 
 
-def document_records(shard: TokenShard) -> Records:
-    """Every document that has tokens, whole, without special tokens."""
+def document_records(shard: TokenShard, *, keep_empty: bool = False) -> Records:
+    """Every document that has tokens, or with `keep_empty` every document, whole, without special tokens."""
     lengths = _lengths(shard.ends)
-    ordinals = np.flatnonzero(lengths).astype(np.uint64)
+    ordinals = (np.arange(len(lengths)) if keep_empty else np.flatnonzero(lengths)).astype(np.uint64)
     return Records(shard, ordinals, lengths[ordinals])
 
 
