@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from pipeline.errors import BalanceError, CorruptDataError, StorageFullError
 from pipeline.fingerprint import canonical_json
-from pipeline.tokens.records import MIX_HIGH, MIX_LOW, copy_slices
+from pipeline.slices import copy_slices, starts_of
+from pipeline.tokens.records import MIX_HIGH, MIX_LOW
 from pipeline.tokens.runs import runs
 
 PARTS_BITS = 6
@@ -170,7 +171,7 @@ def _sorted(kept: list[Records]) -> Iterator[Records]:
     lengths, keys = (np.concatenate([getattr(one, name) for one in kept]) for name in ("lengths", "keys"))
     kept.clear()
     order = np.argsort(keys, kind="stable")
-    starts = (np.cumsum(lengths, dtype=np.uint64) - lengths)[order]
+    starts = starts_of(lengths)[order]
     lengths, keys = lengths[order], keys[order]
     for first, last in runs(np.cumsum(lengths, dtype=np.uint64), WRITE_BYTES):
         written = np.empty(int(lengths[first:last].sum()), np.uint8)
@@ -208,7 +209,7 @@ def _part(one: Records, shift: int, files: list[BinaryIO]) -> None:
     """Append each record to the file of its part, in order."""
     places = ((one.keys >> np.uint64(shift)) & np.uint64(PARTS - 1)).astype(np.uint8)
     order = np.argsort(places, kind="stable")
-    starts = (np.cumsum(one.lengths, dtype=np.uint64) - one.lengths)[order]
+    starts = starts_of(one.lengths)[order]
     lengths, keys = one.lengths[order], one.keys[order]
     grouped = np.empty_like(one.data)
     copy_slices(one.data, starts, lengths, grouped)
