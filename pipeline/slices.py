@@ -52,12 +52,35 @@ def copy_slices(
         places = starts_of(lengths)
     if not (source.dtype.itemsize == out.dtype.itemsize and source.flags.c_contiguous and out.flags.c_contiguous):
         raise ValueError(f"slices of {source.dtype} cannot be copied into {out.dtype}, or an array is not contiguous")
-    if len(lengths):
-        for begins, whole in ((starts, source), (places, out)):
-            # Each of the two is compared by itself, so that a sum that overflows is not taken for a small one.
-            if max(int(begins.max()), int(lengths.max())) > len(whole) or int((begins + lengths).max()) > len(whole):
-                raise ValueError(f"a slice reaches beyond an array of {len(whole):,} items")
+    for begins, whole in ((starts, source), (places, out)):
+        if not _inside(begins, lengths, np.uint64(len(whole))):
+            raise ValueError(f"a slice reaches beyond an array of {len(whole):,} items")
     _copy(source.ctypes.data, starts, lengths, out.ctypes.data, places, source.dtype.itemsize)
+
+
+class JoinedBytes:
+    """Byte arrays as if they lay one behind the other, without the copy that would make of them."""
+
+    def __init__(self, parts: list[NDArray[np.uint8]]) -> None:
+        self._parts = parts  # keeps what lies at the addresses
+        self._ends = np.cumsum([len(part) for part in parts], dtype=np.uint64)
+        self._bases = np.array([part.ctypes.data for part in parts], np.uint64) - self._ends
+        self._bases += np.array([len(part) for part in parts], np.uint64)
+        if not all(part.dtype == np.uint8 and part.flags.c_contiguous for part in parts):
+            raise ValueError("only contiguous byte arrays can be joined")
+
+    def copy_slices(self, starts: Positions, lengths: Positions, out: NDArray[np.uint8]) -> None:
+        """The slices back to back into `out`, each of which lies in one part; ValueError for any other."""
+        part = np.searchsorted(self._ends, starts, side="right")
+        part = np.minimum(part, len(self._ends) - 1)  # an empty slice behind the last byte
+        if not _inside(starts, lengths, self._ends[part]) or int(lengths.sum()) > len(out):
+            raise ValueError("a slice does not lie in one of the joined arrays, or they do not fit what they go to")
+        _copy(0, self._bases[part] + starts, lengths, out.ctypes.data, starts_of(lengths), 1)
+
+
+def _inside(starts: Positions, lengths: Positions, ends: Positions | np.uint64) -> bool:
+    """Whether every slice stops at its end or before; said without a sum that could overflow."""
+    return bool(((starts <= ends) & (lengths <= ends - starts)).all())
 
 
 @njit(nogil=True, cache=True)

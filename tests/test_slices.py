@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.slices import copy_slices, starts_of
+from pipeline.slices import JoinedBytes, copy_slices, starts_of
 
 DTYPES = (np.uint8, np.uint16, np.uint32)
 LENGTHS = st.lists(st.integers(0, 40), max_size=30)
@@ -48,3 +48,25 @@ def test_slices_of_another_width_or_with_gaps_are_refused() -> None:
         copy_slices(np.zeros(4, np.uint16), one, one, np.zeros(4, np.uint32))
     with pytest.raises(ValueError, match="not contiguous"):
         copy_slices(np.zeros(8, np.uint16)[::2], one, one, np.zeros(4, np.uint16))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.binary(max_size=20), max_size=6), min_size=1, max_size=5), st.randoms(use_true_random=False)
+)
+def test_joined_bytes_give_every_slice_whichever_part_it_lies_in(parts, random) -> None:
+    joined = JoinedBytes([np.frombuffer(b"".join(part), np.uint8) for part in parts])
+    strings = [string for part in parts for string in part]
+    lengths = u64([len(string) for string in strings])
+    order = list(range(len(strings)))
+    random.shuffle(order)
+    out = np.empty(int(lengths.sum()), np.uint8)
+    joined.copy_slices(starts_of(lengths)[order], lengths[order], out)
+    assert out.tobytes() == b"".join(strings[i] for i in order)
+
+
+@pytest.mark.parametrize(("start", "length", "room"), [(3, 2, 9), (8, 3, 9), (0, 4, 3), (2**64 - 1, 2, 9)])
+def test_joined_bytes_slice_across_or_beyond_the_parts_is_refused(start, length, room) -> None:
+    joined = JoinedBytes([np.zeros(4, np.uint8), np.zeros(5, np.uint8)])
+    with pytest.raises(ValueError, match="does not lie in one"):
+        joined.copy_slices(u64([start]), u64([length]), np.zeros(room, np.uint8))

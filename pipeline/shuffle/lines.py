@@ -29,15 +29,14 @@ from numpy.typing import NDArray
 
 from pipeline.errors import BalanceError, CorruptDataError, StorageFullError
 from pipeline.fingerprint import canonical_json
-from pipeline.slices import copy_slices, starts_of
+from pipeline.slices import JoinedBytes, copy_slices, starts_of
 from pipeline.tokens.records import MIX_HIGH, MIX_LOW
 from pipeline.tokens.runs import runs
 
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS
 WRITE_BYTES = 4 << 20
-OVERHEAD_BYTES = 48  # beside a record's bytes: length, key, start, place in the order
-COPIES = 2  # batches as read, and joined
+OVERHEAD_BYTES = 56  # beside a record's bytes: length and key as read and in order, start, end, place in the order
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def shuffle_records(
     source = (_counted(one, accounts[0]) for one in _keyed(batches, seed))
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch, prefix="shuffle-") as folder:
-        for one in _ordered(source, 64, memory_bytes // COPIES, Path(folder)):
+        for one in _ordered(source, 64, memory_bytes, Path(folder)):
             _counted(one, accounts[1])
             yield one.data, one.lengths
     if accounts[0] != accounts[1]:
@@ -167,7 +166,7 @@ def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path
 
 
 def _sorted(kept: list[Records]) -> Iterator[Records]:
-    data = kept[0].data if len(kept) == 1 else np.concatenate([one.data for one in kept])
+    joined = JoinedBytes([one.data for one in kept])
     lengths, keys = (np.concatenate([getattr(one, name) for one in kept]) for name in ("lengths", "keys"))
     kept.clear()
     order = np.argsort(keys, kind="stable")
@@ -175,7 +174,7 @@ def _sorted(kept: list[Records]) -> Iterator[Records]:
     lengths, keys = lengths[order], keys[order]
     for first, last in runs(np.cumsum(lengths, dtype=np.uint64), WRITE_BYTES):
         written = np.empty(int(lengths[first:last].sum()), np.uint8)
-        copy_slices(data, starts[first:last], lengths[first:last], written)
+        joined.copy_slices(starts[first:last], lengths[first:last], written)
         yield Records(written, lengths[first:last], keys[first:last])
 
 
