@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -186,18 +187,12 @@ def _parted(
     inner.mkdir()
     shift = max(0, bits - PARTS_BITS)
     parts = [inner / f"{number:02d}" for number in range(PARTS)]
-    try:
-        files = [path.open("wb", buffering=1 << 18) for path in parts]
-        try:
-            while kept:
-                _part(kept.pop(0), shift, files)
-            for one in source:
-                _part(one, shift, files)
-        finally:
-            for file in files:
-                file.close()
-    except OSError as error:
-        raise _full(error, inner) from error
+    with full_disk_said(folder, "part files need as much as the input, once"), ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
+        while kept:
+            _part(kept.pop(0), shift, files)
+        for one in source:
+            _part(one, shift, files)
     for path in parts:
         yield from _ordered(_read_part(path), shift, held_bytes, folder)
         path.unlink()
@@ -238,12 +233,17 @@ def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
     return found
 
 
-def _full(error: OSError, folder: Path) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFullError(
-            "no space left for the shuffle's part files",
+@contextmanager
+def full_disk_said(folder: Path, needs: str) -> Iterator[None]:
+    """A device or quota that is full becomes a StorageFullError that names `folder` and what it `needs`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise StorageFullError(
+            "no space left for a shuffle",
             where=folder,
             got=error.strerror,
-            next_step="free space there or choose another --scratch; it needs as much as the text, once",
-        )
-    return error
+            next_step=f"free space there or choose another folder; {needs}",
+        ) from error

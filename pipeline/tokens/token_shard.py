@@ -76,16 +76,6 @@ def write_token_shard(
 
     `source_ends`: documents up to the end of each source file; None: all are of one file.
     """
-    written = documents = 0
-    with (folder / "tokens").open("wb") as tokens_file, (folder / "ends").open("wb") as ends_file:
-        for tokens, ends in batches:
-            tokens_file.write(np.ascontiguousarray(tokens, tokenizer.dtype).data)
-            ends_file.write((ends + np.uint64(written)).astype("<u8").data)
-            written += tokens.size
-            documents += len(ends)
-    (folder / "source_ends").write_bytes(
-        (np.array([documents], np.uint64) if source_ends is None else source_ends).astype("<u8").data
-    )
     description = {
         "dtype": str(tokenizer.dtype.newbyteorder("=")),
         "tokenizer": tokenizer.name,
@@ -96,8 +86,32 @@ def write_token_shard(
         "pad_id": tokenizer.eot_id if tokenizer.pad_id is None else tokenizer.pad_id,
         "revision": tokenizer.revision,
     }
+    return write_described_shard(batches, description, folder, source_ends)[0]
+
+
+def write_described_shard(
+    batches: Iterable[tuple[NDArray[Any], NDArray[np.uint64]]],
+    description: dict[str, Any],
+    folder: Path,
+    source_ends: NDArray[np.uint64] | None = None,
+) -> tuple[int, int]:
+    """As write_token_shard, for the content of a token_shard.json; returns the numbers of tokens and documents.
+
+    `token_shard.json` comes last: a folder without it is no token shard.
+    """
+    dtype = np.dtype(description["dtype"]).newbyteorder("<")
+    written = documents = 0
+    with (folder / "tokens").open("wb") as tokens_file, (folder / "ends").open("wb") as ends_file:
+        for tokens, ends in batches:
+            tokens_file.write(np.ascontiguousarray(tokens, dtype).data)
+            ends_file.write((ends + np.uint64(written)).astype("<u8").data)
+            written += tokens.size
+            documents += len(ends)
+    (folder / "source_ends").write_bytes(
+        (np.array([documents], np.uint64) if source_ends is None else source_ends).astype("<u8").data
+    )
     (folder / "token_shard.json").write_text(json.dumps(description, indent=1) + "\n")
-    return written
+    return written, documents
 
 
 def open_token_shard(folder: Path) -> TokenShard:
