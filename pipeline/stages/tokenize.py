@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
     from pipeline.tokens.tokenizer import Tokenizer
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,6 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.dedup.ranges import read_ranges, remove_ranges_from
     from pipeline.documents.text_shard import open_text_shard
     from pipeline.report.histograms import merge_histograms, power_histogram
-    from pipeline.tokens.encode import encode_documents
     from pipeline.tokens.runs import runs
     from pipeline.tokens.token_shard import write_token_shard
 
@@ -125,17 +125,18 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     document_tokens: list[PowerHistogram] = []
     sizes: list[Any] = [np.empty((0, 2), np.uint64)]  # bytes and tokens of every document
 
-    def kept_text() -> Iterator[tuple[Any, Any]]:
+    def kept_documents() -> Iterator[list[bytes]]:
         ends = text.bounds(0, text.documents)[1:]
         for first, last in runs(ends, BATCH_BYTES):
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
             counts["text_bytes_encoded"] += len(kept)
             document_bytes.append(power_histogram(np.diff(boundaries)))
             sizes.append(np.stack([np.diff(boundaries), np.zeros(last - first, np.uint64)], axis=1))
-            yield kept, boundaries
+            whole = kept.tobytes()
+            yield [whole[start:end] for start, end in pairwise(boundaries.tolist())]
 
     def counted() -> Iterator[tuple[Any, Any]]:
-        for tokens, ends in encode_documents(kept_text(), tokenizer):
+        for tokens, ends in map(tokenizer.encode, kept_documents()):
             lengths = np.diff(ends, prepend=np.uint64(0))
             counts["documents_out"] += len(ends)
             counts["documents_empty"] += int((lengths == 0).sum())
