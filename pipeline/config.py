@@ -38,7 +38,8 @@ SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 class Section(BaseModel):
     """Base of every section: unknown keys are errors, and values do not change after checking."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Sections are checked as parts of a whole configuration, so none needs a validator of its own at import.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class SourceConfig(Section):

@@ -18,7 +18,7 @@ VERSIONS = {
     "plan": 1,
     "download": 1,
     "index": 2,
-    "anchor": 1,
+    "anchor": 2,
     "suffix_array": 1,
     "match": 2,
     "union": 2,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.report.summary import PowerHistogram
     from pipeline.stages.build import Build
     from pipeline.tokens.tokenizer import Tokenizer
+    from pipeline.tokens.vocabulary import VocabularyFile
 
 BATCH_BYTES = 2 << 20
 
@@ -40,15 +41,9 @@ class Vocabulary:
 def locked(config: DatasetConfig) -> DatasetConfig:
     """The configuration with the tokenizer's sha256 and revision in its lock; TokenizerError if a lock says another."""
     from pipeline.errors import TokenizerError
-    from pipeline.tokens.vocabulary import find_vocabulary
 
-    wanted, lock = config.tokenizer, config.lock
-    found = find_vocabulary(
-        wanted.name,
-        file=_file(config),
-        sha256=wanted.sha256,
-        revision=wanted.revision or (lock.tokenizer_revision if lock else None) or None,
-    )
+    lock = config.lock
+    found = vocabulary_file(config)
     now = LockConfig(tokenizer_sha256=found.sha256, tokenizer_revision=found.revision)
     if lock and lock != now:
         raise TokenizerError(
@@ -59,6 +54,15 @@ def locked(config: DatasetConfig) -> DatasetConfig:
             next_step="fetch the right one; if the change is wanted, delete the lock section and lock again",
         )
     return config.model_copy(update={"lock": now})
+
+
+def vocabulary_file(config: DatasetConfig) -> VocabularyFile:
+    """The vocabulary that a configuration names; TokenizerError if it is not the pinned one."""
+    from pipeline.tokens.vocabulary import find_vocabulary
+
+    wanted, lock = config.tokenizer, config.lock
+    revision = wanted.revision or (lock.tokenizer_revision if lock else None) or None
+    return find_vocabulary(wanted.name, file=_file(config), sha256=wanted.sha256, revision=revision)
 
 
 def configured_tokenizer(config: DatasetConfig, *, engine: str | None = None) -> Tokenizer:

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.tokens.packing import ContextPlan, Packing, fill_contexts, plan_contexts
+from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
+from pipeline.tokens.packing_kernels import fill_contexts
 from pipeline.tokens.token_shard import PADDING, TokenShard
 
 MIX_LOW = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplication by them is a bijection of 64 bits
