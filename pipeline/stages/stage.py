@@ -24,7 +24,7 @@ VERSIONS = {
     "union": 2,
     "writeback": 2,
     "tokenize": 2,
-    "audit": 1,
+    "audit": 2,
     "scatter": 3,
     "gather": 2,
     "export": 3,
