@@ -47,12 +47,13 @@ class ShardTable(Facts):
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What one receipt says of a step."""
+    """What one receipt says of a step. `version`: of the dataset, if it is a report's."""
 
     counts: Mapping[str, int]
     digest: str
     seconds: float
     finished_at: float = 0.0
+    version: str = ""
 
 
 def step_name(stage: str, unit: str) -> tuple[str, str]:
