@@ -36,7 +36,7 @@ compose-env: ## write .env for docker compose: generated passwords and keys
 	@python3 deploy/compose_env.py .env
 
 test: $(STAMP) ## run the tests, but for the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
 	$(BIN)/python -m pytest -m slow

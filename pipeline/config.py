@@ -141,6 +141,31 @@ class PackingConfig(Section):
         return self
 
 
+class FramingConfig(Section):
+    """Which special tokens stand around the whole documents of Megatron and Nanoset (pipeline/export/framing.py)."""
+
+    eod: bool = True
+    bos: bool = False
+    empty_documents: Literal["skip", "boundary", "eod"] = "skip"
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> FramingConfig:
+        if self.empty_documents == "eod" and not self.eod:
+            raise ValueError("empty_documents: eod makes a document without tokens its EOD, so eod must be true")
+        return self
+
+
+class SelectionConfig(Section):
+    """Which documents are long enough to be exported; by default all are."""
+
+    minimum_bytes: Count | None = None
+    minimum_tokens: Count | None = None
+
+    def leaves_out(self) -> bool:
+        """Whether any document can be too short."""
+        return self.minimum_bytes is not None or self.minimum_tokens is not None
+
+
 class EstimateConfig(Section):
     """How much is read to estimate a build before it runs."""
 
@@ -217,6 +242,8 @@ class NanosetConfig(Section):
     """datatrove .ds files (nanotron)."""
 
     file_bytes: Bytes = ByteSize(10 * 10**9)
+    loss: bool = False
+    sequence_tokens: Count = 2048
 
 
 class ExportsConfig(Section):
@@ -226,13 +253,14 @@ class ExportsConfig(Section):
     numpy: NumpyConfig | None = None
     megatron: MegatronConfig | None = None
     nanoset: NanosetConfig | None = None
+    sample_documents: Count | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _bare_key_means_defaults(cls, values: Any) -> Any:
         # `megatron:` with nothing below it is YAML's null; whoever writes the key wants the format.
         return (
-            {key: {} if value is None else value for key, value in values.items()}
+            {key: {} if value is None and key in FORMATS else value for key, value in values.items()}
             if isinstance(values, dict)
             else values
         )
@@ -241,6 +269,8 @@ class ExportsConfig(Section):
     def _at_least_one(self) -> ExportsConfig:
         if not self.formats():
             raise ValueError(f"at least one export is required: {', '.join(FORMATS)}")
+        if self.sample_documents is not None and self.megatron is None and self.nanoset is None:
+            raise ValueError("sample_documents is a sample of whole documents: it needs megatron or nanoset")
         return self
 
     def formats(self) -> list[str]:
@@ -268,6 +298,8 @@ class DatasetConfig(Section):
     destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
     audit: AuditConfig = AuditConfig()
     packing: PackingConfig = PackingConfig()
+    framing: FramingConfig = FramingConfig()
+    selection: SelectionConfig = SelectionConfig()
     estimate: EstimateConfig = EstimateConfig()
     lock: LockConfig | None = None
     work_folder: str = "work"
@@ -278,6 +310,15 @@ class DatasetConfig(Section):
         paths = [destination.path for destination in self.destinations]
         if len(set(paths)) != len(paths):
             raise ValueError("two destinations have the same path")
+        return self
+
+    @model_validator(mode="after")
+    def _empty_documents_have_a_place(self) -> DatasetConfig:
+        kept = self.framing.empty_documents
+        if kept == "boundary" and (self.exports.nanoset or self.exports.numpy):
+            raise ValueError("framing.empty_documents: only megatron can hold a document without tokens as a boundary")
+        if self.selection.leaves_out() and (kept != "skip" or self.packing.empty_documents == "keep"):
+            raise ValueError("selection leaves documents without tokens; they are skipped, so empty_documents must be")
         return self
 
 

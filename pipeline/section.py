@@ -8,4 +8,5 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """Base of every section: unknown keys are errors, and values do not change after checking."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Sections are checked as parts of a whole configuration, so none needs a validator of its own at import.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
 from pipeline.stages.announce import announcement
 from pipeline.stages.removal import removal_in_words
-from pipeline.tokens import encode
+from pipeline.tokens.tokenizer import Tokenizer
 from tests.ledger.test_checkpoint import CutOffError, Memory
 from tests.system.corpus import configuration, write_corpus
 
@@ -64,22 +63,21 @@ def test_tokenize_cut_off_goes_on_within_its_shard_and_writes_the_same_bytes(
     monkeypatch.setattr("pipeline.stages.tokenize.BATCH_BYTES", 2000)
     shard = max(build.units("tokenize"), key=lambda unit: build.receipt("tokenize", unit).counts["bytes_read"])
     path = build.run("tokenize", shard)
-    digest, whole = read_receipt(path).digest, encode.encode_documents
+    digest, encode = read_receipt(path).digest, Tokenizer.encode
     batches: list[int] = []
 
     def encoding(stop: int | None) -> Any:
-        def encode_some(given: Iterator[Any], tokenizer: Any) -> Iterator[Any]:
-            for number, one in enumerate(whole(given, tokenizer)):
-                if number == stop:
-                    raise CutOffError
-                batches.append(number)
-                yield one
+        def encode_some(tokenizer: Tokenizer, texts: list[bytes]) -> Any:
+            if len(batches) == stop:
+                raise CutOffError
+            batches.append(len(texts))
+            return encode(tokenizer, texts)
 
         return encode_some
 
     path.unlink()
     memory = Memory()
-    monkeypatch.setattr(encode, "encode_documents", encoding(4))
+    monkeypatch.setattr(Tokenizer, "encode", encoding(4))
     with checkpoints_in(memory), pytest.raises(CutOffError):
         open_build(build.plan_receipt).run("tokenize", shard)
     assert len(batches) == 4
@@ -87,7 +85,7 @@ def test_tokenize_cut_off_goes_on_within_its_shard_and_writes_the_same_bytes(
     assert 0 < memory.state["done_bytes"] < memory.state["total_bytes"]
 
     batches.clear()
-    monkeypatch.setattr(encode, "encode_documents", encoding(None))
+    monkeypatch.setattr(Tokenizer, "encode", encoding(None))
     with checkpoints_in(memory):
         assert read_receipt(open_build(build.plan_receipt).run("tokenize", shard)).digest == digest
     resumed = len(batches)
