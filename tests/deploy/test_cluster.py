@@ -201,10 +201,10 @@ def settings(root: Path) -> dict[str, Any]:
     return {
         "name": "cluster",
         "source": {"paths": [str(root / "corpus")]},
-        "dedup": {"mode": "remove", "minimum_bytes": 200, "memory": "128MiB"},
+        "dedup": {"mode": "none"},
         "tokenizer": {"name": "cl100k_base", "engine": "tiktoken"},
         "shuffle": {"seed": 3},
-        "exports": {"nanoset": {}, "webdataset": {}},
+        "exports": {"nanoset": {}},
         "destinations": [{"path": str(root / "out")}],
         "work_folder": str(root / "work"),
     }
