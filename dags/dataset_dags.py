@@ -112,6 +112,5 @@ def _text(path: Path) -> str:
 
 
 # A task's process needs its own DAG only.
-globals().update(
-    {dag.dag_id: dag for dag in dataset_dags((get_parsing_context().dag_id or "").removeprefix(PREFIX))[0]}
-)
+MADE, REFUSED = dataset_dags((get_parsing_context().dag_id or "").removeprefix(PREFIX))
+globals().update({dag.dag_id: dag for dag in MADE})

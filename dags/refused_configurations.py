@@ -6,7 +6,7 @@ Each is named with its key and what to do. The usable ones have their DAGs in da
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from dataset_dags import dataset_dags
+from dataset_dags import REFUSED
 
 from pipeline.errors import ConfigError
 
@@ -19,6 +19,5 @@ class RefusedConfigurations(DAG):
         raise ConfigError("\n\n".join(str(error) for error in REFUSED))
 
 
-REFUSED = dataset_dags()[1]
 if REFUSED:
     refused_configurations = RefusedConfigurations(dag_id="refused_configurations", schedule=None, auto_register=False)
