@@ -127,12 +127,15 @@ GONE = (
 
 @dataclass(frozen=True)
 class Reprocessing:
-    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG would not start by itself."""
+    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG would not start by itself.
+
+    `stages`: those from which on, each with the name of its task.
+    """
 
     may: bool
     why_not: str
     is_paused: bool
-    stages: list[str]
+    stages: list[tuple[str, str]]
 
 
 def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str, Any]:
@@ -169,7 +172,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "work_is_gone": bool(work and not work.is_dir()),
         "work": work,
         "failures": [task for task in tasks if task.state == "failed"],
-        "reprocessing": _reprocessing(session, user, run, lines),
+        "reprocessing": _reprocessing(session, user, run, tasks),
         "changes": _changes(run, tasks, plan, table),
         "configuration_is_gone": _configuration_is_gone(session, dag_id),
     }
@@ -186,7 +189,7 @@ def _name_of(run: records.Run) -> str:
     return str(run.conf.get("dataset") or run.conf.get("name") or run.dag_id.removeprefix(records.OF_A_DATASET))
 
 
-def _reprocessing(session: Session, user: Any, run: records.Run, lines: list[live.ShardLine]) -> Reprocessing:
+def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[records.Task]) -> Reprocessing:
     dag = records.find_dag(session, records.REPROCESS)
     why_not = ""
     if not dag.is_there:
@@ -198,8 +201,9 @@ def _reprocessing(session: Session, user: Any, run: records.Run, lines: list[liv
         )
     elif not run.is_over:
         why_not = "A shard can be reprocessed when this run has ended."
-    done = {name.partition(" ")[0] for line in lines for name in line.row.digests}
-    return Reprocessing(not why_not, why_not, dag.is_paused, [stage for stage in PER_SHARD if stage in done])
+    names = {task.stage: task.task_id for task in tasks if task.map_index >= 0}
+    stages = [(stage, names[stage]) for stage in PER_SHARD if stage in names]
+    return Reprocessing(not why_not, why_not, dag.is_paused, stages)
 
 
 def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table: Any) -> Any:
