@@ -30,7 +30,7 @@ class DuplicateSummary(Facts):
     """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
 
     `kept_gaps` are the bytes that stay between two neighbouring ranges of one document. `most_repeated` are strings of
-    `minimum_bytes` bytes; there are none where suffix arrays found the ranges.
+    `minimum_bytes` bytes.
     """
 
     mode: Literal["remove", "annotate"]

@@ -10,13 +10,18 @@ from pipeline.report.facts import Count, Facts
 
 
 class OutputFile(Facts):
-    """One file of an export. `records` and `tokens` are None for files that hold none (an index, a manifest)."""
+    """One file of an export. `records` and `tokens` are None for files that hold none (an index, a manifest).
+
+    `windows` and `dropped_tokens`: of a file that is read in windows of its export's `sequence_tokens` + 1.
+    """
 
     path: str
     size_bytes: Count
     records: Count | None = None
     tokens: Count | None = None
     sha256: str | None = None
+    windows: Count | None = None
+    dropped_tokens: Count | None = None
 
 
 class ExportSummary(Facts):
@@ -24,6 +29,7 @@ class ExportSummary(Facts):
 
     format: str
     files: tuple[OutputFile, ...]
+    sequence_tokens: Count | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -39,6 +45,16 @@ class ExportSummary(Facts):
     def tokens(self) -> int:
         """Sum over the files that hold tokens."""
         return sum(file.tokens or 0 for file in self.files)
+
+    @property
+    def windows(self) -> int:
+        """Sum over the files that are read in windows."""
+        return sum(file.windows or 0 for file in self.files)
+
+    @property
+    def dropped_tokens(self) -> int:
+        """Tokens behind the last whole window of each file, which its reader never shows."""
+        return sum(file.dropped_tokens or 0 for file in self.files)
 
 
 class DestinationSummary(Facts):

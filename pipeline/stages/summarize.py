@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 import pipeline
+from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
 from pipeline.report.histograms import merge_histograms
@@ -132,7 +133,8 @@ def _documents_flow(build: Build, stage: str) -> Flow | None:
         return Flow(into=documents, out=out, lost={"emptied": documents - out} if documents > out else {})
     if stage == "tokenize":
         documents, empty = build.total(stage, "documents_out"), build.total(stage, "documents_empty")
-        lost = Counter({"empty": empty} if empty else {})
+        short = build.total(stage, "documents_short") if build.config.selection.leaves_out() else 0
+        lost = Counter({name: count for name, count in (("empty", empty - short), ("too short", short)) if count})
         return Flow(into=documents, out=documents - empty, lost=dict(lost))
     return None
 
@@ -150,8 +152,8 @@ def _text_flow(build: Build, stage: str) -> Flow | None:
 
 def _tokens_flow(build: Build, stage: str) -> Flow | None:
     if stage == "tokenize":
-        tokens = build.total("tokenize", "tokens")
-        return Flow(into=tokens, out=tokens)
+        tokens, short = build.total("tokenize", "tokens"), build.total("tokenize", "tokens_short")
+        return Flow(into=tokens + short, out=tokens, lost={"too short": short} if short else {})
     if stage == "gather" and "contexts" in scatter.kinds(build):
         tokens = build.total("tokenize", "tokens")
         kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
@@ -248,19 +250,30 @@ def _shuffle(build: Build) -> ShuffleSummary:
 
 def _export(build: Build, name: str) -> ExportSummary:
     files: list[OutputFile] = []
+    nanoset = build.config.exports.nanoset
+    sequence_tokens = nanoset.sequence_tokens if nanoset is not None and name == "nanoset" else None
     for receipt in build.receipts("export"):
         holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
         outputs = [one for one in receipt.outputs if one.name.startswith(f"{name}/")]
-        files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in outputs]
-    return ExportSummary(format=name, files=tuple(files))
+        files += [_output(one.name, one.size_bytes, one.sha256, holds, sequence_tokens) for one in outputs]
+    return ExportSummary(format=name, files=tuple(files), sequence_tokens=sequence_tokens)
 
 
-def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any]) -> OutputFile:
+def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
     """One file; records and tokens stand with the file that holds them (.bin, .ds, .npy, .tar)."""
     stem = name.removesuffix(".bin").removesuffix(".ds")
     held = holds.get(stem, {})
+    windows, dropped_tokens = None, None
+    if sequence_tokens is not None and "slots" in held:
+        windows, dropped_tokens = windows_of(held["slots"], sequence_tokens)
     return OutputFile(
-        path=name, size_bytes=size_bytes, sha256=sha256, records=held.get("records"), tokens=held.get("slots")
+        path=name,
+        size_bytes=size_bytes,
+        sha256=sha256,
+        records=held.get("records"),
+        tokens=held.get("slots"),
+        windows=windows,
+        dropped_tokens=dropped_tokens,
     )
 
 
