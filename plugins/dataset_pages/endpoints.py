@@ -118,6 +118,7 @@ def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     return HTMLResponse(html, headers=REPORT_HEADERS)
 
 
+WAITS_FOR_SOMEBODY = {"awaiting_input", "deferred"}
 NOT_YET = ("No report yet", "The report appears here when the build has finished.")
 GONE = (
     "The report is no longer there",
@@ -153,7 +154,8 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
-    lines = live.shard_lines(tasks, paths, steps)
+    shares = {} if run.is_over else records.checkpoints_of(session, run)
+    lines = live.shard_lines(tasks, paths, steps, shares)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(
@@ -174,6 +176,9 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "failures": [task for task in tasks if task.state == "failed"],
         "reprocessing": _reprocessing(session, user, run, tasks),
         "changes": _changes(run, tasks, plan, table),
+        "asks": not run.is_over and records.state_of_task(session, run, records.APPROVAL) in WAITS_FOR_SOMEBODY,
+        "approval": records.APPROVAL,
+        "estimate": _estimate_in_words(session, run),
         "configuration_is_gone": _configuration_is_gone(session, dag_id),
     }
 
@@ -215,6 +220,17 @@ def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table:
     if run.started is None or first is None or not run.started.timestamp() <= at <= first.timestamp() + 1:
         return None
     return finished.changes(plan, table)
+
+
+def _estimate_in_words(session: Session, run: records.Run) -> str:
+    """Of a dry run; "" for any other."""
+    from pipeline.stages.estimate import Estimate, render_estimate
+
+    found = records.estimate_of(session, run)
+    try:
+        return render_estimate(Estimate(**found)) if found else ""
+    except TypeError:  # of another version
+        return ""
 
 
 def _configuration_is_gone(session: Session, dag_id: str) -> bool:

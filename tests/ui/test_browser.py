@@ -46,9 +46,10 @@ def fill(page: Page, field: str, value: str) -> None:
     """One line of the trigger form, whichever section it stands in."""
     line = page.locator(f"[role=dialog] [name=element_{field}]").last
     if not line.is_visible():
-        for section in page.locator("[role=dialog] button[aria-expanded=false]").all():
-            section.click()
-            page.wait_for_timeout(400)  # sections close each other while they open
+        for section in page.locator("[role=dialog] [data-scope=accordion][data-part=item-trigger]:visible").all():
+            if section.get_attribute("aria-expanded") == "false":
+                section.click()
+                page.wait_for_timeout(500)  # sections close each other while they open
             if line.is_visible():
                 break
     line.fill(value)
