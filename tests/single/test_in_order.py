@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -242,4 +241,4 @@ def test_megatron_m11_same_bytes_whatever_the_block_size(tmp_path, tokenizer, mo
     (small,) = write_megatron(source_of(path), tmp_path / "y", tokenizer)
     for suffix in (".bin", ".idx"):
         assert Path(f"{whole.path}{suffix}").read_bytes() == Path(f"{small.path}{suffix}").read_bytes()
-    assert os.path.getsize(f"{whole.path}.bin") > 0
+    assert Path(f"{whole.path}.bin").stat().st_size > 0
