@@ -9,6 +9,8 @@ STAMP  := $(VENV)/.installed
 LOCK   := --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
           --no-annotate --no-header
 
+# uv does not read pip's settings, and a wheel may be where only pip was told to look.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 # Some environments forbid Python to keep compiled files; every process would then compile every library anew.
 export PYTHONDONTWRITEBYTECODE :=
 # OpenMP returns wrong numbers in forked children, and tasks are forked.
