@@ -35,6 +35,7 @@ SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
 NOT_SHOWN = (
     *(("tokenizer", key) for key in ("revision", "pattern", "special_tokens", "eot", "bos", "pad", "parse_special")),
     ("tokenizer", "special_ids"),
+    ("tokenizer", "batch_bytes"),
     ("audit",),
     ("packing",),
     ("estimate",),

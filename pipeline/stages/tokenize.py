@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
     from pipeline.tokens.tokenizer import Tokenizer
 
-BATCH_BYTES = 8 << 20
-
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -101,7 +99,7 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # The lock stands for the vocabulary: loading refuses any file whose sha256 is not the one that it names.
-    wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision"})
+    wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
     lock = build.config.lock.model_dump() if build.config.lock else {}
     libraries = versions_of(wanted["engine"])
     return {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
@@ -127,7 +125,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     def kept_text() -> Iterator[tuple[Any, Any]]:
         ends = text.bounds(0, text.documents)[1:]
-        for first, last in runs(ends, BATCH_BYTES):
+        for first, last in runs(ends, build.config.tokenizer.batch_bytes):
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
             counts["text_bytes_encoded"] += len(kept)
             document_bytes.append(power_histogram(np.diff(boundaries)))
