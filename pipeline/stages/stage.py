@@ -28,7 +28,7 @@ VERSIONS = {
     "scatter": 3,
     "gather": 2,
     "export": 3,
-    "manifest": 4,
+    "manifest": 5,
     "upload": 1,
     "report": 1,
 }
