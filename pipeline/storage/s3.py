@@ -177,8 +177,14 @@ class S3Store:
             self.require_arrived(name, len(content), digest)
 
     def copy(self, name: str, new_name: str) -> None:
-        """See Store; by the store itself, nothing travels. At most 5 GiB."""
+        """See Store; by the store itself, in parts when large."""
+        from pipeline.storage.s3_multipart import LARGEST_COPY_BYTES, copy_in_parts
+
         source = {"Bucket": self.bucket, "Key": self.key(name)}
+        there = self.stat(name)
+        if there is not None and there.size_bytes > LARGEST_COPY_BYTES:
+            copy_in_parts(self, name, new_name, there.size_bytes)
+            return
         self.call(
             "copy",
             self.location(new_name),

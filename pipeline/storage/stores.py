@@ -49,7 +49,7 @@ class Store(Protocol):
         """Write a small file, whole or not at all."""
 
     def copy(self, name: str, new_name: str) -> None:
-        """Copy a file inside the store, whole or not at all."""
+        """Give a file of the store a second name, whole or not at all: no byte travels. In folders it is a link."""
 
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if there is none."""
