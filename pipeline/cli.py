@@ -240,11 +240,14 @@ def peek(
     path: Annotated[Path, typer.Argument(help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
     record: Annotated[int, typer.Option(help="Which record, from 0 (.npy: the first token's position).", min=0)] = 0,
     tokens: Annotated[int, typer.Option(help="At most so many tokens of it.", min=1)] = 512,
+    config: Annotated[
+        Path | None, typer.Option(help="The dataset's configuration, if its tokenizer is known by a file alone.")
+    ] = None,
 ) -> None:
     """Show one record of any export as ids and as text."""
     from pipeline.lineage.peek import peek_record, render_peek
 
-    typer.echo(render_peek(peek_record(path, record, tokens)))
+    typer.echo(render_peek(peek_record(path, record, tokens, load_config(config) if config else None)))
 
 
 @app.command()

@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
+from pipeline.schedule import NAME_PATTERN, ScheduleConfig
+from pipeline.section import Section
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 LEAST_MINIMUM_BYTES = 7
@@ -33,12 +35,6 @@ FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 Bytes = Annotated[ByteSize, Field(gt=0)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
-
-
-class Section(BaseModel):
-    """Base of every section: unknown keys are errors, and values do not change after checking."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SourceConfig(Section):
@@ -292,7 +288,7 @@ class DestinationConfig(Section):
 class DatasetConfig(Section):
     """Everything about one dataset."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     source: SourceConfig
     dedup: DedupConfig
     index: IndexConfig = IndexConfig()
@@ -307,6 +303,7 @@ class DatasetConfig(Section):
     estimate: EstimateConfig = EstimateConfig()
     lock: LockConfig | None = None
     work_folder: str = "work"
+    dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte
 
     @model_validator(mode="after")
     def _destinations_differ(self) -> DatasetConfig:

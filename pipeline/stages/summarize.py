@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import yaml
 
 import pipeline
@@ -13,11 +14,13 @@ from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
 from pipeline.report.histograms import merge_histograms
+from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
 from pipeline.report.summary import (
     BalanceCheck,
     BuildSummary,
     DestinationSummary,
     DuplicateSummary,
+    EstimatedFigure,
     ExportSummary,
     Flow,
     LengthSummary,
@@ -32,12 +35,15 @@ from pipeline.report.summary import (
     ShuffleSummary,
     SourceFileDuplicates,
     StageSummary,
+    VocabularySummary,
 )
 from pipeline.stages import gather, scatter
 from pipeline.stages.build import Build
+from pipeline.stages.estimate import last_estimate
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.manifest import QUALITY, UNIT
-from pipeline.stages.stage import WAVES
+from pipeline.stages.stage import PER_SHARD, WAVES
+from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.upload import destination_folder
 
 BESIDE_THE_TRUNK = {"writeback", "audit"}
@@ -49,7 +55,7 @@ def summarize(build: Build) -> BuildSummary:
     """The summary of a build whose every stage but the report has finished."""
     stages = [stage for wave in WAVES for stage in wave if stage != "report"]
     plan = build.plan
-    return BuildSummary(
+    summary = BuildSummary(
         dataset=build.config.name,
         plan=build.plan_folder.name[-FOLDER_DIGITS:],
         code_version=pipeline.__version__,
@@ -65,7 +71,26 @@ def summarize(build: Build) -> BuildSummary:
         destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
         quarantine=_quarantine(build),
         checks=tuple(_check(stage, check) for stage in stages for check in merged_checks(build.checks(stage))),
+        vocabulary=_vocabulary(build),
     )
+    return summary.model_copy(update={"estimate": _estimate(build, summary)})
+
+
+def shard_table(build: Build) -> ShardTable:
+    """Every shard's row and every step's digest; stages that run every time have none that could be compared."""
+    stages = [stage for wave in WAVES for stage in wave if stage not in {"upload", "report"}]
+    receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
+    steps: dict[str, dict[str, StepFacts]] = {shard: {} for shard in build.plan.shard_names()}
+    for stage in PER_SHARD:
+        for unit, receipt in receipts[stage].items():
+            shard, name = step_name(stage, unit)
+            steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)
+    rows = [
+        shard_row(shard, steps[shard], sum(file.size_bytes for file in files))
+        for shard, files in zip(build.plan.shard_names(), build.plan.shards, strict=True)
+    ]
+    digests = {stage: {unit: receipt.digest for unit, receipt in found.items()} for stage, found in receipts.items()}
+    return ShardTable(rows=tuple(rows), digests=digests)
 
 
 def _stage(build: Build, stage: str) -> StageSummary:
@@ -260,6 +285,47 @@ def _destination(build: Build, unit: str) -> DestinationSummary:
         files=files,
         verified_files=files,  # an upload that could not verify a file has no receipt
         size_bytes=receipt.counts["dataset_bytes"],
+    )
+
+
+def _vocabulary(build: Build) -> VocabularySummary:
+    found = vocabulary(build)
+    width = np.dtype(found.dtype).itemsize
+    return VocabularySummary(name=found.name, ids=found.size, eot_id=found.eot_id, token_bytes=width)
+
+
+def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:
+    """The last estimate against what came out; nothing if the dataset was never estimated."""
+    found = last_estimate(build)
+    if found is None:
+        return ()
+    tokens, text_bytes = summary.first_into("tokens") or 0, summary.first_into("text_bytes") or 0
+    share = summary.duplicates.duplicate_bytes / text_bytes if summary.duplicates and text_bytes else 0.0
+    core_seconds = sum(stage.seconds for stage in summary.stages) / found.cores
+    sizes = {one.format: one.size_bytes for one in summary.exports}
+    peak = max((stage.peak_rss_bytes for stage in summary.stages), default=0)
+    return (
+        EstimatedFigure(
+            name="tokens",
+            unit="tokens",
+            estimated=found.tokens,
+            actual=tokens,
+            low=found.tokens_low,
+            high=found.tokens_high,
+        ),
+        EstimatedFigure(name="text", unit="bytes", estimated=found.text_bytes, actual=text_bytes),
+        EstimatedFigure(
+            name="duplicate text", unit="share", estimated=found.duplicate_share, actual=share, lower_bound=True
+        ),
+        EstimatedFigure(
+            name=f"time on {found.cores} cores", unit="seconds", estimated=found.hours * 3600, actual=core_seconds
+        ),
+        EstimatedFigure(name="memory of a worker", unit="bytes", estimated=found.peak_rss_bytes, actual=peak),
+        *(
+            EstimatedFigure(name=f"{name} files", unit="bytes", estimated=size, actual=sizes[name])
+            for name, size in found.output_bytes.items()
+            if name in sizes
+        ),
     )
 
 

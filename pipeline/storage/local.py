@@ -14,7 +14,7 @@ from pipeline.errors import StorageFullError, VerificationError
 from pipeline.fingerprint import file_digest
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
+from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.retries import Traffic
 
 COPY_BYTES = 8 << 20
@@ -70,16 +70,14 @@ class LocalStore:
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
         """See Store."""
-        there = self.stat(name)
-        if there is None or there.identity != identity:
-            raise changed_since_planned(str(self._path(name)), identity, there.identity if there else None)
+        require_identity(str(self._path(name)), identity, self.stat(name))
         with self._path(name).open("rb") as file:
             file.seek(first)
             return file.read(last - first)
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """None: a file system keeps no checksums of files."""
-        self._path(name)
+        require_identity(str(self._path(name)), identity, self.stat(name))
         return ()
 
     def digest(self, name: str) -> str | None:

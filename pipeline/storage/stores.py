@@ -33,8 +33,8 @@ class Store(Protocol):
     def open(self, name: str) -> BinaryIO:
         """A seekable binary stream over the file's bytes, all of one identity. SourceError if there is no file."""
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
-        """What the store knows of the whole content by itself; empty if nothing."""
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """What the store knows of the whole content, maybe nothing. SourceError if it has no longer this identity."""
 
     def digest(self, name: str) -> str | None:
         """The sha256 of the file as the store holds it, or None if there is no such file or no digest is known."""

@@ -9,7 +9,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.tokens.packing import ContextPlan, Packing, fill_contexts, plan_contexts
+from pipeline.slices import copy_slices
+from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
+from pipeline.tokens.packing_kernels import fill_contexts
 from pipeline.tokens.token_shard import PADDING, TokenShard
 
 MIX_LOW = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplication by them is a bijection of 64 bits
@@ -83,16 +85,6 @@ def context_records(shard: TokenShard, context_tokens: int, packing: Packing | N
 
 def _lengths(ends: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.diff(np.asarray(ends), prepend=np.uint64(0)).astype(np.uint64, copy=False)
-
-
-@njit(nogil=True, cache=True)
-def copy_slices(tokens: Any, starts: Any, lengths: Any, out: Any) -> None:
-    """out = tokens[starts[0] : +lengths[0]], tokens[starts[1] : +lengths[1]], ... back to back."""
-    position = np.int64(0)
-    for i in range(len(starts)):
-        first, count = np.int64(starts[i]), np.int64(lengths[i])
-        out[position : position + count] = tokens[first : first + count]
-        position += count
 
 
 @njit(nogil=True, cache=True, inline="always")
