@@ -17,7 +17,7 @@ DATASET = "dataset.json"
 
 @dataclass(frozen=True)
 class TokenFile:
-    """One file of tokens: its path, documents, tokens with every special one, and Megatron's sequences (elsewhere 0)."""
+    """One file of tokens: its path, documents, tokens with special ones, and Megatron's sequences (elsewhere 0)."""
 
     path: Path
     documents: int
