@@ -33,7 +33,7 @@ down: $(STAMP) ## stop Airflow
 	@$(BIN)/python demo/server.py down
 
 test: $(STAMP) ## run the tests, but for the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
 	$(BIN)/python -m pytest -m slow

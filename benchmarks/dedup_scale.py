@@ -65,12 +65,13 @@ def run(corpus: Path, copies: int) -> dict[str, Any]:
     scratch = corpus / "scratch"
     scratch.mkdir()
     marks = [time.process_time()]
-    anchors = 0
+    anchors, largest = 0, 0
     for number, (text, offsets) in enumerate(shards):
         (scratch / f"anchors{number}").mkdir()
-        anchors += write_anchors(text, offsets, MINIMUM_BYTES, scratch / f"anchors{number}")["anchors"]
+        counts = write_anchors(text, offsets, MINIMUM_BYTES, scratch / f"anchors{number}")
+        anchors, largest = anchors + counts["anchors"], largest + counts["largest_bucket"]
     marks.append(time.process_time())
-    partitions = partitions_for(anchors, MEMORY_BYTES)
+    partitions = partitions_for(anchors, largest, MEMORY_BYTES)
     indexed = [IndexedShard(text, open_anchors(scratch / f"anchors{n}")) for n, (text, _) in enumerate(shards)]
     for partition in range(partitions):
         matches, _ = match_partition(indexed, partition, partitions, MINIMUM_BYTES)

@@ -1,8 +1,9 @@
 """Claim: after kill -9 at any moment, a second run ends with the bytes of an undisturbed one.
 
-Builds a corpus of about 30 MB once without disturbance. Then, for every kill: start from an empty work folder, kill
-at a moment drawn uniformly from the time a build takes (every second time only one worker, else the whole process
-group), run again until it ends by itself, and compare every output file. `python benchmarks/kills.py --kills 200`
+Builds a corpus of about 30 MB once without disturbance. Then, for every kill: start from an empty work folder, wait
+until a number of steps drawn uniformly from all of them has ended and for a random part of a step more, kill (every
+second time only one worker, else the whole process group), run again until it ends by itself, and compare every output
+file. A kill that came too late for its build does not count. `python benchmarks/kills.py --kills 200`
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -23,6 +25,7 @@ from results import write_result
 
 from pipeline.documents.sample_corpus import write_sample_corpus
 from pipeline.fingerprint import file_digest
+from pipeline.ledger.receipt import RECEIPT_NAME
 
 
 def configuration(root: Path, name: str) -> Path:
@@ -58,13 +61,27 @@ def digests(root: Path, name: str) -> dict[str, str]:
     }
 
 
-def kill_somewhere(process: subprocess.Popen[bytes], kind: str) -> None:
-    if kind == "whole process group":
-        os.killpg(process.pid, signal.SIGKILL)
-        return
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    if children:
-        os.kill(int(random.choice(children)), signal.SIGKILL)
+def steps_done(root: Path, name: str) -> int:
+    return sum(1 for _ in (root / name / "work").glob(f"*/*/*/{RECEIPT_NAME}"))
+
+
+def latest_stage(root: Path, name: str) -> str:
+    receipts = (root / name / "work").glob(f"*/*/*/{RECEIPT_NAME}")
+    latest = max(receipts, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return latest.parts[-3] if latest else "none"
+
+
+def killed(process: subprocess.Popen[bytes], kind: str) -> bool:
+    """Kill one worker or everything; False if there was nothing left to kill."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        if kind == "whole process group":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            os.kill(int(random.choice(children.read_text().split())), signal.SIGKILL)
+    except (ProcessLookupError, FileNotFoundError, IndexError):
+        return False
+    return True
 
 
 def main() -> None:
@@ -79,23 +96,38 @@ def main() -> None:
     assert start(configuration(root, "whole")).wait() == 0
     seconds = time.monotonic() - began
     expected = digests(root, "whole")
-    same, hits = 0, {"one worker": 0, "whole process group": 0}
-    for number in range(arguments.kills):
+    steps = steps_done(root, "whole")
+    same, late, hits, stages = 0, 0, dict.fromkeys(("one worker", "whole process group"), 0), Counter[str]()
+    while (landed := sum(hits.values())) < arguments.kills:
         shutil.rmtree(root / "killed", ignore_errors=True)
         config = configuration(root, "killed")
-        kind = list(hits)[number % 2]
+        kind = list(hits)[landed % 2]
+        target = random.randrange(steps)
         process = start(config)
-        time.sleep(random.uniform(0.3, seconds))
-        if process.poll() is None:
-            kill_somewhere(process, kind)
+        while process.poll() is None and steps_done(root, "killed") < target:
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 2 * seconds / steps))
+        if process.poll() is None and killed(process, kind):
             hits[kind] += 1
+            stages[latest_stage(root, "killed")] += 1
+        else:
+            late += 1
         process.wait()
         while start(config).wait():
             pass
         same += digests(root, "killed") == expected
-        print(f"{number + 1} kills, {same} identical", flush=True)
+        print(f"{sum(hits.values())} kills, {late} too late, {same} identical", flush=True)
     shutil.rmtree(root)
-    figures = {"kills": arguments.kills, "identical": same, "hits": hits, "undisturbed_seconds": round(seconds, 1)}
+    figures = {
+        "kills": arguments.kills,
+        "too_late": late,
+        "identical": same,
+        "hits": hits,
+        "last_step_before": dict(sorted(stages.items())),
+        "steps": steps,
+        "undisturbed_seconds": round(seconds, 1),
+    }
+    assert same == arguments.kills + late
     print(write_result("kills", "200 kills at random moments, 200 identical results", figures))
 
 

@@ -11,7 +11,7 @@ import typer
 
 from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
-from pipeline.single import store_commands
+from pipeline.single import in_order_commands, store_commands
 from pipeline.single.dedup_commands import dedup, index
 from pipeline.single.shuffle_commands import register
 
@@ -26,6 +26,7 @@ app.add_typer(config_app, name="config")
 app.command()(store_commands.download)
 app.command()(store_commands.upload)
 register(app)
+in_order_commands.register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 
@@ -238,11 +239,14 @@ def peek(
     path: Annotated[Path, typer.Argument(help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
     record: Annotated[int, typer.Option(help="Which record, from 0 (.npy: the first token's position).", min=0)] = 0,
     tokens: Annotated[int, typer.Option(help="At most so many tokens of it.", min=1)] = 512,
+    config: Annotated[
+        Path | None, typer.Option(help="The dataset's configuration, if its tokenizer is known by a file alone.")
+    ] = None,
 ) -> None:
     """Show one record of any export as ids and as text."""
     from pipeline.lineage.peek import peek_record, render_peek
 
-    typer.echo(render_peek(peek_record(path, record, tokens)))
+    typer.echo(render_peek(peek_record(path, record, tokens, load_config(config) if config else None)))
 
 
 @app.command()

@@ -15,8 +15,10 @@ LIGHT = {"errors", "config", "fingerprint"}
 MAY_IMPORT = {
     "errors": set(),
     "fingerprint": {"errors"},
-    "config": {"errors"},
-    "form": {"errors", "config"},
+    "section": set(),
+    "schedule": {"section"},
+    "config": {"errors", "schedule", "section"},
+    "form": {"errors", "config", "section", "form"},
     "storage": LIGHT | {"storage"},
     "ledger": LIGHT | {"storage", "ledger"},
     "documents": LIGHT | {"storage", "documents"},

@@ -22,7 +22,7 @@ index (infini_gram.py), for the price of a suffix array.
                      by bucket (hash >> 52), in text order within a bucket
     anchor_buckets   u64 x 4097: the first anchor of each bucket, then the number of anchors
     anchor_repeats   first window u64 | one past the last u64        windows equal to the one a short period earlier
-    anchors.json     format, minimum_bytes, kgram_bytes and counts
+    anchors.json     format, minimum_bytes, kgram_bytes and counts (largest_bucket: anchors of the largest bucket)
     match_ranges     start u64 | end u64      one partition, shard by shard; match_ranges.index  u64 x (shards + 1)
     later_windows, earlier_windows     in the same form, for keep: every_string: starts of windows that occurred
                      earlier, and of those that they were found equal to
@@ -38,7 +38,8 @@ in all 490 MB/s; L = 100 (29 % removed) 2.7 and 2.8 ns, 180 MB/s. Disk: 16 bytes
 and 46 % at L = 100. A text is read once to index, and once by each partition.
 
 Memory: 32 bytes x 4 Mi anchors to index. To match, at most 64 bytes per anchor of the partition (matches.py adds it
-up), so a budget of B bytes takes 64 x anchors / B partitions. 10 GB (58 M anchors) in 4 partitions took 0.84 GiB,
-the process itself included, B being 1 GiB. Texts and anchors are mapped, for the kernel to drop. Not bounded by B is
-one k-gram that has more than a partition's share of all anchors.
+up), so a budget of B bytes takes P partitions with 64 (anchors / P + S) <= B, where S is what one string that is
+everywhere adds to its partition (stages/match.py); no P, and the build is refused with the B that it needs. 10 GB (58 M
+anchors) in 4 partitions took 0.84 GiB, the process itself included, B being 1 GiB. Texts and anchors are mapped, for
+the kernel to drop.
 """

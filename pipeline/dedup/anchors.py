@@ -159,6 +159,7 @@ def write_anchors(
         "repeated_windows": repeated_windows,
         "repeats": len(all_repeats),
         "anchors": int(starts[-1]),
+        "largest_bucket": int(np.diff(starts).max()),
     }
     header = {"format": 1, "minimum_bytes": minimum_bytes, "kgram_bytes": k, **counts}
     (folder / "anchors.json").write_text(json.dumps(header, sort_keys=True, indent=1) + "\n", encoding="ascii")

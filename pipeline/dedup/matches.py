@@ -65,7 +65,7 @@ class Matches:
     windows     windows that occurred earlier in dataset order
     earlier     windows that one of these was found equal to, among them the first of every window that occurs again;
                 empty unless asked for
-    repeated    some of the windows that occur most often (repeated.py); from anchors only
+    repeated    some of the windows that occur most often (repeated.py)
     """
 
     windows: list[Ranges]

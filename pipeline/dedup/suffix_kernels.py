@@ -31,6 +31,13 @@ def _order(texts: Any, sizes: Any, first_shard: Any, first: Any, second_shard: A
 
 
 @njit(nogil=True, cache=True)
+def _byte_before(text: Any, position: Any) -> Any:
+    """The byte before a position, -1 at a document's beginning."""
+    byte = np.int64(load_byte(text + position - 1)) if position > 0 else np.int64(0xFF)
+    return np.int64(-1) if byte == 0xFF else byte
+
+
+@njit(nogil=True, cache=True)
 def _sink(heap: Any, size: Any, place: Any, texts: Any, sizes: Any, heads: Any, length: Any) -> None:
     """Restore the heap of shards (least head first; of equal ones the first shard) below `place`."""
     while True:
@@ -53,6 +60,21 @@ def _set(bits: Any, base: Any, position: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _rank_among_most(most: Any, count: Any, shard: Any, position: Any) -> None:
+    """Put (count, shard, position) where it belongs in `most`: more before fewer, of equal ones the first place."""
+    row = len(most)
+    while row > 0:
+        before = most[row - 1]
+        if before[0] > count or (before[0] == count and (before[1], before[2]) < (shard, position)):
+            break
+        if row < len(most):
+            most[row] = before
+        row -= 1
+    if row < len(most):
+        most[row] = (count, shard, position)
+
+
+@njit(nogil=True, cache=True)
 def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
     texts: Any,
     sizes: Any,
@@ -64,6 +86,7 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
     bases: Any,
     later: Any,
     kept: Any,
+    most: Any,
 ) -> Any:
     """Mark every window that occurred earlier, and the first of every window that occurs again.
 
@@ -73,6 +96,8 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
     bases           int64[S]: where each shard's bits begin
     later, kept     uint8[], updated: bit 7 - p % 8 of byte base + p / 8 is set for a window that starts at p and is not
                     the first (later), or is the first of several (kept)
+    most            int64 (r, 3), updated: count, shard and position of the windows that occur most often; of a longer
+                    string's windows only the first, because all places of the others follow the same byte
     Returns the number of marks in `later`.
 
     A heap holds the next suffix of every shard. Equal windows come out together; of them the first by (shard,
@@ -97,6 +122,7 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
         best_shard, best = leader_shard, leader
         members = 0
         window = False
+        after = -2  # the byte that all places of the window follow; -1: several, or a document's beginning
         while size > 0:
             shard = heap[0]
             head = heads[shard]
@@ -107,7 +133,10 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
                 window = sizes[leader_shard] - leader >= minimum_bytes
                 for position in range(leader, leader + minimum_bytes):
                     window = window and load_byte(texts[leader_shard] + position) != 0xFF
+                after = _byte_before(texts[leader_shard], leader)
             if window:
+                if _byte_before(texts[shard], head) != after:
+                    after = -1
                 if shard < best_shard or (shard == best_shard and head < best):
                     _set(later, bases[best_shard], best)
                     best_shard, best = shard, head
@@ -123,4 +152,6 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
             _sink(heap, size, 0, texts, sizes, heads, minimum_bytes)
         if members > 1 and window:
             _set(kept, bases[best_shard], best)
+            if after < 0:
+                _rank_among_most(most, members, best_shard, best)
     return marked

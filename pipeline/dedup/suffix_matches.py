@@ -9,8 +9,10 @@ are memory-mapped, and want to be in memory.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,10 +20,12 @@ from numpy.typing import NDArray
 
 from pipeline.dedup.matches import Matches
 from pipeline.dedup.ranges import Ranges, union_ranges
+from pipeline.dedup.repeated import LISTED, RepeatedWindow
 from pipeline.dedup.suffix_array import SuffixArray
 from pipeline.dedup.suffix_kernels import mark_windows
 
 _CUT_BYTES = 64
+_CANDIDATES = 256
 _BIT_BYTES = 1 << 20
 
 
@@ -40,6 +44,7 @@ def match_suffixes(
     firsts, lasts = (_ranks(shards, number, partitions, minimum_bytes) for number in (partition, partition + 1))
     bases = np.cumsum([0, *(shard.text.size // 8 + 1 for shard in shards)], dtype=np.int64)
     later, kept = np.zeros(bases[-1], np.uint8), np.zeros(bases[-1], np.uint8)
+    most = np.zeros((_CANDIDATES, 3), np.int64)
     counts = {"suffixes": int((lasts - firsts).sum()), "windows": 0}
     if shards:
         counts["windows"] = mark_windows(
@@ -53,10 +58,33 @@ def match_suffixes(
             bases,
             later,
             kept,
+            most,
         )
     spans = list(pairwise(bases.tolist()))
     windows, first_of_several = ([_runs(bits[first:last]) for first, last in spans] for bits in (later, kept))
-    return Matches(windows, first_of_several), counts
+    repeated = [RepeatedWindow(*row) for row in most.tolist() if row[0]]
+    return Matches(windows, first_of_several, _apart(shards, repeated, minimum_bytes)), counts
+
+
+def ranks_of(shard: SortedShard, string: bytes) -> tuple[int, int]:
+    """The ranks (first, one past the last) of the suffixes that begin with `string`."""
+    every = range(len(shard.suffixes))
+    beginning = partial(_beginning, shard, length=len(string))
+    return bisect_left(every, string, key=beginning), bisect_right(every, string, key=beginning)
+
+
+def _apart(
+    shards: Sequence[SortedShard], windows: Sequence[RepeatedWindow], minimum_bytes: int
+) -> list[RepeatedWindow]:
+    """At most LISTED of them: none that shares the middle half of one before it, as windows beside it do."""
+    listed: list[RepeatedWindow] = []
+    middles: list[bytes] = []
+    for one in windows:
+        string = shards[one.shard].text[one.position : one.position + minimum_bytes].tobytes()
+        if len(listed) < LISTED and not any(middle in string for middle in middles):
+            listed.append(one)
+            middles.append(string[minimum_bytes // 4 : -(minimum_bytes // 4)])
+    return listed
 
 
 def _ranks(shards: Sequence[SortedShard], cut: int, cuts: int, minimum_bytes: int) -> NDArray[np.int64]:
@@ -65,7 +93,7 @@ def _ranks(shards: Sequence[SortedShard], cut: int, cuts: int, minimum_bytes: in
         return np.array([len(shard.suffixes) if cut else 0 for shard in shards], np.int64)
     largest = max(shards, key=lambda shard: len(shard.suffixes))
     beginning = _beginning(largest, len(largest.suffixes) * cut // cuts, min(minimum_bytes, _CUT_BYTES))
-    return np.array([_lower_bound(shard, beginning) for shard in shards], np.int64)
+    return np.array([ranks_of(shard, beginning)[0] for shard in shards], np.int64)
 
 
 def _beginning(shard: SortedShard, rank: int, length: int) -> bytes:
@@ -73,18 +101,6 @@ def _beginning(shard: SortedShard, rank: int, length: int) -> bytes:
         return b"\xff" * (length + 1)
     (start,) = shard.suffixes.starts(rank, rank + 1).tolist()
     return shard.text[start : start + length].tobytes()
-
-
-def _lower_bound(shard: SortedShard, beginning: bytes) -> int:
-    """The rank of the first suffix that does not stand before `beginning`."""
-    low, high = 0, len(shard.suffixes)
-    while low < high:
-        middle = (low + high) // 2
-        if _beginning(shard, middle, len(beginning)) < beginning:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _runs(bits: NDArray[np.uint8]) -> Ranges:

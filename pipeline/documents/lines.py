@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 2 << 20
 LONGEST_LINE_BYTES = 1 << 30
 CUT_LINE_BYTES = 1 << 20
 """What is kept of a line that is too long: enough to recognise it."""

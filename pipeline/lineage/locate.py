@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.errors import PermanentError
 from pipeline.lineage.facts import Duplicate, Located, RejectedLine
-from pipeline.lineage.occurrences import EarlierText
+from pipeline.lineage.occurrences import Finder, duplicates, passage
 from pipeline.lineage.records import holdings
 from pipeline.lineage.shards import Shard, Shards, place_of_line
 
@@ -76,23 +76,41 @@ def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
 
 def _located(shards: Shards, shard: Shard, ordinal: int) -> Located:
     first, last = shard.text_span(ordinal)
-    config = shards.build.config
-    found: tuple[Duplicate, ...] = ()
-    if config.dedup.minimum_bytes is not None and shard.duplicates(ordinal):
-        # Earlier text is found by anchors, and only where ranges are whole windows that occurred before.
-        whole_windows = config.dedup.keep == "first_window" and config.dedup.fuzzy_share is None
-        if whole_windows and config.index.method == "anchors":
-            found = EarlierText(shards, shard, ordinal, config.dedup.minimum_bytes).duplicates()
-        else:
-            found = tuple(Duplicate(span, ()) for span in shard.duplicates(ordinal))
     return Located(
         document=shard.document(ordinal),
         text_bytes=last - first,
         removed_bytes=last - first - sum(end - start for start, end in shard.kept(ordinal)),
         tokens=shard.stream.tokens(ordinal),
-        duplicates=found,
+        duplicates=_duplicates(shards, shard, ordinal),
         records=tuple(holdings(shards.build, shard, ordinal)),
     )
+
+
+def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, ...]:
+    build = shards.build
+    dedup = build.config.dedup
+    if dedup.minimum_bytes is None or not shard.duplicates(ordinal):
+        return ()
+    if dedup.keep != "first_window" or dedup.fuzzy_share is not None:
+        # Such ranges are not whole windows that all occurred before.
+        return tuple(Duplicate(span, ()) for span in shard.duplicates(ordinal))
+    of = passage(shards, shard, ordinal, dedup.minimum_bytes)
+    finder: Finder
+    if build.config.index.method == "suffix_array":
+        from pipeline.dedup.suffix_array import open_suffix_array
+        from pipeline.dedup.suffix_matches import SortedShard
+        from pipeline.lineage.by_suffixes import SuffixFinder
+
+        folders = [build.folder("suffix_array", one.name) for one in of.shards]
+        texts = [one.text.text for one in of.shards]
+        tables = [open_suffix_array(folder, len(text)) for folder, text in zip(folders, texts, strict=True)]
+        finder = SuffixFinder(of, list(map(SortedShard, texts, tables)))
+    else:
+        from pipeline.dedup.anchors import open_anchors
+        from pipeline.lineage.by_anchors import AnchorFinder
+
+        finder = AnchorFinder(of, [open_anchors(build.folder("anchor", one.name)) for one in of.shards])
+    return duplicates(of, ordinal, finder)
 
 
 def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLine:

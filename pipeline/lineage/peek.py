@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PermanentError, SourceError
+from pipeline.config import DatasetConfig
+from pipeline.errors import PermanentError, SourceError, TokenizerError
+from pipeline.stages.tokenize import configured_tokenizer
 from pipeline.tokens.tokenizer import Tokenizer, load_tokenizer
 
 DATASET = "dataset.json"
@@ -30,14 +32,15 @@ class Peek:
     text: str
 
 
-def peek_record(path: Path, record: int, tokens: int) -> Peek:
-    """Read record `record` of an output file and decode it with the tokenizer that its dataset names.
+def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | None = None) -> Peek:
+    """Read record `record` of an output file and decode it with the tokenizer that its dataset, or `config`, names.
 
     A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
     stream, of which `record` is the first token shown. SourceError for another kind of file or one outside a finished
-    dataset, PermanentError for a record that is not there, VerificationError for a damaged file.
+    dataset, PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a
+    vocabulary that the dataset's name for it does not find: then `config` has to say where it lies.
     """
-    tokenizer = _tokenizer(path)
+    tokenizer = _tokenizer(path, config)
     records, ids = _read(path, record)
     shown = ids[:tokens]
     return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
@@ -87,9 +90,30 @@ def _within(path: Path, record: int, records: int) -> int:
     return record
 
 
-def _tokenizer(path: Path) -> Tokenizer:
-    vocabulary = _vocabulary(path)
-    return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], engine="reference")
+def _tokenizer(path: Path, config: DatasetConfig | None) -> Tokenizer:
+    named = _vocabulary(path)
+    if config is None:
+        revision = named.get("revision") or None
+        try:
+            return load_tokenizer(named["name"], sha256=named["sha256"], revision=revision, engine="reference")
+        except TokenizerError as error:
+            raise TokenizerError(
+                "the dataset's tokenizer is not found by its name alone",
+                where=path,
+                expected=f"{named['name']}, sha256 {named['sha256']}",
+                got=error,
+                next_step="name the dataset's configuration, which says where it lies: --config CONFIG",
+            ) from error
+    found = configured_tokenizer(config, engine="reference")
+    if found.sha256 != named["sha256"]:
+        raise TokenizerError(
+            "the configuration names another tokenizer than the dataset's",
+            where=path,
+            expected=f"{named['name']}, sha256 {named['sha256']}",
+            got=f"{found.name}, sha256 {found.sha256}",
+            next_step="give the configuration that built this dataset",
+        )
+    return found
 
 
 def _vocabulary(path: Path) -> dict[str, Any]:

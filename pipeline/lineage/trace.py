@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pipeline.lineage.facts import Piece, RecordTrace, Span, Special
 from pipeline.lineage.records import find_output, record_stretches
 from pipeline.lineage.shards import Shard, Shards
 from pipeline.lineage.stream import Stretch, original_spans
-from pipeline.tokens.references import TiktokenReference
+from pipeline.stages.tokenize import configured_tokenizer, vocabulary_file
+from pipeline.tokens.ranks import token_lengths
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -29,15 +32,12 @@ def trace(build: Build, export: str, file: int | str, record: int) -> RecordTrac
     output = find_output(build, export, file)
     shard, _, stretches = record_stretches(Shards(build), export, output, record)
     parts = [Special(one.special, (one.first, one.last)) if one.special else _piece(shard, one) for one in stretches]
-    return RecordTrace(
-        export, f"{export}/{output.name}", record, (stretches[0].first, stretches[-1].last), tuple(parts)
-    )
+    span = (stretches[0].first, stretches[-1].last) if stretches else (0, 0)
+    return RecordTrace(export, f"{export}/{output.name}", record, span, tuple(parts))
 
 
 def reference_tokenizer(build: Build) -> Tokenizer:
     """The dataset's vocabulary in the library that defines its ids, whatever engine made the tokens."""
-    from pipeline.stages.tokenize import configured_tokenizer
-
     return configured_tokenizer(build.config, engine="reference")
 
 
@@ -59,16 +59,18 @@ def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span
     tokens = shard.tokens.document(ordinal)
     if (first, last) == (0, len(tokens)):
         return tuple(kept)
-    reference = reference_tokenizer(shard.build).reference
     # Tokens do not overlap, so the bytes before a token are the bytes of the tokens before it; but what was normalized
     # (NFC) or given a space does not decode to its text, and then the library says which bytes a token stands for.
-    if isinstance(reference, TiktokenReference):
-        before = len(reference.decode(tokens[:first]))
-        return original_spans(kept, before, before + len(reference.decode(tokens[first:last])))
-    start = shard.text_span(ordinal)[0]
-    text = b"".join(shard.text.text[start + low : start + high].tobytes() for low, high in kept)
-    ends = reference.token_ends(text)
-    return original_spans(kept, int(ends[first - 1]) if first else 0, int(ends[last - 1]))
+    config = shard.build.config
+    vocabulary = vocabulary_file(config)
+    if vocabulary.kind == "tiktoken" and not config.tokenizer.parse_special:
+        lengths = token_lengths(vocabulary.path, tokens[:last])
+    else:
+        start = shard.text_span(ordinal)[0]
+        text = b"".join(shard.text.text[start + low : start + high].tobytes() for low, high in kept)
+        lengths = np.diff(reference_tokenizer(shard.build).reference.token_ends(text), prepend=0)[:last].tolist()
+    before = sum(lengths[:first])
+    return original_spans(kept, before, before + sum(lengths[first:]))
 
 
 def preview(text: bytes) -> str:

@@ -306,6 +306,10 @@ def _outputs(summary: BuildSummary) -> Iterator[RenderableType]:
             counts = grouped(len(one.files)), bytes_text(one.size_bytes), records, count_text(one.tokens)
             table.add_row(_name(one.format, "bold"), *counts)
         yield table
+    for one in summary.exports:
+        if one.sequence_tokens is not None:
+            told = f"{one.format} at {one.sequence_tokens:,} tokens: {counted(one.windows, 'window')}"
+            yield Text(f"{told}, {counted(one.dropped_tokens, 'token')} dropped at files' ends")
     rows: list[Row] = [
         (
             _mark(good=one.is_verified),

@@ -167,10 +167,15 @@ class Build:
         task = stage_named(stage).task
         return list(dict.fromkeys(task(unit) for unit in self.units(stage)))
 
-    def run_task(self, stage: str, task: str) -> list[Path]:
-        """Run every step of one task; the paths of their receipts."""
+    def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
+        """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
         belongs = stage_named(stage).task
-        return [self.run(stage, unit) for unit in self.units(stage) if belongs(unit) == task]
+        units = [unit for unit in self.units(stage) if belongs(unit) == task]
+        if again:
+            for unit in units:
+                self._receipts.pop((stage, unit), None)
+                (self.step(stage, unit).folder(self.work) / RECEIPT_NAME).unlink(missing_ok=True)
+        return [self.run(stage, unit) for unit in units]
 
     def progress(self) -> list[StageProgress]:
         """Every stage's finished units, for a progress view; cheap enough to poll."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pipeline.dedup.repeated import RepeatedWindow
     from pipeline.stages.build import Build
 
-MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, 4096
+BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
+MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
 MAXIMUM_TASKS = 128  # beyond, several partitions are one task, one after another
 EXCERPT_BYTES = 160  # of a repeated string, for the report
 BYTES_PER_ANCHOR = 64  # in memory while its partition is matched (dedup/matches.py: 49, and 16 where a level waits)
@@ -33,27 +34,32 @@ def _units(build: Build) -> list[str]:
         return []
     partitions = MINIMUM_PARTITIONS
     if build.config.index.method == "anchors":
-        partitions = partitions_for(build.total("anchor", "anchors"), build.config.dedup.memory)
+        anchors, largest = (build.total("anchor", count) for count in ("anchors", "largest_bucket"))
+        partitions = partitions_for(anchors, largest, build.config.dedup.memory)
     each = -(-partitions // MAXIMUM_TASKS)
     if each == 1:
         return [f"{partition:05d}" for partition in range(partitions)]
     return [f"{partition // each:05d}-{partition % each:02d}" for partition in range(partitions)]
 
 
-def partitions_for(anchors: int, memory_bytes: int) -> int:
+def partitions_for(anchors: int, largest_bucket: int, memory_bytes: int) -> int:
     """The least power of two, 4 at least, of partitions of which each needs at most `memory_bytes`.
 
-    Hashes spread anchors evenly: a partition holds anchors / partitions of them, and takes BYTES_PER_ANCHOR for each.
+    `largest_bucket`: the anchors of every shard's largest bucket, added up. Hashes spread different strings evenly, so
+    that a partition holds anchors / partitions; but one string that is everywhere has all its anchors in one bucket,
+    and the partition with it holds those on top. Each anchor takes BYTES_PER_ANCHOR.
     """
+    beyond = max(0, largest_bucket - anchors // BUCKETS)
     partitions = MINIMUM_PARTITIONS
-    while anchors * BYTES_PER_ANCHOR > partitions * memory_bytes:
+    while partitions <= MAXIMUM_PARTITIONS and anchors / partitions + beyond > memory_bytes / BYTES_PER_ANCHOR:
         partitions *= 2
     if partitions > MAXIMUM_PARTITIONS:
-        least = -(-anchors * BYTES_PER_ANCHOR // MAXIMUM_PARTITIONS)
+        least = (beyond + -(-anchors // MAXIMUM_PARTITIONS)) * BYTES_PER_ANCHOR
         raise ConfigError(
             "the anchors of one partition do not fit into the memory of a match task",
             where="dedup.memory",
-            expected=f"at least {least:,} bytes: {anchors:,} anchors in {MAXIMUM_PARTITIONS:,} partitions",
+            expected=f"at least {least:,} bytes: {anchors:,} anchors in {MAXIMUM_PARTITIONS:,} partitions, and up to "
+            f"{beyond:,} of one string",
             got=f"{memory_bytes:,} bytes",
             next_step="raise dedup.memory, or dedup.minimum_bytes: longer repeats have fewer anchors",
         )

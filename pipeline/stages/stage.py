@@ -18,19 +18,19 @@ VERSIONS = {
     "plan": 1,
     "download": 1,
     "index": 2,
-    "anchor": 1,
+    "anchor": 2,
     "suffix_array": 1,
     "match": 2,
     "union": 2,
     "writeback": 2,
     "tokenize": 2,
-    "audit": 1,
+    "audit": 2,
     "scatter": 3,
     "gather": 2,
     "export": 3,
-    "manifest": 4,
+    "manifest": 5,
     "upload": 1,
-    "report": 1,
+    "report": 2,
 }
 
 # Stages whose units are shards (scatter: shard and kind of record); one shard of them can be done again by itself.

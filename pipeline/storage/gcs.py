@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 from pipeline.errors import CorpusmillError, PermanentError, SourceError, StoreUnavailableError, VerificationError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
+from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
 from pipeline.storage.ranged import open_ranged
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
 from pipeline.storage.verified import matches_file
@@ -107,13 +107,11 @@ class GcsStore:
             lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
         )
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: crc32c of every object, and our own sha256."""
         blob = self._find(name)
-        if blob is None:
-            return ()
-        recorded = (blob.metadata or {}).get(DIGEST_KEY)
-        return (*((Checksum("sha256", recorded),) if recorded else ()), *_crc32c(blob))
+        require_identity(self._location(name), identity, self._stored(name, blob) if blob else None)
+        return _checksums(blob)
 
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""
@@ -175,11 +173,12 @@ class GcsStore:
         self.traffic.add(bytes_sent=size_bytes)
 
     def _raise_not_sent(self, name: str, sha256: str) -> None:
+        blob = self._find(name)
         raise VerificationError(
             "an uploaded object is not what was sent",
             where=self._location(name),
             expected=f"sha256 {sha256} and the crc32c of its bytes",
-            got=", ".join(f"{one.kind} {one.value}" for one in self.checksums(name)) or "no object",
+            got=", ".join(f"{one.kind} {one.value}" for one in _checksums(blob)) if blob else "no object",
             next_step="run again; if it stays, look who else writes to this prefix",
         )
 
@@ -205,6 +204,11 @@ class GcsStore:
 
     def _stored(self, name: str, blob: Any) -> StoredFile:
         return StoredFile(name, f"gs://{self.bucket}/{self._prefix}{name}", blob.size, f"{blob.size}-{blob.generation}")
+
+
+def _checksums(blob: Any) -> tuple[Checksum, ...]:
+    recorded = (blob.metadata or {}).get(DIGEST_KEY)
+    return (*((Checksum("sha256", recorded),) if recorded else ()), *_crc32c(blob))
 
 
 def _crc32c(blob: Any) -> tuple[Checksum, ...]:

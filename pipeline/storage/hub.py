@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, SourceError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.ranged import open_ranged
 from pipeline.storage.retries import Traffic, retried
 
@@ -126,11 +126,10 @@ class HubStore:
             lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
         )
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: sha256 of large files, git's sha1 of small ones."""
         found = self._find(name)
-        if found is None:
-            return ()
+        require_identity(self._location(name), identity, self._stored(name, found) if found else None)
         return (Checksum("sha256", found.lfs.sha256) if found.lfs else Checksum("git-sha1", found.blob_id),)
 
     def digest(self, name: str) -> str | None:

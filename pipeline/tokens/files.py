@@ -5,14 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline.tokens.encode import encode_documents
 from pipeline.tokens.token_shard import write_token_shard
 from pipeline.tokens.tokenizer import Tokenizer
 
@@ -42,19 +36,15 @@ def write_file_shard(
     rejected: dict[str, int] = {}
     counts = {"documents": 0, "text_bytes": 0}
 
-    def texts() -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
+    def texts() -> Iterator[list[bytes]]:
         for documents, reasons in batches:
             for reason, count in reasons.items():
                 rejected[reason] = rejected.get(reason, 0) + count
             counts["documents"] += len(documents)
-            boundaries = np.array([0, *accumulate(map(len, documents))], np.uint64)
-            counts["text_bytes"] += int(boundaries[-1])
-            yield np.frombuffer(b"".join(documents), np.uint8), boundaries
+            counts["text_bytes"] += sum(map(len, documents))
+            yield documents
 
-    def encoded() -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
-        yield from encode_documents(texts(), tokenizer)
-
-    tokens = write_token_shard(encoded(), tokenizer, folder)
+    tokens = write_token_shard(map(tokenizer.encode, texts()), tokenizer, folder)
     done = TokenizedFile(source, counts["documents"], counts["text_bytes"], tokens, dict(sorted(rejected.items())))
     (folder / SUMMARY).write_text(json.dumps(asdict(done), indent=1, ensure_ascii=False) + "\n")
     return done

@@ -22,10 +22,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
@@ -132,11 +130,18 @@ def _cut(sizes: Indices, context_tokens: int, packing: Packing) -> tuple[Indices
         contexts = max(1, -(-(slots - 1) // stride)) if slots else 0
     else:
         contexts = -(-slots // context_tokens)
-    room = len(sizes) + 2 * contexts + 1
-    bounds = np.zeros(contexts + 1, np.int64)
-    documents, firsts, lengths = (np.empty(room, np.int64) for _ in range(3))
-    pieces = cut_stream(np.cumsum(sizes), context_tokens, stride, bounds, documents, firsts, lengths)
-    return bounds, documents[:pieces], firsts[:pieces], lengths[:pieces]
+    ends = np.cumsum(sizes)
+    starts = np.arange(contexts, dtype=np.int64) * stride
+    stops = np.minimum(starts + context_tokens, slots)
+    # A context holds the documents from the first that ends after its start to the first that reaches its stop.
+    first = np.searchsorted(ends, starts, side="right")
+    counts = np.where(starts < stops, np.searchsorted(ends, stops, side="left") + 1 - first, 0)
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    context = np.repeat(np.arange(contexts), counts)
+    documents = np.arange(len(context)) - (bounds[:-1] - first)[context]
+    begins = np.concatenate([np.zeros(1, np.int64), ends])[documents]
+    low, high = np.maximum(starts[context], begins), np.minimum(stops[context], ends[documents])
+    return bounds, documents, low - begins, high - low
 
 
 def _best_fit(sizes: Indices, context_tokens: int) -> tuple[Indices, Indices, Indices, Indices]:
@@ -147,6 +152,8 @@ def _best_fit(sizes: Indices, context_tokens: int) -> tuple[Indices, Indices, In
     within = np.arange(len(long)) - np.repeat(np.cumsum(whole) - whole, whole)
     items = np.flatnonzero(rest)
     order = items[np.argsort(-rest[items], kind="stable")]
+    from pipeline.tokens.packing_kernels import best_fit
+
     placed, opened = best_fit(rest[order], context_tokens)
     by_context = np.argsort(placed, kind="stable")
     packed = order[by_context]
@@ -157,111 +164,3 @@ def _best_fit(sizes: Indices, context_tokens: int) -> tuple[Indices, Indices, In
         [np.zeros(1, np.int64), np.ones(len(long), np.int64), np.bincount(placed, minlength=opened)]
     )
     return np.cumsum(counts), documents, firsts, lengths
-
-
-@njit(nogil=True, cache=True)
-def cut_stream(
-    ends: Any, context_tokens: Any, stride: Any, bounds: Any, documents: Any, firsts: Any, lengths: Any
-) -> Any:
-    """Write the pieces of every context of a stream; returns how many. ends[d]: slots up to the end of document d."""
-    pieces = 0
-    document = 0
-    for context in range(len(bounds) - 1):
-        position = context * stride
-        stop = min(position + context_tokens, ends[-1] if len(ends) else 0)
-        # With an overlap a context may begin in the document before the one where the last context stopped.
-        while document > 0 and ends[document - 1] > position:
-            document -= 1
-        while document < len(ends) and ends[document] <= position:
-            document += 1
-        while position < stop:
-            start = ends[document - 1] if document > 0 else 0
-            last = min(stop, ends[document])
-            documents[pieces] = document
-            firsts[pieces] = position - start
-            lengths[pieces] = last - position
-            pieces += 1
-            position = last
-            if position == ends[document]:
-                document += 1
-        bounds[context + 1] = pieces
-    return pieces
-
-
-@njit(nogil=True, cache=True)
-def best_fit(sizes: Any, capacity: Any) -> tuple[Any, Any]:
-    """(context of each item int64, number of contexts): each item into the context with the least room that holds it.
-
-    Contexts with equal room are a stack: the one that came to this room last is taken first. A binary tree over rooms
-    0 .. capacity counts contexts, so that the least sufficient room is found in O(log capacity).
-    """
-    width = 1
-    while width < capacity + 1:
-        width *= 2
-    tree = np.zeros(2 * width, np.int64)
-    top = np.full(capacity + 1, -1, np.int64)  # the last context of each room
-    below = np.full(len(sizes), -1, np.int64)  # the context under it
-    placed = np.empty(len(sizes), np.int64)
-    opened = 0
-    for item in range(len(sizes)):
-        size = sizes[item]
-        node = width + size
-        if tree[node] == 0:  # climb until a right neighbour has contexts, then go down to its leftmost
-            while node > 1 and (node % 2 == 1 or tree[node + 1] == 0):
-                node //= 2
-            if node > 1:
-                node += 1
-                while node < width:
-                    node = 2 * node if tree[2 * node] else 2 * node + 1
-        if node > 1:
-            room = node - width
-            context = top[room]
-            top[room] = below[context]
-            while node >= 1:
-                tree[node] -= 1
-                node //= 2
-        else:
-            room = capacity
-            context = opened
-            opened += 1
-        placed[item] = context
-        left = room - size
-        below[context] = top[left]
-        top[left] = context
-        node = width + left
-        while node >= 1:
-            tree[node] += 1
-            node //= 2
-    return placed, opened
-
-
-@njit(nogil=True, cache=True)
-def fill_contexts(
-    tokens: Any, ends: Any, plan: Any, before: Any, behind: Any, pad: Any, chosen: Any, context_tokens: Any, out: Any
-) -> None:
-    """Write the chosen contexts back to back into `out`.
-
-    ends[d]: position in `tokens` after document d; plan: bounds, documents, firsts, sizes of a ContextPlan;
-    before, behind: ids around a document's tokens.
-    """
-    bounds, documents, firsts, sizes = plan
-    written = 0
-    for context in chosen:
-        stop = written + context_tokens
-        for piece in range(bounds[context], bounds[context + 1]):
-            document = documents[piece]
-            start = np.int64(ends[document - 1]) if document > 0 else np.int64(0)
-            length = np.int64(ends[document]) - start
-            low, high = firsts[piece], firsts[piece] + sizes[piece]
-            for slot in range(low, min(high, len(before))):
-                out[written] = before[slot]
-                written += 1
-            first, last = max(low - len(before), 0), min(high - len(before), length)
-            if last > first:
-                out[written : written + last - first] = tokens[start + first : start + last]
-                written += last - first
-            for slot in range(max(low - len(before) - length, 0), high - len(before) - length):
-                out[written] = behind[slot]
-                written += 1
-        out[written:stop] = pad
-        written = stop

@@ -10,7 +10,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.slices import copy_slices
-from pipeline.tokens.packing import ContextPlan, Packing, fill_contexts, plan_contexts
+from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
+from pipeline.tokens.packing_kernels import fill_contexts
 from pipeline.tokens.token_shard import PADDING, TokenShard
 
 MIX_LOW = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplication by them is a bijection of 64 bits
@@ -67,10 +68,10 @@ class Records:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
 
 
-def document_records(shard: TokenShard) -> Records:
-    """Every document that has tokens, whole, without special tokens."""
+def document_records(shard: TokenShard, *, keep_empty: bool = False) -> Records:
+    """Every document that has tokens, or with `keep_empty` every document, whole, without special tokens."""
     lengths = _lengths(shard.ends)
-    ordinals = np.flatnonzero(lengths).astype(np.uint64)
+    ordinals = (np.arange(len(lengths)) if keep_empty else np.flatnonzero(lengths)).astype(np.uint64)
     return Records(shard, ordinals, lengths[ordinals])
 
 

@@ -71,7 +71,8 @@ def test_merge_parts_several_sequences_and_empty_documents_keep_their_boundaries
     merge_parts([prefix, prefix.with_name("classic"), prefix], tmp_path / "merged")
     merged = megatron.open_part(tmp_path / "merged")
     assert merged.boundaries.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6]
-    assert [merged.document(number).tolist() for number in range(6)] == [[5, EOD], [9, EOD]] * 3
+    assert [merged.sequence(number).tolist() for number in range(6)] == [[5, EOD], [9, EOD]] * 3
+    assert [merged.document(number).tolist() for number in range(9)] == [[5, EOD], [], [9, EOD]] * 3
 
 
 def test_merge_exports_folder_is_read_in_natural_order(tmp_path) -> None:

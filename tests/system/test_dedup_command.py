@@ -255,14 +255,17 @@ def test_build_with_other_methods_verifies_and_locates(tmp_path: Path, dedup: di
     assert verify_build(built, workers=1).findings == ()
     assert len(verify_records(built, 20, seed=1).records) == 1
     said = [render_located(locate(built, "a2.jsonl.gz", line)) for line in range(1, 9)]
-    assert any("bytes removed" in one and "not looked for" in one for one in said)
+    removed = [one for one in said if "bytes removed" in one]
+    assert removed
+    assert all(("not looked for" in one) == ("keep" in dedup) for one in removed)
 
 
-def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path, method: str) -> None:
     texts = write_corpus(tmp_path / "corpus", documents=60)
     long = [text for text in texts if len(text) > 200]
     (tmp_path / "corpus" / "a4.jsonl").write_bytes(lines_of([f"{long[0]}12345{long[1]}"]))
-    values = configuration(tmp_path, exports={"nanoset": {}})
+    values = configuration(tmp_path, index={"method": method}, exports={"nanoset": {}})
     built = open_build(build_dataset(check_config(values, where="test"), workers=1))
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.duplicates is not None

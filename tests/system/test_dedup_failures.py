@@ -147,12 +147,30 @@ def test_writeback_of_a_large_file_holds_blocks_and_not_the_file() -> None:
 def test_memory_of_a_match_task_is_bounded_by_partitions_and_refused_beyond() -> None:
     """Out of memory in collect: here more anchors make more partitions, until there can be no more."""
     for anchors in (0, 10**6, 10**9, 6 * 10**10):
-        partitions = partitions_for(anchors, 1 << 30)
+        partitions = partitions_for(anchors, anchors // 4096, 1 << 30)
         assert anchors * BYTES_PER_ANCHOR <= partitions << 30
         assert partitions == 4 or anchors * BYTES_PER_ANCHOR > partitions << 29
     with pytest.raises(ConfigError, match="do not fit into the memory") as caught:
-        partitions_for(10**11, 1 << 30)
-    assert f"{-(-(10**11) * BYTES_PER_ANCHOR // 4096):,} bytes" in str(caught.value)
+        partitions_for(10**11, 10**11 // 4096, 1 << 30)
+    assert f"{-(-(10**11) // 4096) * BYTES_PER_ANCHOR:,} bytes" in str(caught.value)
+
+
+def test_memory_of_the_partition_with_a_string_that_is_everywhere_is_counted_or_refused() -> None:
+    """All its anchors have one hash: no number of partitions divides them."""
+    anchors, same = 10**9, 10**7
+    partitions = partitions_for(anchors, same, 1 << 30)
+    assert partitions > partitions_for(anchors, anchors // 4096, 1 << 30)
+    assert (anchors // partitions + same - anchors // 4096) * BYTES_PER_ANCHOR <= 1 << 30
+    with pytest.raises(ConfigError, match="of one string"):
+        partitions_for(anchors, 2 * 10**7, 1 << 30)
+
+
+def test_anchors_of_a_string_in_every_document_are_stated_as_the_largest_bucket(tmp_path: Path) -> None:
+    notice = passage(1000)
+    write(tmp_path, {f"{n}.jsonl": [passage(10 * n + k) + notice for k in range(9)] for n in range(3)})
+    built = run(tmp_path, {"mode": "remove"}, source={"shard_bytes": "1"}).build
+    assert built.total("anchor", "largest_bucket") >= 27
+    assert built.total("union", "removed_bytes") >= 26 * len(notice)
 
 
 @METHODS

@@ -132,7 +132,7 @@ def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, roo
     folder = (root / "outputs/tiny/latest").resolve()
     listed = {one["name"] for one in json.loads((folder / "dataset.json").read_text())["files"]}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert there == {*listed, "dataset.json", "shuffle_quality.json"}
+    assert there == {*listed, "SHA256SUMS", "dataset.json", "shuffle_quality.json"}
 
 
 def test_numpy_j23_every_shard_says_how_many_tokens_a_second(tmp_path, caplog) -> None:

@@ -236,8 +236,11 @@ def test_locate_names_the_first_occurrence_of_every_duplicate_byte(built, texts)
     assert several > 2
 
 
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 @pytest.mark.parametrize("minimum_bytes", [7, 21])
-def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(tmp_path, minimum_bytes: int) -> None:
+def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
+    tmp_path, minimum_bytes: int, method: str
+) -> None:
     rng = random.Random(minimum_bytes)
 
     def text() -> str:
@@ -251,7 +254,7 @@ def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(tm
         (tmp_path / "corpus" / name).write_bytes(lines_of(rows))
         texts.update({(name, line): row.encode() for line, row in enumerate(rows, start=1)})
     dedup = {"mode": "remove", "minimum_bytes": minimum_bytes}
-    built = build(tmp_path, dedup=dedup, exports={"nanoset": {}})
+    built = build(tmp_path, dedup=dedup, index={"method": method}, exports={"nanoset": {}})
     removed_bytes, several = count_of_checked_duplicates(built, texts, minimum_bytes)
     assert removed_bytes == built.total("union", "removed_bytes")
     assert several > 10

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.config import check_config
+from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import PermanentError, SourceError
 from pipeline.lineage.peek import peek_record
 from pipeline.local import build_dataset
 from tests.system.corpus import configuration, write_corpus
+from tests.tokens.vocabularies import shared
 
 EOT = "<|endoftext|>"
 
@@ -70,3 +72,38 @@ def test_peek_command_prints_ids_and_text(outputs) -> None:
     done = CliRunner().invoke(app, ["peek", str(min(outputs.glob("nanoset/*.ds"))), "--tokens", "4"])
     assert done.exit_code == 0, done.output
     assert "tokens, the first 4 shown" in done.output
+
+
+@pytest.fixture(scope="module")
+def named_by_file(tmp_path_factory) -> tuple[DatasetConfig, Path]:
+    """A dataset whose tokenizer's name says nothing: a rank file, its pattern and its special token are configured."""
+    root = tmp_path_factory.mktemp("named")
+    write_corpus(root / "corpus", documents=24)
+    tokenizer = {
+        "name": "our-own-ranks",
+        "file": str(shared("r50k_base.tiktoken")),
+        "pattern": "r50k_base",
+        "special_tokens": {EOT: 50256},
+    }
+    values = configuration(root, dedup={"mode": "none"}, tokenizer=tokenizer, exports={"nanoset": {}})
+    config = check_config(values, where="test")
+    build_dataset(config, workers=1)
+    (root / "dataset.yaml").write_text(yaml.safe_dump(values))
+    return config, root
+
+
+def test_peek_tokenizer_known_by_its_file_alone_needs_the_configuration(named_by_file) -> None:
+    config, root = named_by_file
+    path = min((root / "outputs/tiny/latest").glob("nanoset/*.ds"))
+    with pytest.raises(PermanentError, match="not found by its name alone") as caught:
+        peek_record(path, 0, 10**6)
+    assert "--config" in str(caught.value)
+    assert peek_record(path, 0, 10**6, config).text.endswith(EOT)
+    done = CliRunner().invoke(app, ["peek", str(path), "--tokens", "100000", "--config", str(root / "dataset.yaml")])
+    assert done.exit_code == 0, done.output
+    assert done.output.rstrip().endswith(EOT)
+
+
+def test_peek_configuration_of_another_tokenizer_is_refused(outputs, named_by_file) -> None:
+    with pytest.raises(PermanentError, match="the configuration names another tokenizer than the dataset's"):
+        peek_record(min(outputs.glob("nanoset/*.ds")), 0, 1, named_by_file[0])

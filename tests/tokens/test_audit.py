@@ -2,11 +2,21 @@ from __future__ import annotations
 
 import dataclasses
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.errors import VerificationError
-from pipeline.tokens.audit import audit_documents, audit_tricky, sample_ordinals, tricky_texts
+from pipeline.tokens.audit import (
+    WINDOW_BYTES,
+    _window,
+    audit_documents,
+    audit_tricky,
+    sample_ordinals,
+    tricky_texts,
+)
 from pipeline.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.tokens.vocabularies import GPT2, NEOX, sentencepiece, shared, written
 
@@ -75,3 +85,66 @@ def test_sample_ordinals_every_document_is_drawn_equally_often() -> None:
     drawn = np.bincount(np.concatenate([sample_ordinals(shard, 20, 5) for shard in range(2000)]), minlength=20)
     # 2,000 draws of probability 1/4: mean 500, standard deviation 19.4; 6 of them leave 1 in 10^8 to chance.
     assert abs(drawn - 500).max() < 117
+
+
+def long_text(sentences: int = 400) -> bytes:
+    return "".join(f"Line {number} says: naïve cafés serve 中文 and 🧑‍🚀.\n" for number in range(sentences)).encode()
+
+
+def written_by(tokenizer: Tokenizer, text: bytes, documents: int) -> list[tuple[str, bytes, np.ndarray]]:
+    return [(f"a.jsonl, line {line}", text, tokenizer.encode([text])[0]) for line in range(1, documents + 1)]
+
+
+def test_audit_tricky_strings_are_short_enough_to_be_compared_whole() -> None:
+    assert max(map(len, tricky_texts())) <= WINDOW_BYTES
+
+
+def test_audit_long_documents_are_compared_whole_once_in_16_and_else_in_a_window(cl100k) -> None:
+    text = long_text()
+    audited = audit_documents(written_by(cl100k, text, 33), cl100k)
+    assert (audited.documents, audited.text_bytes, audited.round_trips) == (33, 33 * len(text), 33)
+    windows = audited.compared_bytes - 3 * len(text)
+    assert 30 * (WINDOW_BYTES - 6) <= windows <= 30 * WINDOW_BYTES
+
+
+def test_audit_document_over_1_mib_is_never_compared_whole(cl100k) -> None:
+    text = long_text(30_000)
+    assert len(text) > 1 << 20
+    assert audit_documents(written_by(cl100k, text, 1), cl100k).compared_bytes <= WINDOW_BYTES
+
+
+@pytest.mark.parametrize("place", [0, 5_000, -1])
+def test_audit_long_document_whose_written_ids_changed_fails_anywhere(cl100k, place: int) -> None:
+    documents = written_by(cl100k, long_text(), 2)
+    documents[1][2][place] ^= 1
+    with pytest.raises(VerificationError, match="not those that engine gigatoken gives now") as caught:
+        audit_documents(documents, cl100k)
+    assert "a.jsonl, line 2" in str(caught.value)
+
+
+def test_audit_engine_that_is_wrong_about_one_word_fails_in_a_window(cl100k) -> None:
+    [word] = cl100k.encode([b" says"])[0].tolist()
+
+    def wrong(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        tokens, ends = cl100k.encode(texts)
+        return np.where(tokens == word, word + 1, tokens), np.diff(ends, prepend=np.uint64(0))
+
+    broken = dataclasses.replace(cl100k, _encode=wrong)
+    short, long = b"No such word. ", long_text()
+    documents = [(f"line {line}", text, broken.encode([text])[0]) for line, text in enumerate([short, long])]
+    assert audit_documents(documents[:1], broken).documents == 1
+    with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
+        audit_documents(documents, broken)
+    assert "line 1, from byte" in str(caught.value)
+    assert "' says:" in str(caught.value)
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=800, max_size=900), st.integers(0, 99))
+def test_window_any_long_text_is_whole_characters_of_it(text: str, line: int) -> None:
+    whole = (text * 10).encode()
+    hypothesis.assume(len(whole) > WINDOW_BYTES)
+    where, found = _window(f"x, line {line}", whole)
+    assert WINDOW_BYTES - 6 <= len(found) <= WINDOW_BYTES
+    first = int(where.rpartition(" ")[2].replace(",", ""))
+    assert whole[first : first + len(found)] == found
+    found.decode()

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import TokenizerError
-from pipeline.tokens.encode import encode_documents
 from pipeline.tokens.tokenizer import load_tokenizer
 from tests.tokens.vocabularies import sentencepiece, shared, written
 
@@ -77,10 +76,8 @@ def test_tokenizer_literal_special_string_stays_text(engines) -> None:
         assert tokenizer.decode(tokens) == b"<|endoftext|>"
 
 
-def test_encode_documents_batches_keep_documents_apart(engines) -> None:
-    text = np.frombuffer(b"onetwothree", np.uint8)
-    boundaries = np.array([0, 3, 3, 6, 11], np.uint64)
-    [(tokens, ends)] = encode_documents([(text, boundaries)], engines["gigatoken"])
+def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
+    tokens, ends = engines["gigatoken"].encode([b"one", b"", b"two", b"three"])
     starts = [0, *ends.tolist()]
     decoded = [engines["gigatoken"].decode(tokens[a:b]) for a, b in zip(starts, ends.tolist(), strict=False)]
     assert decoded == [b"one", b"", b"two", b"three"]

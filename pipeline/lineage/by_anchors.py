@@ -1,0 +1,85 @@
+"""The first place of a window, by the anchors that found it to be a duplicate.
+
+Equal windows have equal anchors at equal offsets, and the first of equal windows is always owned by an anchor
+(dedup/anchors.py). So a window's first occurrence is beside one of the anchors with its anchor's hash: in every earlier
+shard one bucket of 4,096 is read, and what it proposes is compared byte for byte.
+
+Price: the anchors of at most 2 L bytes, 1/4096 of all anchors, and 2 L bytes of every text that they propose. Nothing
+is scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.dedup.anchors import Anchors
+from pipeline.lineage.occurrences import Passage
+from pipeline.lineage.shards import Shard
+
+
+class AnchorFinder:
+    """An occurrences.Finder for one document. `anchors`: those of each of its shards."""
+
+    def __init__(self, of: Passage, anchors: Sequence[Anchors]) -> None:
+        self._of = of
+        self._anchors = anchors
+
+    def __call__(self, low: int, high: int) -> tuple[int, Shard, int] | None:
+        """See occurrences.Finder."""
+        anchors, repeats = self._anchors_between(low, high)
+        for hashed, place in anchors.tolist():
+            position, first = low + (place >> 20), low + (place >> 20) - (place >> 10 & 1023)
+            for shard, earlier in self._proposed(hashed, position):
+                start = self._equal_window(position, first, first + (place & 1023), shard, earlier)
+                if start is not None:
+                    return start, shard, earlier - position + start
+        if len(repeats):  # equal to a window a period before it, which needs its own anchor to be found
+            start = low + int(repeats[0, 0])
+            return self(start, start)
+        return None
+
+    def _anchors_between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """(anchors, repeats) of the windows that start at `low` to `high`, as if they were a document of their own.
+
+        Positions count from `low`. Formats: dedup/__init__.py.
+        """
+        from pipeline.dedup.anchor_kernels import find_anchors
+        from pipeline.dedup.anchors import kgram_bytes
+
+        text = np.concatenate([np.array([0xFF], np.uint8), self._of.document[low : high + self._of.minimum_bytes]])
+        offsets = np.zeros(1, np.uint64)
+        anchors = np.empty((high - low + 2, 2), np.uint64)
+        repeats = np.empty_like(anchors)
+        k = kgram_bytes(self._of.minimum_bytes)
+        state = np.zeros(2, np.int64)
+        found, repeated = find_anchors(
+            text.ctypes.data, text.size, offsets.ctypes.data, 1, self._of.minimum_bytes, k, state, anchors, repeats
+        )
+        # Text begins behind the separator: places count from it, and so do the windows of repeats.
+        return anchors[:found] - np.array([0, 1 << 20], np.uint64), repeats[:repeated] - np.uint64(1)
+
+    def _proposed(self, hashed: int, position: int) -> Iterator[tuple[Shard, int]]:
+        """(shard, position in its text) of every earlier anchor with a hash, in dataset order."""
+        bucket = hashed >> 52
+        for shard, anchors in zip(self._of.shards, self._anchors, strict=True):
+            rows = anchors.rows[anchors.starts[bucket] : anchors.starts[bucket + 1]]
+            for place in rows[rows[:, 0] == np.uint64(hashed), 1].tolist():
+                if shard is self._of.shards[-1] and place >> 20 >= self._of.origin + position:
+                    return
+                yield shard, place >> 20
+
+    def _equal_window(self, position: int, first: int, last: int, shard: Shard, earlier: int) -> int | None:
+        """The first window start in [first, last] whose bytes equal those around `earlier`, if there is one."""
+        text = shard.text.text
+        back = min(position - first, earlier)
+        # The separator equals no byte of a document, so nothing reaches over a document's end.
+        before = np.flatnonzero(self._of.document[position - back : position] != text[earlier - back : earlier])
+        start = position - back + (int(before[-1]) + 1 if len(before) else 0)
+        mine = self._of.document[position : last + self._of.minimum_bytes]
+        theirs = text[earlier : earlier + len(mine)]
+        after = np.flatnonzero(mine[: len(theirs)] != theirs)
+        end = position + (int(after[0]) if len(after) else len(theirs))
+        return start if end - start >= self._of.minimum_bytes else None

@@ -1,0 +1,31 @@
+"""A few tokens' bytes out of a .tiktoken file: lines of base64, a space, the id.
+
+Loading the vocabulary into tiktoken takes 0.3 s, because it decodes and hashes every line; reading lines takes 10 ms.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pipeline.errors import CorruptDataError
+
+
+def token_lengths(path: Path, ids: NDArray[Any]) -> list[int]:
+    """How many bytes each id stands for. A special token has no line: CorruptDataError, as for an unknown id."""
+    lines = path.read_bytes().splitlines()
+    by_id: dict[int, bytes] = {}
+    lengths = []
+    for one in ids.tolist():
+        # Published files hold line i for id i; p50k_base leaves an id out, and any file may be in another order.
+        word, _, rank = lines[one].partition(b" ") if one < len(lines) else (b"", b"", b"")
+        if rank != b"%d" % one:
+            by_id = by_id or {int(rank): word for word, _, rank in (line.partition(b" ") for line in lines if line)}
+            if one not in by_id:
+                raise CorruptDataError("the vocabulary has no such id", where=path, got=one)
+            word = by_id[one]
+        lengths.append(len(base64.b64decode(word)))
+    return lengths

@@ -1,0 +1,104 @@
+"""The audit within a build: one other id stops it before anything is exported, and so does a source that changed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import VerificationError
+from pipeline.local import run_build
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.audit import DATASET, require_audited, sampled_documents
+from pipeline.stages.build import StepMissingError
+from pipeline.stages.stage import waves_until
+from tests.system.corpus import configuration, lines_of, write_corpus
+from tests.tokens.vocabularies import shared
+
+WORDS = ["water", "stone", "naïve", "the", "of", "light"]
+
+
+def planned(root: Path, **changes: object) -> tuple[Path, Build]:
+    values = configuration(root, dedup={"mode": "none"}, exports={"nanoset": {}}, **changes)
+    receipt = plan_dataset(check_config(values, where="test"))
+    return receipt, open_build(receipt)
+
+
+def outputs(root: Path) -> list[Path]:
+    return [path for path in (root / "outputs").rglob("*") if path.is_file()]
+
+
+def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    receipt, build = planned(tmp_path)
+    run_build(receipt, workers=1, waves=waves_until("tokenize"))
+    shard = build.units("tokenize")[0]
+    tokens = np.memmap(build.folder("tokenize", shard) / "tokens", "<u4", "r+")
+    tokens[5] += 1
+    tokens.flush()
+    with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
+        run_build(receipt, workers=1)
+    assert "a1.jsonl, line" in str(caught.value)
+    with pytest.raises(StepMissingError):
+        require_audited(open_build(receipt))
+    for stage in ("scatter", "gather", "export", "manifest"):
+        assert not list((build.work / stage).glob("*")), stage
+    assert outputs(tmp_path) == []
+
+
+def test_audit_default_share_and_minimum_are_those_of_every_shard_together(tmp_path) -> None:
+    write_corpus(tmp_path / "corpus", documents=120)
+    receipt, build = planned(tmp_path, audit={"share": 0.1, "minimum_documents": 30})
+    run_build(receipt, workers=1, waves=waves_until("audit"))
+    total = build.total("tokenize", "documents_out")
+    shards = build.units("tokenize")
+    assert 30 <= sum(sampled_documents(build, shard) for shard in shards) <= 30 + len(shards)
+    defaults = planned(tmp_path)[1]
+    assert (defaults.config.audit.share, defaults.config.audit.minimum_documents) == (0.005, 1000)
+    assert sum(sampled_documents(defaults, shard) for shard in shards) == total < 1000  # all there are
+    for shard in shards:
+        counts = build.receipt("audit", shard).counts
+        assert counts["documents"] == counts["sampled"] == sampled_documents(build, shard)
+    assert build.receipt("audit", DATASET).counts["documents"] > 90
+
+
+def write_text(root: Path, words: list[str]) -> None:
+    """One source file of about 100 kB: the band leaves sources below 64 KiB alone."""
+    (root / "corpus").mkdir(parents=True, exist_ok=True)
+    rng = random.Random(3)
+    texts = [" ".join(rng.choices(words, k=400)) for _ in range(45)]
+    (root / "corpus" / "a.jsonl").write_bytes(lines_of(texts))
+
+
+def test_audit_bytes_per_token_outside_the_band_of_the_last_build_stop_the_build(tmp_path) -> None:
+    write_text(tmp_path, WORDS)
+    first = planned(tmp_path)[0]
+    run_build(first, workers=1)  # the first build has no band
+    before = {path.name for path in outputs(tmp_path)}
+
+    write_text(tmp_path, [*WORDS, "stones"])  # other text, much the same bytes per token
+    run_build(planned(tmp_path)[0], workers=1)
+
+    write_text(tmp_path, ["0x7f3a9bd1", "zqxjv", "Ω≈ç√"])
+    with pytest.raises(VerificationError, match="moved by more than 20% since the last build") as caught:
+        run_build(planned(tmp_path)[0], workers=1)
+    said = str(caught.value)
+    assert "audit.bytes_per_token_band" in said
+    assert " bytes, " in said
+    assert {path.name for path in outputs(tmp_path)} >= before
+
+    run_build(planned(tmp_path, audit={"bytes_per_token_band": 1.0})[0], workers=1)  # raised once: this one counts now
+    run_build(planned(tmp_path)[0], workers=1)
+
+
+def test_audit_another_tokenizer_has_no_band_to_the_first(tmp_path) -> None:
+    write_text(tmp_path, ["中文", "日本語", "한국어"])
+    run_build(planned(tmp_path)[0], workers=1)
+    tokenizer = {"name": "r50k_base", "file": str(shared("r50k_base.tiktoken"))}
+    receipt, build = planned(tmp_path, tokenizer=tokenizer)
+    run_build(receipt, workers=1, waves=waves_until("audit"))
+    _, last = build.receipt("audit", DATASET), build.total("tokenize", "tokens")
+    assert last > 1.2 * planned(tmp_path)[1].total("tokenize", "tokens")

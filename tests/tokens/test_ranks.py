@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import CorruptDataError
+from pipeline.tokens.ranks import token_lengths
+
+
+@given(words=st.dictionaries(st.integers(0, 300), st.binary(min_size=1, max_size=9), min_size=1), data=st.data())
+def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(
+    tmp_path_factory: pytest.TempPathFactory, words: dict[int, bytes], data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(sorted(words)))
+    path = tmp_path_factory.mktemp("ranks") / "own.tiktoken"
+    path.write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(words[one]), one) for one in order))
+    ids = data.draw(st.lists(st.sampled_from(order)))
+    assert token_lengths(path, np.array(ids, np.uint32)) == [len(words[one]) for one in ids]
+
+
+def test_token_lengths_of_an_unknown_id_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.tiktoken"
+    path.write_bytes(b"YQ== 0\nYmI= 2\n")
+    with pytest.raises(CorruptDataError, match="no such id"):
+        token_lengths(path, np.array([0, 1]))
+
+
+def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:
+    """They take longer than everything else of `corpusmill trace`."""
+    shown = "import sys, pipeline.lineage, pipeline.tokens.packing, pipeline.tokens.ranks; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)
+    assert not {"numba", "tiktoken", "tokenizers", "gigatoken", "awkward"} & set(done.stdout.split())
