@@ -27,7 +27,7 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 SHARDS = 200
 DOCUMENTS = 6  # per shard
-ROUNDS = 30
+ROUNDS = 12
 MOST_SECONDS = 0.2
 
 
