@@ -125,9 +125,9 @@ def _read_history(dataset: Dataset, reports: dict[Path, tuple[str, str]]) -> Non
     """The newest refreshes; two reports in a row on the same content are one."""
     paths = list((dataset.work / records.REPORT).glob(f"*/{RECEIPT_NAME}"))
     aged = sorted(((_modified(path), path) for path in paths), reverse=True)[:NEWEST_REFRESHES]
-    steps, dataset.unread = read_steps([path for _, path in aged], dataset.work)
+    steps, dataset.unread = read_steps([str(path) for _, path in aged], dataset.work)
     for _, path in aged:
-        facts = steps.get(path)
+        facts = steps.get(str(path))
         if facts is None or "tokens" not in facts.counts:  # written before receipts stated the figures
             continue
         if not dataset.refreshes or dataset.refreshes[-1].facts.version != facts.version:

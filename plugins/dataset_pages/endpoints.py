@@ -110,10 +110,10 @@ def live_parts(request: Request, dag_id: str, run_id: str, user: GetUserDep, ses
 def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     """The report as it was written."""
     run = _run(session, dag_id, run_id)
-    paths = records.handed_on(session, run).get((records.REPORT, -1), [])
-    html = finished.report_page(paths[0]) if paths else None
+    path = _path(records.handed_on(session, run), records.REPORT)
+    html = finished.report_page(path) if path else None
     if html is None:
-        title, text = GONE if paths else NOT_YET
+        title, text = GONE if path else NOT_YET
         return _page("note.html", 404, title=title, text=text, base="")
     return HTMLResponse(html, headers=REPORT_HEADERS)
 
@@ -144,8 +144,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
     run = _run(session, dag_id, run_id)
     tasks = records.tasks_of(session, run)
     paths = records.handed_on(session, run)
-    plan = (paths.get((records.PLAN, -1)) or [None])[0]
-    report_path = (paths.get((records.REPORT, -1)) or [None])[0]
+    plan, report_path = _path(paths, records.PLAN), _path(paths, records.REPORT)
     work = plan.parents[2] if plan else None
     has_report = report_path is not None and finished.report_receipt(report_path) is not None
     table = finished.shard_table(report_path) if has_report else None
@@ -181,6 +180,11 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "estimate": _estimate_in_words(session, run),
         "configuration_is_gone": _configuration_is_gone(session, dag_id),
     }
+
+
+def _path(paths: dict[tuple[str, int], list[str]], task_id: str) -> Path | None:
+    found = paths.get((task_id, -1))
+    return Path(found[0]) if found else None
 
 
 def _run(session: Session, dag_id: str, run_id: str) -> records.Run:

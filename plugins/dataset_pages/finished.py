@@ -7,9 +7,9 @@ from pathlib import Path
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME, Receipt, read_receipt
 from pipeline.report.shards import SHARDS, ShardTable, shards_from_json
+from pipeline.stages.stage import WAVES
 
 STAGE, PAGE = "report", "report.html"
-BEFORE = ".before.json"
 
 
 def report_receipt(path: Path) -> Receipt | None:
@@ -69,14 +69,17 @@ def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
     return [
         StageChange(
             stage,
-            unchanged=len(units) - sum(one.stage == stage and one.unit in units for one in found),
+            unchanged=len(table.digests[stage]) - sum(one.stage == stage and one.after is not None for one in found),
             changed=tuple((one.unit, one.before, one.after) for one in found if one.stage == stage),
         )
-        for stage, units in table.digests.items()
+        for stage in (stage for wave in WAVES for stage in wave)
+        if table.digests.get(stage)
     ]
 
 
 def reprocessed_at(plan_receipt: Path) -> float:
     """When the newest reprocessing under this plan began; 0 if there was none."""
+    from pipeline.stages.reprocess import BEFORE
+
     path = plan_receipt.parent / BEFORE
     return path.stat().st_mtime if path.exists() else 0.0

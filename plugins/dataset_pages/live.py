@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from dataset_pages.records import Run, Task
 from pipeline.report.progress import StageProgress
@@ -110,8 +109,8 @@ def _is_fresh(task: Task, step: StepFacts) -> bool:
 
 def shard_lines(
     tasks: list[Task],
-    paths: Mapping[tuple[str, int], list[Path]],
-    steps: Mapping[Path, StepFacts],
+    paths: Mapping[tuple[str, int], list[str]],
+    steps: Mapping[str, StepFacts],
     shares: Mapping[tuple[str, int], float],
 ) -> list[ShardLine]:
     """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
@@ -126,7 +125,7 @@ def shard_lines(
         for task in mine:
             for path in paths.get((task.task_id, task.map_index), []):
                 if path in steps:
-                    found[step_name(task.stage, path.parent.name.rpartition("-")[0])[1]] = steps[path]
+                    found[step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])[1]] = steps[path]
         word, said, log = doing(mine)
         share = shares.get((log.task_id, log.map_index)) if log and word == "running" else None
         said = f"{said} {share:.0%}" if share is not None else said

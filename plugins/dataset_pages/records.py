@@ -112,8 +112,8 @@ def stage_of(task_id: str) -> str | None:
     return stage if stage in VERSIONS else None
 
 
-def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[Path]]:
-    """(task, map index) -> the receipt paths that it returned."""
+def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
+    """(task, map index) -> the receipt paths that it returned; as text, because a run has thousands of them."""
     query = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
         XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == "return_value"
     )
@@ -166,16 +166,16 @@ def receipts_by_run(session: Session, dag_ids: set[str], task_id: str, limit: in
         .limit(limit)
     )
     return {
-        (dag_id, run_id): paths[0]
+        (dag_id, run_id): Path(paths[0])
         for dag_id, run_id, value in session.execute(query)
         if (paths := receipt_paths(value))
     }
 
 
-def receipt_paths(value: object) -> list[Path]:
+def receipt_paths(value: object) -> list[str]:
     """The receipt paths that a task returned: one, or one for each kind of record; none if it is something else."""
     texts = value if isinstance(value, list) else [value]
-    paths = [Path(text) for text in texts if isinstance(text, str) and text.endswith(f"/{RECEIPT_NAME}")]
+    paths = [text for text in texts if isinstance(text, str) and text.endswith(f"/{RECEIPT_NAME}")]
     return paths if len(paths) == len(texts) else []
 
 

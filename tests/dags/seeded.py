@@ -38,7 +38,17 @@ def seed_dags(*dag_ids: str, paused: bool = False) -> None:
             session.add(DagBundleModel(name="seeded"))
             session.flush()
         for dag_id in dag_ids:
-            session.merge(DagModel(dag_id=dag_id, bundle_name="seeded", is_paused=paused, is_stale=False))
+            file = f"{dag_id}.py"
+            session.merge(
+                DagModel(
+                    dag_id=dag_id,
+                    bundle_name="seeded",
+                    fileloc=file,
+                    relative_fileloc=file,
+                    is_paused=paused,
+                    is_stale=False,
+                )
+            )
 
 
 def seed_run(

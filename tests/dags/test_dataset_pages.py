@@ -83,7 +83,7 @@ def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str],
     assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, said)
 
 
-def write_receipt(work: Path, unit: str) -> Path:
+def write_receipt(work: Path, unit: str) -> str:
     folder = work / "index" / f"{unit}-0011223344556677"
     folder.mkdir(parents=True)
     receipt = Receipt(
@@ -101,7 +101,7 @@ def write_receipt(work: Path, unit: str) -> Path:
         peak_rss_bytes=0,
     )
     (folder / RECEIPT_NAME).write_text(json.dumps(receipt.model_dump(mode="json")))
-    return folder / RECEIPT_NAME
+    return str(folder / RECEIPT_NAME)
 
 
 def test_read_steps_without_time_reads_nothing_and_says_how_much_is_left(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp
 
     inside, outside = write_receipt(tmp_path / "mine", "00000"), write_receipt(tmp_path / "other", "00000")
     broken = write_receipt(tmp_path / "mine", "00001")
-    broken.write_text("{")
-    gone = tmp_path / "mine" / "index" / "00002-00" / RECEIPT_NAME
-    climbing = tmp_path / "mine" / "index" / ".." / "x" / RECEIPT_NAME
+    Path(broken).write_text("{")
+    gone = f"{tmp_path}/mine/index/00002-00/{RECEIPT_NAME}"
+    climbing = f"{tmp_path}/mine/../other/{RECEIPT_NAME}"
     found, left = read_steps([inside, outside, broken, gone, climbing], tmp_path / "mine")
     assert (set(found), left) == ({inside}, 0)
 

@@ -138,7 +138,9 @@ def test_user_who_may_only_look_is_told_why_the_button_is_off(browser: Browser, 
 
 def test_reprocessing_a_shard_whose_file_changed_says_which_digests_changed(page: Page, known: SimpleNamespace) -> None:
     lines = CHANGED.read_text(encoding="utf-8").splitlines()
-    CHANGED.write_text("\n".join([*lines, json.dumps({"id": "new", "text": "A document more. " * 40})]) + "\n")
+    CHANGED.write_text(
+        "\n".join([*lines, json.dumps({"id": "new", "text": " ".join(f"word {n}," for n in range(200))})]) + "\n"
+    )
     frame = report_of(page, "build_dataset", known.run)
     frame.wait_for_selector("#flow")
     frame.click("[data-reprocess='00000']")
@@ -153,6 +155,8 @@ def test_reprocessing_a_shard_whose_file_changed_says_which_digests_changed(page
     expect(frame.locator("#head")).to_contain_text("shard 0 from tokenize")
     row = frame.locator("#changes tr").filter(has=frame.locator("td.name", has_text=re.compile("^tokenize$")))
     expect(row).to_contain_text("00000")
+    stages = frame.locator("#changes td.name").all_text_contents()
+    assert stages.index("index") < stages.index("tokenize") < stages.index("gather") < stages.index("export")
     after = digests(frame)
     assert after["00000"] != known.digests["00000"]
     expect(row).to_contain_text(f"{known.digests['00000'][:10]} → {after['00000'][:10]}")

@@ -22,6 +22,7 @@ async function showReport() {
   if (head().report !== "yes" || head().over !== "yes") {
     first.replaceChildren();
     rest.replaceChildren();
+    document.querySelector("nav.sections")?.remove();
     shownReport = state;
     return;
   }
