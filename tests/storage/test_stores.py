@@ -115,10 +115,9 @@ def test_store_folder_never_matches_its_longer_neighbour(store: Store) -> None:
     assert [file.name for file in store.iter_files()] == ["x/a"]
 
 
-def test_local_store_file_that_changed_since_its_receipt_is_refused(tmp_path) -> None:
-    path, _ = source(tmp_path, b"changed")
-    (tmp_path / "data").mkdir()
-    store = open_store(str(tmp_path / "data"))
+@pytest.mark.parametrize("size", [10, 9 << 20])
+def test_store_file_that_changed_since_its_receipt_is_refused(store: Store, tmp_path, size: int) -> None:
+    path, _ = source(tmp_path, bytes(size))
     with pytest.raises(VerificationError, match="not what its receipt says"):
         store.receive(path, "a", "0" * 64)
     assert store.list_files() == []
