@@ -26,7 +26,7 @@ from pipeline.export import megatron, nanoset
 from pipeline.export.files import BUFFER_BYTES, file_bytes, whole_file
 from pipeline.export.scan import BLOCK_DOCUMENTS
 
-COPY_BYTES = 64 << 20
+COPY_BYTES = 1 << 30
 SUFFIXES = (".bin", ".ds")
 
 
