@@ -140,10 +140,11 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
 
 def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
     """A mapped array block by block; pages that were read are let go, or a process would come to hold all of it."""
+    behind = getattr(items, "_mmap", None)  # an array that is empty is not mapped
     for first in range(0, items.size, BLOCK_DOCUMENTS):
         yield items[first : first + BLOCK_DOCUMENTS]
-        if isinstance(items, np.memmap) and isinstance(items._mmap, mmap.mmap):
-            items._mmap.madvise(mmap.MADV_DONTNEED)
+        if isinstance(behind, mmap.mmap):
+            behind.madvise(mmap.MADV_DONTNEED)
 
 
 def _append(data: BinaryIO, path: Path) -> None:
