@@ -25,6 +25,7 @@ config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.command()(store_commands.download)
 app.command()(store_commands.upload)
+app.command()(store_commands.repair)
 register(app)
 in_order_commands.register(app)
 

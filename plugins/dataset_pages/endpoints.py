@@ -118,6 +118,7 @@ def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     return HTMLResponse(html, headers=REPORT_HEADERS)
 
 
+WAITS_FOR_SOMEBODY = {"awaiting_input", "deferred"}
 NOT_YET = ("No report yet", "The report appears here when the build has finished.")
 GONE = (
     "The report is no longer there",
@@ -127,12 +128,15 @@ GONE = (
 
 @dataclass(frozen=True)
 class Reprocessing:
-    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG would not start by itself."""
+    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG would not start by itself.
+
+    `stages`: those from which on, each with the name of its task.
+    """
 
     may: bool
     why_not: str
     is_paused: bool
-    stages: list[str]
+    stages: list[tuple[str, str]]
 
 
 def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str, Any]:
@@ -150,7 +154,8 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
-    lines = live.shard_lines(tasks, paths, steps)
+    shares = {} if run.is_over else records.checkpoints_of(session, run)
+    lines = live.shard_lines(tasks, paths, steps, shares)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(
@@ -169,8 +174,11 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "work_is_gone": bool(work and not work.is_dir()),
         "work": work,
         "failures": [task for task in tasks if task.state == "failed"],
-        "reprocessing": _reprocessing(session, user, run, lines),
+        "reprocessing": _reprocessing(session, user, run, tasks),
         "changes": _changes(run, tasks, plan, table),
+        "asks": not run.is_over and records.state_of_task(session, run, records.APPROVAL) in WAITS_FOR_SOMEBODY,
+        "approval": records.APPROVAL,
+        "estimate": _estimate_in_words(session, run),
         "configuration_is_gone": _configuration_is_gone(session, dag_id),
     }
 
@@ -186,7 +194,7 @@ def _name_of(run: records.Run) -> str:
     return str(run.conf.get("dataset") or run.conf.get("name") or run.dag_id.removeprefix(records.OF_A_DATASET))
 
 
-def _reprocessing(session: Session, user: Any, run: records.Run, lines: list[live.ShardLine]) -> Reprocessing:
+def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[records.Task]) -> Reprocessing:
     dag = records.find_dag(session, records.REPROCESS)
     why_not = ""
     if not dag.is_there:
@@ -198,8 +206,9 @@ def _reprocessing(session: Session, user: Any, run: records.Run, lines: list[liv
         )
     elif not run.is_over:
         why_not = "A shard can be reprocessed when this run has ended."
-    done = {name.partition(" ")[0] for line in lines for name in line.row.digests}
-    return Reprocessing(not why_not, why_not, dag.is_paused, [stage for stage in PER_SHARD if stage in done])
+    names = {task.stage: task.task_id for task in tasks if task.map_index >= 0}
+    stages = [(stage, names[stage]) for stage in PER_SHARD if stage in names]
+    return Reprocessing(not why_not, why_not, dag.is_paused, stages)
 
 
 def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table: Any) -> Any:
@@ -211,6 +220,17 @@ def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table:
     if run.started is None or first is None or not run.started.timestamp() <= at <= first.timestamp() + 1:
         return None
     return finished.changes(plan, table)
+
+
+def _estimate_in_words(session: Session, run: records.Run) -> str:
+    """Of a dry run; "" for any other."""
+    from pipeline.stages.estimate import Estimate, render_estimate
+
+    found = records.estimate_of(session, run)
+    try:
+        return render_estimate(Estimate(**found)) if found else ""
+    except TypeError:  # of another version
+        return ""
 
 
 def _configuration_is_gone(session: Session, dag_id: str) -> bool:

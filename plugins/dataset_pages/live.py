@@ -109,9 +109,12 @@ def _is_fresh(task: Task, step: StepFacts) -> bool:
 
 
 def shard_lines(
-    tasks: list[Task], paths: Mapping[tuple[str, int], list[Path]], steps: Mapping[Path, StepFacts]
+    tasks: list[Task],
+    paths: Mapping[tuple[str, int], list[Path]],
+    steps: Mapping[Path, StepFacts],
+    shares: Mapping[tuple[str, int], float],
 ) -> list[ShardLine]:
-    """Every shard that a task works on, in order."""
+    """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
     by_shard: dict[str, list[Task]] = {}
     for task in tasks:
         if task.stage in PER_SHARD and task.map_index >= 0:
@@ -125,6 +128,8 @@ def shard_lines(
                 if path in steps:
                     found[step_name(task.stage, path.parent.name.rpartition("-")[0])[1]] = steps[path]
         word, said, log = doing(mine)
+        share = shares.get((log.task_id, log.map_index)) if log and word == "running" else None
+        said = f"{said} {share:.0%}" if share is not None else said
         tries = max((task.tries for task in mine), default=0)
         lines.append(ShardLine(shard_row(shard, found), word, said, tries, log))
     return lines

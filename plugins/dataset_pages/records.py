@@ -1,5 +1,6 @@
 """What Airflow knows about runs: their state, their tasks, what those handed on, and what a user may do."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from sqlalchemy import select
@@ -20,6 +22,7 @@ from pipeline.stages.stage import VERSIONS
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
+APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
 # Tasks whose names are not those of their stages.
 STAGES_OF_TASKS = {"shuffle_scatter": "scatter", "shuffle_gather": "gather", "parts": "export"}
@@ -120,6 +123,38 @@ def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[Path]]:
         if paths:
             found[task_id, map_index] = paths
     return found
+
+
+def checkpoints_of(session: Session, run: Run) -> dict[tuple[str, int], float]:
+    """(task, map index) -> the share of its bytes that a task at work has saved as done (see ledger/checkpoint.py)."""
+    query = select(TaskStateStoreModel.task_id, TaskStateStoreModel.map_index, TaskStateStoreModel.value).where(
+        TaskStateStoreModel.dag_id == run.dag_id,
+        TaskStateStoreModel.run_id == run.run_id,
+        TaskStateStoreModel.key == CHECKPOINT,
+    )
+    found = {}
+    for task_id, map_index, value in session.execute(query):
+        state = json.loads(value) if isinstance(value, str) else value
+        if isinstance(state, dict) and state.get("total_bytes"):
+            found[task_id, map_index] = float(state.get("done_bytes", 0)) / float(state["total_bytes"])
+    return found
+
+
+def state_of_task(session: Session, run: Run, task_id: str) -> str | None:
+    """The state of a task that is not mapped; None if the run has no such task."""
+    query = select(TaskInstance.state).where(
+        TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id, TaskInstance.task_id == task_id
+    )
+    return session.execute(query).scalar()
+
+
+def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
+    """What the estimate of a dry run found; None if it was none."""
+    query = select(XComModel.value).where(
+        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == ESTIMATE
+    )
+    found = session.execute(query).scalar()
+    return found if isinstance(found, dict) else None
 
 
 def receipts_by_run(session: Session, dag_ids: set[str], task_id: str, limit: int) -> dict[tuple[str, str], Path]:

@@ -135,15 +135,26 @@ dialog.querySelector("[data-go]").addEventListener("click", async (event) => {
 async function reprocess() {
   const form = dialog.querySelector("form");
   const shard = Number(dialog.querySelector("[data-shard]").textContent);
+  if (form.where.value === "here") await clearTask(form.stage.selectedOptions[0].dataset.task, shard);
+  else await startRun(form, shard);
+}
+
+async function startRun(form, shard) {
   const conf = { dataset: head().dataset, work_folder: head().work, stage: form.stage.value, shard };
   if (form.unpause?.checked) await ask("PATCH", "/api/v2/dags/reprocess_shard?update_mask=is_paused", { is_paused: false });
   const run = await ask("POST", "/api/v2/dags/reprocess_shard/dagRuns", { logical_date: null, conf });
-  const address = `${base}/dags/reprocess_shard/runs/${encodeURIComponent(run.dag_run_id)}/plugin/dataset-report`;
   const link = document.createElement("a");
-  link.href = address;
+  link.href = `${base}/dags/reprocess_shard/runs/${encodeURIComponent(run.dag_run_id)}/plugin/dataset-report`;
   link.dataset.outside = "";
   link.textContent = "Watch it";
   answer(`The run ${run.dag_run_id} has begun. `, false, link);
+}
+
+async function clearTask(task, shard) {
+  await ask("POST", `/api/v2/dags/${encodeURIComponent(head().dag)}/clearTaskInstances`, {
+    dry_run: false, dag_run_id: head().run, task_ids: [[task, shard]], only_failed: false, include_downstream: true,
+  });
+  answer("The shard's task and what follows begin again. This page shows how far they are.", false);
 }
 
 async function ask(method, path, body) {
@@ -158,7 +169,7 @@ function why(status, detail) {
   const said = typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "";
   const words = {
     401: "You are not logged in any more. Log in to Airflow again, then reload this page.",
-    403: "You may look at this run, but not trigger the DAG reprocess_shard. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
+    403: "You may look at this run, but not start work on it. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
     404: "The DAG reprocess_shard is not there. See Airflow's import errors.",
     409: "Airflow is starting such a run already. Wait a moment and try again.",
     422: "Airflow did not accept the values.",
