@@ -1,5 +1,5 @@
-"""Claims: contexts of 2,049 tokens are shuffled at 150 MB/s of token bytes per core within the memory that was set; the
-shuffle of text lines keeps up with GNU shuf in a fraction of the memory.
+"""Claim: contexts of 2,049 tokens are shuffled at 150 MB/s of token bytes per core within the memory that was set.
+Lines of text: what a bounded memory costs, start of the interpreter included, beside GNU shuf, which holds all.
 
 Every program runs in a process of its own; CPU seconds (user and system) and peak memory are the kernel's. Beside ours:
 a straightforward numpy shuffle in memory, GNU shuf, and terashuf's algorithm in plain Python.
