@@ -55,7 +55,7 @@ def write_lists(contexts: TokenArray) -> Iterator[bytes | memoryview]:
 def _numbers(bits: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """(digits and comma of every number below 2^bits, filled with zeros; how many bytes those are)."""
     ids = np.arange(1 << bits)
-    digits = 1 + sum((ids >= 10**power).astype(np.int64) for power in range(1, PLACES - 1))
+    digits = 1 + np.searchsorted(10 ** np.arange(1, PLACES - 1), ids, side="right")
     table = np.zeros((len(ids), PLACES), np.uint8)
     for place in range(PLACES - 1):
         digit = ids // 10 ** np.maximum(digits - 1 - place, 0) % 10
@@ -74,7 +74,7 @@ def _write_kernel(contexts, table, lengths, text, ends):  # type: ignore[no-unty
             number = contexts[row, column]
             for place in range(PLACES):
                 text[at + place] = table[number, place]
-            at += lengths[number]
+            at += np.int64(lengths[number])
         text[at - 1] = _CLOSE
         ends[row] = at
 
