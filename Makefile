@@ -9,6 +9,8 @@ STAMP  := $(VENV)/.installed
 LOCK   := --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
           --no-annotate --no-header
 
+# uv does not read pip's settings, and a wheel may be where only pip was told to look.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 # Some environments forbid Python to keep compiled files; every process would then compile every library anew.
 export PYTHONDONTWRITEBYTECODE :=
 # OpenMP returns wrong numbers in forked children, and tasks are forked.
@@ -16,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-slow test-consumers check lock clean
+.PHONY: help setup demo up down compose-env test test-slow test-consumers test-ui screenshots check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +34,9 @@ up: $(STAMP) ## start Airflow and leave it running; prints the address of its UI
 down: $(STAMP) ## stop Airflow
 	@$(BIN)/python demo/server.py down
 
+compose-env: ## write .env for docker compose: generated passwords and keys
+	@python3 deploy/compose_env.py .env
+
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
@@ -40,6 +45,12 @@ test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DA
 
 test-consumers: $(STAMP) ## let training programs' own readers read a dataset, each in its own environment
 	$(BIN)/python tests/consumers/run.py
+
+test-ui: $(STAMP) ## drive a real Airflow in the machine's own Chromium: form, progress, report, a shard reprocessed
+	$(BIN)/python tests/ui/run.py
+
+screenshots: $(STAMP) ## the same, and make the pictures in README.md anew
+	$(BIN)/python tests/ui/run.py screenshots
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check .
@@ -50,13 +61,13 @@ check: $(STAMP) ## lint, format and types
 lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
 	$(TOOLS)/bin/uv pip compile requirements.in $(LOCK) -o requirements.lock
 	$(TOOLS)/bin/uv pip compile requirements-setup.in $(LOCK) -o requirements-setup.lock
-	for asked in tests/consumers/*/requirements*.in; do \
+	for asked in tests/consumers/*/requirements*.in tests/ui/requirements.in; do \
 	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) -o $${asked%.in}.lock || exit 1; \
 	done
 
 clean: ## remove what the demo, the tests and the caches left; keeps .venv and other datasets
 	@if [ -x $(BIN)/python ]; then $(BIN)/python demo/server.py down; fi
-	rm -rf .airflow .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache sample .sample-being-written
+	rm -rf .airflow .cache build .hypothesis .mypy_cache .pytest_cache .ruff_cache sample .sample-being-written
 	rm -rf work/demo outputs/demo
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 

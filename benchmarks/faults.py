@@ -1,6 +1,6 @@
-"""Claim: 1,000 faults of six kinds over 200 MB of uploads and downloads leave every byte right, or refuse.
+"""Claim: 1,000 faults of six kinds over uploads and downloads of 200 MB leave every byte right, or refuse.
 
-A proxy (tests/faults/proxy.py) stands between the client and rclone's S3 server and harms half of the requests until
+A proxy (tests/faults/proxy.py) stands between the client and rclone's S3 server and harms 45 % of the requests until
 its faults are dealt out. A file that is refused is sent or fetched again, as a user would. Pauses between retries are
 off, so that the figures say what was done and not how long was waited. `python benchmarks/faults.py`
 """
@@ -24,9 +24,9 @@ from pipeline.storage import Store, Traffic, Wanted, fetch, open_store, retries
 from tests.faults.proxy import FaultyProxy
 from tests.servers import ACCESS_KEY, SECRET_KEY, rclone_s3
 
-OBJECTS, OBJECT_BYTES = 360, 250_000
-LARGE_OBJECTS, LARGE_BYTES = 1, 10 << 20  # goes up in two parts
-FAULTS, SHARE, SEED = 1_000, 0.5, 1
+OBJECTS, OBJECT_BYTES = 720, 250_000
+LARGE_OBJECTS, LARGE_BYTES = 2, 10 << 20  # these go up in two parts
+FAULTS, SHARE, SEED = 1_000, 0.45, 1
 TRIES = 20
 
 

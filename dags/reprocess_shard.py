@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Param, dag, task
-from stage_tasks import RETRYING, chain_stages
+from airflow.sdk import Param, task
+from dataset_dag import CONFIGURATIONS, make_dag
 
 from pipeline.stages.stage import PER_SHARD
 
 PARAMS = {
-    "dataset": Param("demo", type="string", title="Dataset", description="Its name, as in its configuration."),
+    "dataset": Param(
+        "demo",
+        type="string",
+        examples=sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml")),
+        title="Dataset",
+        description="Its name, as in its configuration.",
+    ),
     "work_folder": Param(
         "work",
         type="string",
@@ -42,20 +48,12 @@ def compare(plan_receipt: str) -> None:
     print(finish(plan_receipt))
 
 
-@dag(
-    dag_id="reprocess_shard",
+reprocess_shard = make_dag(
+    "reprocess_shard",
+    plan,
+    finish=lambda reported: reported >> compare(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}"),
     dag_display_name="Reprocess a shard",
     description="Do one shard again from a stage on; what depends on it runs only if it came out differently.",
-    schedule=None,
     params=PARAMS,
-    tags=["corpusmill"],
-    default_args=RETRYING,
-    max_active_tasks=64,
-    max_active_runs=1,
     doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
 )
-def reprocess_shard() -> None:
-    chain_stages(plan()) >> compare(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}")
-
-
-reprocess_shard()

@@ -7,13 +7,27 @@ Airflow. Task bodies import it when they run, so that parsing stays cheap.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule, TaskGroup, TriggerRule, task
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import (
+    Asset,
+    AssetAlias,
+    ExceptionRetryPolicy,
+    RetryAction,
+    RetryRule,
+    TaskGroup,
+    TriggerRule,
+    get_current_context,
+    task,
+)
 
 if TYPE_CHECKING:
-    from airflow.sdk import XComArg
+    from airflow.sdk import Context, XComArg
 
 # Read from XCom where it is used: passed as an argument it would draw an edge from the plan to every task.
 PLAN_RECEIPT = "{{ ti.xcom_pull(task_ids='plan') }}"
@@ -23,14 +37,89 @@ RETRYING = {
     "retry_delay": timedelta(seconds=5),
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": timedelta(minutes=5),
-    # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
     "retry_policy": ExceptionRetryPolicy(
-        rules=[RetryRule("pipeline.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help")],
+        rules=[
+            # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
+            RetryRule("pipeline.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help"),
+            # Somebody has to make room first; three quick tries would only be three failures.
+            RetryRule("pipeline.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"),
+        ],
         default=RetryAction.RETRY,
     ),
     # A stage that is switched off has no units: Airflow skips its task, and what follows must run all the same.
     "trigger_rule": TriggerRule.NONE_FAILED,
 }
+# A finished build of whichever dataset: the report's task names it, because a form decides which one it is.
+ANY_DATASET = AssetAlias("corpusmill datasets")
+
+GIB = 1 << 30
+
+
+def dataset_asset(name: str) -> Asset:
+    """The asset of one dataset; its events carry what was built."""
+    return Asset(name=f"dataset {name}", uri=f"corpusmill://datasets/{name}", group="corpusmill")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where tasks run and what they may take.
+
+    `queues`: {stage: queue of workers}; `memory_gib`: {stage: GiB of one of its tasks}, taken from the pool that
+    CORPUSMILL_MEMORY_POOL names, if it names one; stages that take memory go to CORPUSMILL_HEAVY_QUEUE, if that is set.
+    """
+
+    queues: Mapping[str, str] = field(default_factory=dict)
+    memory_gib: Mapping[str, int] = field(default_factory=dict)
+    timeout: timedelta = timedelta(days=2)
+
+    def of(self, stage: str) -> dict[str, Any]:
+        """Arguments for the operator of a stage."""
+        heavy = stage in self.memory_gib
+        pool, queue = os.environ.get("CORPUSMILL_MEMORY_POOL"), os.environ.get("CORPUSMILL_HEAVY_QUEUE")
+        queue = self.queues.get(stage) or (queue if heavy else None)
+        return {
+            "execution_timeout": self.timeout,
+            **({"pool": pool, "pool_slots": self.memory_gib[stage]} if heavy and pool else {}),
+            **({"queue": queue} if queue else {}),
+        }
+
+
+@task.short_circuit(ignore_downstream_trigger_rules=True)
+def estimate(plan_receipt: str) -> bool:
+    """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
+    from dataclasses import asdict
+
+    from pipeline.stages import open_build
+    from pipeline.stages.estimate import estimate_dataset, render_estimate
+
+    context = get_current_context()
+    if not context["params"].get("dry_run"):
+        return True
+    found = estimate_dataset(open_build(plan_receipt).config)
+    print(render_estimate(found))
+    context["ti"].xcom_push("estimate", asdict(found))
+    return False
+
+
+class ApproveRemoval(ApprovalOperator):
+    """With approve_removal: waits until somebody has seen how much deduplication would remove, and approved."""
+
+    template_fields = (*ApprovalOperator.template_fields, "plan_receipt")
+
+    def __init__(self, *, plan_receipt: str, **arguments: Any) -> None:
+        super().__init__(subject="Approve what deduplication removes?", fail_on_reject=True, **arguments)
+        self.plan_receipt = plan_receipt
+
+    def execute(self, context: Context) -> Any:
+        """Ask, if this run is to ask and anything would be removed."""
+        from pipeline.stages import open_build
+        from pipeline.stages.removal import removal_in_words
+
+        said = removal_in_words(open_build(self.plan_receipt)) if context["params"].get("approve_removal") else ""
+        if not said:
+            return None
+        self.body = said
+        return super().execute(context)
 
 
 @task
@@ -43,18 +132,35 @@ def list_units(stage: str, plan_receipt: str) -> list[str]:
 
 @task(map_index_template="{{ task.op_kwargs['unit'] }}")
 def run_steps(stage: str, unit: str, plan_receipt: str) -> list[str]:
-    """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths."""
+    """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths.
+
+    A task that somebody cleared does its work again; a retry goes on where the last try had come to.
+    """
+    from checkpoints import TaskCheckpoints, was_cleared
+
+    from pipeline.ledger import checkpoints_in
     from pipeline.stages import open_build
 
-    return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit)]
+    context = get_current_context()
+    again = was_cleared(context)
+    with checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again)):
+        return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
 
 
 @task
 def report(plan_receipt: str) -> str:
     """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
     from pipeline.stages import open_build
+    from pipeline.stages.announce import announcement
 
-    return str(open_build(plan_receipt).run("report", "report"))
+    build = open_build(plan_receipt)
+    receipt = build.run("report", "report")
+    events, asset = get_current_context()["outlet_events"], dataset_asset(build.config.name)
+    if asset in get_current_context()["task"].outlets:
+        events[asset].extra = announcement(build)
+    else:
+        events[ANY_DATASET].add(asset, extra=announcement(build))
+    return str(receipt)
 
 
 def units_of(task_id: str, stage: str) -> XComArg:
@@ -62,13 +168,14 @@ def units_of(task_id: str, stage: str) -> XComArg:
     return list_units.override(task_id=task_id)(stage=stage, plan_receipt=PLAN_RECEIPT)
 
 
-def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
-    """A task per unit of a stage."""
-    return run_steps.override(task_id=task_id).partial(stage=stage, plan_receipt=PLAN_RECEIPT).expand(unit=units)
-
-
-def chain_stages(planned: XComArg) -> XComArg:
+def chain_stages(planned: XComArg, placement: Placement, outlets: list[Asset | AssetAlias]) -> XComArg:
     """Every stage after a task named `plan` that returns a plan's receipt; returns the report's task."""
+
+    def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
+        steps = run_steps.override(task_id=task_id, **placement.of(stage))
+        return steps.partial(stage=stage, plan_receipt=PLAN_RECEIPT).expand(unit=units)
+
+    estimated = estimate(plan_receipt=PLAN_RECEIPT)
     with TaskGroup("units", tooltip="Lists that depend on the plan alone; they run side by side") as units:
         stages = ("download", "anchor", "suffix_array", "union", "writeback", "audit", "scatter", "manifest", "upload")
         listed = {stage: units_of(stage, stage) for stage in stages}
@@ -84,6 +191,7 @@ def chain_stages(planned: XComArg) -> XComArg:
         union = mapped("union", "union", listed["union"])
         [anchor, suffix_array] >> partitions >> match >> union
 
+    approve = ApproveRemoval(task_id="approve_removal", plan_receipt=PLAN_RECEIPT, retries=0)
     writeback = mapped("writeback", "writeback", listed["writeback"])
     tokenize = mapped("tokenize", "tokenize", listed["download"])
 
@@ -99,10 +207,10 @@ def chain_stages(planned: XComArg) -> XComArg:
         mapped("parts", "export", parts) >> manifest
 
     upload = mapped("upload", "upload", listed["upload"])
-    reported = report(plan_receipt=PLAN_RECEIPT)
+    reported = report.override(outlets=outlets)(plan_receipt=PLAN_RECEIPT)
 
-    planned >> units
-    download >> index >> find_ranges >> [writeback, tokenize]
+    planned >> estimated >> units
+    download >> index >> find_ranges >> approve >> [writeback, tokenize]
     tokenize >> [audit, cells]
     audit >> shuffle_scatter  # ids that differ from the reference library's go no further
     shuffle_scatter >> [shuffle_gather, parts]

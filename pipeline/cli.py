@@ -11,7 +11,7 @@ import typer
 
 from pipeline.config import EXAMPLE, load_config, parse_config
 from pipeline.errors import CorpusmillError, TransientError
-from pipeline.single import store_commands
+from pipeline.single import in_order_commands, store_commands
 from pipeline.single.dedup_commands import dedup, index
 from pipeline.single.shuffle_commands import register
 
@@ -25,7 +25,9 @@ config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.command()(store_commands.download)
 app.command()(store_commands.upload)
+app.command()(store_commands.repair)
 register(app)
+in_order_commands.register(app)
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 

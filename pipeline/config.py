@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
+from pipeline.schedule import NAME_PATTERN, ScheduleConfig
+from pipeline.section import Section
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 LEAST_MINIMUM_BYTES = 7
@@ -33,13 +35,6 @@ FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 Bytes = Annotated[ByteSize, Field(gt=0)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
-
-
-class Section(BaseModel):
-    """Base of every section: unknown keys are errors, and values do not change after checking."""
-
-    # Sections are checked as parts of a whole configuration, so none needs a validator of its own at import.
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class SourceConfig(Section):
@@ -109,6 +104,7 @@ class TokenizerConfig(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     revision: str | None = None
     engine: Literal["gigatoken", "tiktoken", "tokenizers"] = "gigatoken"
+    batch_bytes: Bytes = ByteSize(2 << 20)
     pattern: str | None = None
     special_tokens: dict[str, Annotated[int, Field(ge=0, strict=True)]] = {}
     eot: str | None = None
@@ -144,6 +140,31 @@ class PackingConfig(Section):
         if self.fit == "best_fit" and self.tail == "always_pad":
             raise ValueError("tail: always_pad is for fit: cut only; best fit pads every context where it must")
         return self
+
+
+class FramingConfig(Section):
+    """Which special tokens stand around the whole documents of Megatron and Nanoset (pipeline/export/framing.py)."""
+
+    eod: bool = True
+    bos: bool = False
+    empty_documents: Literal["skip", "boundary", "eod"] = "skip"
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> FramingConfig:
+        if self.empty_documents == "eod" and not self.eod:
+            raise ValueError("empty_documents: eod makes a document without tokens its EOD, so eod must be true")
+        return self
+
+
+class SelectionConfig(Section):
+    """Which documents are long enough to be exported; by default all are."""
+
+    minimum_bytes: Count | None = None
+    minimum_tokens: Count | None = None
+
+    def leaves_out(self) -> bool:
+        """Whether any document can be too short."""
+        return self.minimum_bytes is not None or self.minimum_tokens is not None
 
 
 class EstimateConfig(Section):
@@ -222,6 +243,8 @@ class NanosetConfig(Section):
     """datatrove .ds files (nanotron)."""
 
     file_bytes: Bytes = ByteSize(10 * 10**9)
+    loss: bool = False
+    sequence_tokens: Count = 2048
 
 
 class ExportsConfig(Section):
@@ -231,13 +254,14 @@ class ExportsConfig(Section):
     numpy: NumpyConfig | None = None
     megatron: MegatronConfig | None = None
     nanoset: NanosetConfig | None = None
+    sample_documents: Count | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _bare_key_means_defaults(cls, values: Any) -> Any:
         # `megatron:` with nothing below it is YAML's null; whoever writes the key wants the format.
         return (
-            {key: {} if value is None else value for key, value in values.items()}
+            {key: {} if value is None and key in FORMATS else value for key, value in values.items()}
             if isinstance(values, dict)
             else values
         )
@@ -246,6 +270,8 @@ class ExportsConfig(Section):
     def _at_least_one(self) -> ExportsConfig:
         if not self.formats():
             raise ValueError(f"at least one export is required: {', '.join(FORMATS)}")
+        if self.sample_documents is not None and self.megatron is None and self.nanoset is None:
+            raise ValueError("sample_documents is a sample of whole documents: it needs megatron or nanoset")
         return self
 
     def formats(self) -> list[str]:
@@ -263,7 +289,7 @@ class DestinationConfig(Section):
 class DatasetConfig(Section):
     """Everything about one dataset."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     source: SourceConfig
     dedup: DedupConfig
     index: IndexConfig = IndexConfig()
@@ -273,15 +299,27 @@ class DatasetConfig(Section):
     destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
     audit: AuditConfig = AuditConfig()
     packing: PackingConfig = PackingConfig()
+    framing: FramingConfig = FramingConfig()
+    selection: SelectionConfig = SelectionConfig()
     estimate: EstimateConfig = EstimateConfig()
     lock: LockConfig | None = None
     work_folder: str = "work"
+    dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte
 
     @model_validator(mode="after")
     def _destinations_differ(self) -> DatasetConfig:
         paths = [destination.path for destination in self.destinations]
         if len(set(paths)) != len(paths):
             raise ValueError("two destinations have the same path")
+        return self
+
+    @model_validator(mode="after")
+    def _empty_documents_have_a_place(self) -> DatasetConfig:
+        kept = self.framing.empty_documents
+        if kept == "boundary" and (self.exports.nanoset or self.exports.numpy):
+            raise ValueError("framing.empty_documents: only megatron can hold a document without tokens as a boundary")
+        if self.selection.leaves_out() and (kept != "skip" or self.packing.empty_documents == "keep"):
+            raise ValueError("selection leaves documents without tokens; they are skipped, so empty_documents must be")
         return self
 
 

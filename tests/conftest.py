@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -39,3 +40,24 @@ def s3_endpoint() -> Iterator[str]:
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def moto_client(s3_endpoint: str) -> Any:
+    """A client of that server."""
+    import boto3
+
+    return boto3.Session("testing", "testing", region_name="us-east-1").client("s3", endpoint_url=s3_endpoint)
+
+
+@pytest.fixture
+def moto(s3_endpoint: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The server's address, with credentials in the environment and a bucket `corpus` that is there for one test."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    moto_client.create_bucket(Bucket="corpus")
+    yield s3_endpoint
+    for one in moto_client.list_objects_v2(Bucket="corpus").get("Contents", []):
+        moto_client.delete_object(Bucket="corpus", Key=one["Key"])
+    moto_client.delete_bucket(Bucket="corpus")

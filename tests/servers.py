@@ -1,21 +1,27 @@
-"""Real stores on loopback, started by the tests: rclone's S3 server (it checks signatures), Google's emulator."""
+"""Stores on loopback, started by the tests: rclone's S3 server (it checks signatures), Google's emulator, and a listing
+of any length that nobody stored.
+"""
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
 
 from pipeline.storage import retries
+from tests.gcs_front import GcsFront
 
 ACCESS_KEY, SECRET_KEY = "corpusmill-tests", "a-secret-of-the-tests"
 
@@ -72,54 +78,106 @@ def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def rclone_client(rclone_server: Server) -> Any:
+    """A client of that server, which has a bucket `corpus`."""
+    session = boto3.Session(ACCESS_KEY, SECRET_KEY, region_name="us-east-1")
+    client = session.client("s3", endpoint_url=rclone_server.endpoint)
+    client.create_bucket(Bucket="corpus")
+    return client
+
+
 @pytest.fixture
-def rclone(rclone_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """The same, with its credentials in the environment and an empty bucket `corpus`."""
+def rclone(rclone_server: Server, rclone_client: Any, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The same server, with its credentials in the environment and its bucket `corpus` empty."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client = boto3.Session().client("s3", endpoint_url=rclone_server.endpoint)
-    if any(one["Name"] == "corpus" for one in client.list_buckets()["Buckets"]):
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket="corpus"):
-            for one in page.get("Contents", []):
-                client.delete_object(Bucket="corpus", Key=one["Key"])
-    else:
-        client.create_bucket(Bucket="corpus")
+    for one in rclone_client.list_objects_v2(Bucket="corpus").get("Contents", []):
+        rclone_client.delete_object(Bucket="corpus", Key=one["Key"])
     return rclone_server
+
+
+@contextmanager
+def gcs_emulator(folder: Path) -> Iterator[Server]:
+    """Google's emulator, which keeps all in memory; its log goes to `folder`."""
+    port = _free_port()
+    program = Path(sys.executable).with_name("gcp-storage-emulator")
+    command = [str(program), "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
+    with _started(command, port, folder / "gcs.log"):
+        yield Server(f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture(scope="session")
 def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One GCS emulator for all tests."""
-    port = _free_port()
-    program = Path(sys.executable).with_name("gcp-storage-emulator")
-    command = [str(program), "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
-    with _started(command, port, tmp_path_factory.mktemp("gcs") / "log"):
-        yield Server(f"http://127.0.0.1:{port}")
+    with gcs_emulator(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_front(gcs_server: Server) -> Iterator[GcsFront]:
+    """What stands before it for all tests."""
+    with GcsFront(gcs_server.endpoint) as front:
+        yield front
 
 
 @pytest.fixture
-def gcs(gcs_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+def gcs(gcs_front: GcsFront, monkeypatch: pytest.MonkeyPatch) -> GcsFront:
     """The same, named by the environment, with an empty bucket `corpus`."""
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_front.endpoint)
+    gcs_front.empty("corpus")
+    return gcs_front
 
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)
-    client = storage.Client(credentials=AnonymousCredentials(), project="tests")
-    bucket = client.lookup_bucket("corpus") or client.create_bucket("corpus")
-    for blob in list(bucket.list_blobs()):
-        blob.delete()
-    return gcs_server
+
+@contextmanager
+def http_server(answers: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server that answers as `answers` does."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answers)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def many_objects(count: int) -> Iterator[str]:
+    """The address of an S3 server that lists `count` objects below data/; every tenth is called .jsonl, of its size."""
+
+    class Listing(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.send_response(404)
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            first = int(parse_qs(urlsplit(self.path).query).get("continuation-token", ["0"])[0])
+            last = min(count, first + 1000)
+            rows = "".join(
+                f"<Contents><Key>data/part-{number:06d}.{'bin' if number % 10 else 'jsonl'}</Key><Size>{number}</Size>"
+                f"<ETag>&quot;{number:032x}&quot;</ETag></Contents>"
+                for number in range(first, last)
+            )
+            more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < count else ""
+            end = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
+            body = f"<ListBucketResult>{rows}{end}</ListBucketResult>".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with http_server(Listing) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries as often as ever, without the pauses."""
     monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(first_pause_seconds=0.0))
-
-
-def s3_client(endpoint: str) -> object:
-    """A client with the credentials of the environment."""
-    return boto3.Session().client(
-        "s3", endpoint_url=endpoint, region_name=os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    )

@@ -65,22 +65,6 @@ prefetch: Any = intrinsic(_make_prefetch)
 """Ask for the cache line at `address` (int64). Never faults, whatever the address."""
 
 
-def _make_copy_bytes(_context: Any, _to: Any, _from: Any, _count: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = _BYTE.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, _WORD, ir.IntType(1)])
-        function = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, _WORD], kind)
-        to, source = (builder.inttoptr(address, pointer) for address in arguments[:2])
-        builder.call(function, [to, source, arguments[2], ir.IntType(1)(0)])
-        return arguments[2]
-
-    return types.int64(types.int64, types.int64, types.int64), generate
-
-
-copy_bytes: Any = intrinsic(_make_copy_bytes)
-"""Copy `count` bytes (int64) between addresses that do not overlap: the C library's memcpy."""
-
-
 def _make_equal_low_bytes(_context: Any, _difference: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.lshr(builder.cttz(arguments[0], ir.IntType(1)(1)), _WORD(3))

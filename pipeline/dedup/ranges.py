@@ -15,8 +15,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.dedup.addresses import copy_bytes, load_word
+from pipeline.dedup.addresses import load_word
 from pipeline.errors import CorruptDataError
+from pipeline.slices import copy_bytes
 
 Ranges = NDArray[np.uint64]
 

@@ -70,10 +70,10 @@ def _parse(
             record = loads(line)
             accept(record[text_field].encode())
             accept_identity(record.get(id_field))
-        except (ValueError, KeyError, TypeError, AttributeError):  # in the order of `_why_rejected`
+        except (ValueError, KeyError, TypeError, AttributeError):  # in the order of `why_rejected`
             rejected.append(index)
     rejections = [
-        Rejection(_why_rejected(lines[index], text_field), first_line + index, lines[index]) for index in rejected
+        Rejection(why_rejected(lines[index], text_field), first_line + index, lines[index]) for index in rejected
     ]
     kept = np.delete(np.arange(len(lines), dtype=np.uint64), rejected)
     ids = _id_bytes(identities, lines, kept, id_field)
@@ -103,7 +103,8 @@ def _id_bytes(identities: list[Any], lines: list[bytes], kept: NDArray[np.uint64
     return ids
 
 
-def _why_rejected(line: bytes, text_field: str) -> RejectionReason:
+def why_rejected(line: bytes, text_field: str) -> RejectionReason:
+    """Why a line that is no document of a text is none; of a document, that its text is no string."""
     if not line.strip(JSON_WHITESPACE):
         return RejectionReason.BLANK_LINE
     try:

@@ -1,23 +1,14 @@
-"""Batches of documents, and the special token every format wants somewhere else.
+"""Batches of documents, and the refusals that every exporter shares.
 
 A batch is `(tokens, ends)`: bare document tokens (uint16 or uint32, 1-D) and the cumulative exclusive token end of
-each document within the batch (uint64). Megatron and Nanoset append a token to every document, Jaxformer prepends one.
+each document within the batch (uint64). Megatron and Nanoset append a token to every document, Jaxformer prepends one;
+framing.py puts them there.
 
     tokens   a a a b b        ends  3 5
-    after    a a a # b b #    the special token of document i stands at ends[i] + i
-    before   # a a a # b b    ... at ends[i-1] + i
-
-All of it is array arithmetic: a boolean mask of the free places and one masked copy, 450 to 1,500 million tokens a
-second on one core, as fast as a compiled loop here (570 to 890 million). Price: 1 B a token for the mask, 2 or 4 B for
-the result.
-
-A document without tokens is left out and counted: a repeated end breaks the position ids of Nanoset's readers, and
-BigScience's Megatron files hold none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,25 +20,8 @@ from pipeline.export.files import TokenArray
 Batch: TypeAlias = tuple[TokenArray, NDArray[np.uint64]]
 
 LONGEST_TOKENS = (1 << 31) - 2
-"""Megatron's index holds a length, special token included, as int32. The limit is everyone's: `.ds` and `.bin` of the
-same documents are the same bytes, so a document must fit both or neither."""
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A batch with its special tokens: `lengths` (int64) are of the non-empty documents, special token included."""
-
-    tokens: TokenArray
-    lengths: NDArray[np.int64]
-    documents_empty: int
-
-    def add_to(self, counts: dict[str, int]) -> None:
-        """Add this batch to a writer's counts; `tokens` are document tokens, without the special ones."""
-        documents = self.lengths.size
-        counts["documents"] += documents
-        counts["documents_empty"] += self.documents_empty
-        counts["tokens"] += self.tokens.size - documents
-        counts["special_tokens"] += documents
+"""Megatron's index holds a length, EOD included, as int32. The limit is everyone's: `.ds` and `.bin` of the same
+documents are the same bytes, so a document must fit both or neither."""
 
 
 def no_counts() -> dict[str, int]:
@@ -118,24 +92,3 @@ def refuse_special_beyond(vocabulary_size: int, special_id: int) -> None:
             got=special_id,
             next_step="take the id of the end-of-text token from the tokenizer, and its size with added tokens",
         )
-
-
-def with_special(
-    batch: Batch, special_id: int, *, before: bool, dtype: np.dtype[Any], vocabulary_size: int, first_document: int = 0
-) -> Marked:
-    """The batch as `dtype` with `special_id` before or after every document that has a token.
-
-    Raises CorruptDataError as `document_lengths` and `refuse_ids_beyond` do.
-    """
-    lengths = document_lengths(batch, first_document)
-    tokens = batch[0]
-    refuse_ids_beyond(vocabulary_size, tokens, dtype, f"the batch that begins at document {first_document}")
-    kept = lengths[lengths > 0] + 1
-    ends = np.cumsum(kept)
-    special_at = ends - kept if before else ends - 1
-    free = np.ones(tokens.size + kept.size, np.bool_)
-    free[special_at] = False
-    stream = np.empty(free.size, dtype)
-    stream[free] = tokens
-    stream[special_at] = special_id
-    return Marked(stream, kept, lengths.size - kept.size)

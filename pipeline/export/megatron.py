@@ -1,29 +1,34 @@
 """Megatron-LM's indexed dataset, version 1: `<prefix>.bin` (tokens) and `<prefix>.idx` (where the documents are).
 
-    .bin   tokens of all documents back to back, EOD after each, little endian, uint16 or int32, no header
+    .bin   tokens of all documents back to back, little endian, uint16 or int32, no header; EOD and BOS: framing.py
     .idx   0   9 B        "MMIDIDX" 00 00
            9   u64        1, the version
           17   u8         dtype code: 8 = uint16, 4 = int32
-          18   u64        S, the number of sequences; here one a document
-          26   u64        D = S + 1, the length of the boundaries
-          34   i32 x S    tokens of each sequence, EOD included
+          18   u64        S, the number of sequences; one a document, unless its text is a list
+          26   u64        D, the length of the boundaries: documents + 1
+          34   i32 x S    tokens of each sequence, special tokens included
       34+ 4S   i64 x S    byte offset of each sequence in .bin
-      34+12S   i64 x D    document boundaries as sequence ordinals: 0, 1, ... S
+      34+12S   i64 x D    document boundaries as sequence ordinals: 0, ... S
+   34+12S+8D   i8  x S    modes, of multimodal datasets only: nothing in the header says whether they are there
 
 Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`).
 
-Invariants: the index has 42 + 20 S bytes; pointers are the exclusive prefix sum of the lengths times the width; no
-sequence is empty (documents without tokens are skipped, as BigScience did, and counted); the index gets its name last.
+Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read and merged here, never
+written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
+name last.
 
 Price: one pass over the tokens. Memory is a batch and a block of the index, whatever the number of documents (the
-reference merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers and
-boundaries are made from them at the end, block by block. Disk: 20 B a document beside the tokens. One core writes 0.8
-to 1.4 GB of tokens a second into the page cache (documents of 2,000 tokens) and verifies 5 GB from it.
+reference merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made
+from them at the end, block by block; boundaries wait in an unnamed file. Disk: 20 B a document beside the tokens, and 8
+while they wait. One core writes 0.8 to 1.4 GB of tokens a second into the page cache (documents of 2,000 tokens) and
+verifies 5 GB from it.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import ConfigError
-from pipeline.export.batches import Batch, no_counts, refuse_special_beyond, with_special
-from pipeline.export.files import TokenArray, fault, file_bytes, mapped, whole_file
+from pipeline.export.batches import Batch, no_counts
+from pipeline.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
+from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from pipeline.export.scan import BLOCK_DOCUMENTS
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -59,39 +65,40 @@ def token_dtype(vocabulary_size: int, *, as_preprocess_data: bool = False) -> np
 def write_part(
     folder: Path,
     prefix: str,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch | SequenceBatch],
     *,
     dtype: np.dtype[Any],
-    eod_id: int,
+    eod_id: int | None,
     vocabulary_size: int,
+    bos_id: int | None = None,
+    empty_documents: EmptyDocuments = "skip",
 ) -> dict[str, int]:
-    """Write `<prefix>.bin` and `<prefix>.idx` into `folder`, which exists; without a document, neither.
+    """Write `<prefix>.bin` and `<prefix>.idx` into `folder`, which exists; without a token, neither.
 
-    Returns documents, documents_empty, tokens (of documents), special_tokens (EODs) and bytes (of both files).
-    Raises ConfigError for a width or an EOD the vocabulary does not allow, CorruptDataError for batches that are not
-    batches, ids outside the vocabulary and documents too long for int32, StorageFullError when the device is full.
+    Returns documents, documents_empty, sequences, tokens (of documents), special_tokens and bytes (of both files).
+    Raises ConfigError for a width or a special token the vocabulary does not allow, CorruptDataError for batches that
+    are not batches, ids outside the vocabulary and sequences too long for int32, StorageFullError when the device is
+    full.
     """
     _refuse_width(dtype, vocabulary_size)
-    refuse_special_beyond(vocabulary_size, eod_id)
-    counts = no_counts()
-    with whole_file(folder / f"{prefix}.idx") as index:
+    framing = Framing(eod_id, bos_id, empty_documents)
+    framing.refuse_unfit(vocabulary_size)
+    counts = {**no_counts(), "sequences": 0}
+    with whole_file(folder / f"{prefix}.idx") as index, tempfile.TemporaryFile(dir=folder) as boundaries:
         with whole_file(folder / f"{prefix}.bin") as data:
             index.seek(HEADER.size)
+            read = 0
             for batch in batches:
-                seen = counts["documents"] + counts["documents_empty"]
-                marked = with_special(
-                    batch,
-                    eod_id,
-                    before=False,
-                    dtype=dtype,
-                    vocabulary_size=vocabulary_size,
-                    first_document=seen,
-                )
-                data.write(marked.tokens.data)
-                index.write(marked.lengths.astype("<i4").data)
-                marked.add_to(counts)
-        if counts["documents"]:
-            index_bytes = finish_index(index, counts["documents"], dtype)
+                framed = frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size, first_document=read)
+                read += (batch[2] if len(batch) == 3 else batch[1]).size
+                data.write(framed.tokens.data)
+                index.write(framed.lengths.astype("<i4").data)
+                boundaries.write((np.cumsum(framed.sequences) + counts["sequences"]).astype("<i8").data)
+                counts["sequences"] += framed.lengths.size
+                framed.add_to(counts)
+        if counts["sequences"]:
+            boundaries.seek(0)
+            index_bytes = finish_index(index, counts["sequences"], boundaries, counts["documents"], dtype)
             counts["bytes"] = (counts["tokens"] + counts["special_tokens"]) * dtype.itemsize + index_bytes
     return counts
 
@@ -112,8 +119,11 @@ def widths(vocabulary_size: int) -> tuple[np.dtype[Any], ...]:
     return tuple(dict.fromkeys(token_dtype(vocabulary_size, as_preprocess_data=tool) for tool in (False, True)))
 
 
-def finish_index(index: BinaryIO, sequences: int, dtype: np.dtype[Any]) -> int:
-    """Complete an index whose lengths (i32) stand at byte 34: header, pointers, boundaries. Returns its bytes."""
+def finish_index(index: BinaryIO, sequences: int, boundaries: BinaryIO, documents: int, dtype: np.dtype[Any]) -> int:
+    """Complete an index whose lengths (i32) stand at byte 34: header, pointers, boundaries. Returns its bytes.
+
+    `boundaries`: i64 a document, the sequences up to its end; read from where it stands.
+    """
     pointers_at = HEADER.size + 4 * sequences
     position_bytes = 0
     for first in range(0, sequences, BLOCK_DOCUMENTS):
@@ -125,17 +135,20 @@ def finish_index(index: BinaryIO, sequences: int, dtype: np.dtype[Any]) -> int:
         index.write((ends - sizes).data)
         position_bytes = int(ends[-1])
     index.seek(pointers_at + 8 * sequences)
-    for first in range(0, sequences + 1, BLOCK_DOCUMENTS):
-        index.write(np.arange(first, min(first + BLOCK_DOCUMENTS, sequences + 1), dtype="<i8").data)
+    index.write(np.zeros(1, "<i8").data)
+    shutil.copyfileobj(boundaries, index, BUFFER_BYTES)
     total_bytes = index.tell()
     index.seek(0)
-    index.write(HEADER.pack(MAGIC, VERSION, CODES[dtype], sequences, sequences + 1))
+    index.write(HEADER.pack(MAGIC, VERSION, CODES[dtype], sequences, documents + 1))
     return total_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronPart:
-    """An opened part; every array is memory-mapped. `boundaries` has one item more than there are documents."""
+    """An opened part; every array is memory-mapped. `boundaries` has one item more than there are documents.
+
+    `modes` int8: of the sequences of a multimodal part, else empty.
+    """
 
     index_path: Path
     data_path: Path
@@ -143,18 +156,33 @@ class MegatronPart:
     pointers: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     tokens: TokenArray
+    modes: NDArray[np.int8]
 
     def __len__(self) -> int:
+        """The number of sequences."""
         return self.lengths.size
 
-    def document(self, ordinal: int) -> TokenArray:
-        """Tokens of document `ordinal`, EOD included, as they are in the file (found by pointer, as Megatron does)."""
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return self.boundaries.size - 1
+
+    def sequence(self, ordinal: int) -> TokenArray:
+        """Tokens of a sequence, special ones included, as they are in the file (by pointer, as Megatron finds them)."""
         start = int(self.pointers[ordinal]) // self.tokens.dtype.itemsize
         return self.tokens[start : start + int(self.lengths[ordinal])]
 
+    def document(self, ordinal: int) -> TokenArray:
+        """Tokens of a document, special ones included: those of all its sequences."""
+        first, last = (int(bound) for bound in self.boundaries[ordinal : ordinal + 2])
+        if first == last:
+            return self.tokens[:0]
+        start = int(self.pointers[first]) // self.tokens.dtype.itemsize
+        return self.tokens[start : start + int(self.lengths[first:last].sum(dtype=np.int64))]
 
-def open_part(prefix_path: Path) -> MegatronPart:
-    """Map a part by its path without extension.
+
+def open_part(prefix_path: Path, *, multimodal: bool = False) -> MegatronPart:
+    """Map a part by its path without extension; whether it is multimodal only its maker knows.
 
     Raises VerificationError for what Megatron's own reader refuses (magic, version, code, an index shorter than its
     header says) and for bytes behind the index, which it accepts.
@@ -171,7 +199,8 @@ def open_part(prefix_path: Path) -> MegatronPart:
         raise fault("the index has an unknown version", index_path, 9, expected=VERSION, got=version)
     if code not in DTYPES:
         raise fault("the index has a dtype code no exporter writes", index_path, 17, expected="8 or 4", got=code)
-    expected_bytes = HEADER.size + 12 * sequences + 8 * boundaries
+    modes_at = HEADER.size + 12 * sequences + 8 * boundaries
+    expected_bytes = modes_at + sequences * multimodal
     if index_bytes != expected_bytes:
         what = "the index is truncated" if index_bytes < expected_bytes else "the index has bytes behind its end"
         raise fault(what, index_path, min(index_bytes, expected_bytes), expected=expected_bytes, got=index_bytes)
@@ -183,4 +212,5 @@ def open_part(prefix_path: Path) -> MegatronPart:
         mapped(index_path, "<i8", sequences, HEADER.size + 4 * sequences),
         mapped(index_path, "<i8", boundaries, HEADER.size + 12 * sequences),
         mapped(data_path, dtype, data_bytes // dtype.itemsize),
+        mapped(index_path, "i1", sequences * multimodal, modes_at),
     )

@@ -8,40 +8,48 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.export.files import fault, file_bytes
+from pipeline.export.framing import EmptyDocuments, Framing
 from pipeline.export.megatron import CODES, HEADER, INT32, UINT16, MegatronPart, open_part, widths
-from pipeline.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_last_tokens
+from pipeline.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_special_tokens
 
 
-def verify_part(prefix_path: Path, *, vocabulary_size: int, eod_id: int) -> dict[str, int]:
-    """Check every byte of a part against the format and against each other.
+def verify_part(
+    prefix_path: Path,
+    *,
+    vocabulary_size: int,
+    eod_id: int | None,
+    bos_id: int | None = None,
+    empty_documents: EmptyDocuments = "skip",
+    several_sequences: bool = False,
+) -> dict[str, int]:
+    """Check every byte of a part against the format and against each other; `several_sequences` a document may be.
 
-    Megatron's reader accepts most faults and trains on wrong tokens; this raises VerificationError,
-    naming file and byte, for each: header, index size, width, lengths, pointers, boundaries, token file size, ids
-    outside the vocabulary, documents that do not end with EOD. Returns documents, tokens, special_tokens and bytes as
-    re-read. One pass over both files; memory is a block.
+    Megatron's reader accepts most faults and trains on wrong tokens; this raises VerificationError, naming file and
+    byte, for each: header, index size, width, lengths, pointers, boundaries, token file size, ids outside the
+    vocabulary, documents without their special tokens. Returns documents, tokens, special_tokens and bytes as re-read.
+    One pass over both files; memory is a block.
     """
     part = open_part(prefix_path)
-    sequences, itemsize = len(part), part.tokens.dtype.itemsize
-    boundaries_at = HEADER.size + 12 * sequences
+    framing = Framing(eod_id, bos_id, empty_documents)
     data_bytes = file_bytes(part.data_path)
     _verify_width(part, data_bytes, vocabulary_size)
-    if part.boundaries.size != sequences + 1:
+    sequences, itemsize = len(part), part.tokens.dtype.itemsize
+    more, fewer = framing.empty_documents == "boundary", several_sequences
+    if not (1 if fewer else sequences + 1) <= part.boundaries.size <= (part.boundaries.size if more else sequences + 1):
         raise fault(
             "the index has the wrong number of boundaries",
             part.index_path,
             26,
-            expected=sequences + 1,
+            expected=f"{sequences + 1}" + (" or more" if more else "") + (" or fewer" if fewer else ""),
             got=part.boundaries.size,
         )
+    least = 1 if several_sequences else framing.special_tokens + (framing.empty_documents != "eod")
     total_bytes = 0
     for first in range(0, sequences, BLOCK_DOCUMENTS):
-        total_bytes = _verify_index_block(part, first, total_bytes)
-    _verify_equal(
-        part, "boundary", part.boundaries[-1:], np.array([sequences]), first=sequences, array_at=boundaries_at
-    )
+        total_bytes = _verify_index_block(part, first, total_bytes, least)
+    _verify_boundaries(part, 0 if more else 1, sequences if fewer else 1)
     if data_bytes != total_bytes:
         what = "is truncated" if data_bytes < total_bytes else "has bytes behind its end"
         raise fault(
@@ -52,16 +60,51 @@ def verify_part(prefix_path: Path, *, vocabulary_size: int, eod_id: int) -> dict
             got=data_bytes,
         )
     scan_ids(part.data_path, part.tokens, vocabulary_size)
-    for first in range(0, sequences, BLOCK_DOCUMENTS):
-        block = slice(first, first + BLOCK_DOCUMENTS)
-        ends = part.pointers[block] // itemsize + part.lengths[block]
-        scan_last_tokens(part.data_path, part.tokens, ends, eod_id, first)
+    filled = 0
+    for first in range(0, part.documents, BLOCK_DOCUMENTS):
+        bounds = part.boundaries[first : first + BLOCK_DOCUMENTS + 1]
+        opens, closes = bounds[:-1], bounds[1:]
+        numbers = np.flatnonzero(opens < closes)
+        ends = part.pointers[closes[numbers] - 1] // itemsize + part.lengths[closes[numbers] - 1]
+        starts = part.pointers[opens[numbers]] // itemsize
+        scan_special_tokens(part.data_path, part.tokens, starts, ends, framing, first)
+        filled += numbers.size
     return {
-        "documents": sequences,
-        "tokens": part.tokens.size - sequences,
-        "special_tokens": sequences,
+        "documents": part.documents,
+        "tokens": part.tokens.size - framing.special_tokens * filled,
+        "special_tokens": framing.special_tokens * filled,
         "bytes": data_bytes + file_bytes(part.index_path),
     }
+
+
+def _verify_boundaries(part: MegatronPart, least: int, most: int) -> None:
+    """The boundaries rise from 0 to the number of sequences, by the sequences a document may have."""
+    sequences, boundaries_at = len(part), HEADER.size + 12 * len(part)
+    before = 0
+    for first in range(0, part.boundaries.size, BLOCK_DOCUMENTS):
+        block = part.boundaries[first : first + BLOCK_DOCUMENTS]
+        steps = np.diff(block, prepend=before)
+        wrong = (steps < least) | (steps > most) | (block > sequences)
+        if first == 0:
+            wrong[0] = block[0] != 0
+        if bool(wrong.any()):
+            place = int(np.argmax(wrong))
+            raise fault(
+                f"boundary {first + place} cannot be",
+                part.index_path,
+                boundaries_at + 8 * (first + place),
+                expected=f"{least} to {most} above the one before" if first + place else "0",
+                got=int(block[place]),
+            )
+        before = int(block[-1])
+    if before != sequences:
+        raise fault(
+            f"boundary {part.documents} is not the number of sequences",
+            part.index_path,
+            boundaries_at + 8 * part.documents,
+            expected=sequences,
+            got=before,
+        )
 
 
 def _verify_width(part: MegatronPart, data_bytes: int, vocabulary_size: int) -> None:
@@ -81,43 +124,29 @@ def _verify_width(part: MegatronPart, data_bytes: int, vocabulary_size: int) -> 
         )
 
 
-def _verify_index_block(part: MegatronPart, first: int, position_bytes: int) -> int:
-    """Check lengths, pointers and boundaries of one block of documents; returns the byte of .bin it ends at."""
-    block = slice(first, first + BLOCK_DOCUMENTS)
-    sequences = len(part)
-    lengths = part.lengths[block].astype(np.int64)
-    if int(lengths.min()) < 2:
-        ordinal = int(np.argmax(lengths < 2))
+def _verify_index_block(part: MegatronPart, first: int, position_bytes: int, least: int) -> int:
+    """Check lengths and pointers of one block of sequences; returns the byte of .bin it ends at."""
+    lengths = part.lengths[first : first + BLOCK_DOCUMENTS].astype(np.int64)
+    if int(lengths.min()) < least:
+        ordinal = int(np.argmax(lengths < least))
         raise fault(
-            f"the length of document {first + ordinal} cannot be",
+            f"the length of sequence {first + ordinal} cannot be",
             part.index_path,
             HEADER.size + 4 * (first + ordinal),
-            expected="at least 2: a token and EOD",
+            expected=f"at least {least}, special tokens included",
             got=int(lengths[ordinal]),
         )
     sizes = lengths * part.tokens.dtype.itemsize
     ends = np.cumsum(sizes) + position_bytes
-    starts = ends - sizes
-    _verify_equal(part, "pointer", part.pointers[block], starts, first=first, array_at=HEADER.size + 4 * sequences)
-    ordinals = np.arange(first, first + lengths.size)
-    boundaries_at = HEADER.size + 12 * sequences
-    _verify_equal(
-        part, "boundary", part.boundaries[block][: lengths.size], ordinals, first=first, array_at=boundaries_at
-    )
-    return int(ends[-1])
-
-
-def _verify_equal(
-    part: MegatronPart, what: str, found: NDArray[np.int64], expected: NDArray[np.int64], *, first: int, array_at: int
-) -> None:
-    """VerificationError at the first wrong item of `found`, items from `first` on of the i64 array at `array_at`."""
-    wrong = found != expected
+    starts, found = ends - sizes, part.pointers[first : first + BLOCK_DOCUMENTS]
+    wrong = found != starts
     if bool(wrong.any()):
         place = int(np.argmax(wrong))
         raise fault(
-            f"{what} {first + place} does not follow from the lengths before it",
+            f"pointer {first + place} does not follow from the lengths before it",
             part.index_path,
-            array_at + 8 * (first + place),
-            expected=int(expected[place]),
+            HEADER.size + 4 * len(part) + 8 * (first + place),
+            expected=int(starts[place]),
             got=int(found[place]),
         )
+    return int(ends[-1])

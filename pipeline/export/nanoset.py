@@ -1,8 +1,9 @@
 """Nanoset files, as datatrove's DocumentTokenizer writes them: `<stem>.ds`, `<stem>.ds.index`, `<stem>.ds.metadata`.
 
-    .ds            tokens of all documents back to back, EOS after each, little endian, uint16 or uint32, no header
+    .ds            tokens of all documents back to back, little endian, uint16 or uint32, no header; EOS: framing.py
     .ds.index      u64 a document: the exclusive end of each in tokens, cumulative; no count, no leading 0
     .ds.metadata   <tokenizer>|<2 or 4> \\n <tokens, EOS included> \\n <the same for people>     no final newline
+    .ds.loss       optional; u8 a token: 1 = train on it, 0 = do not
 
 Source: huggingface/datatrove pipeline/tokens/tokenizer.py and tokenization.py; nanotron reads the result.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import ConfigError
-from pipeline.export.batches import Batch, no_counts, refuse_special_beyond, with_special
+from pipeline.export.batches import Batch, no_counts
 from pipeline.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
+from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from pipeline.export.megatron import MegatronPart
-from pipeline.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_last_tokens
+from pipeline.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS
 
 
 def token_bytes(vocabulary_size: int) -> int:
@@ -43,23 +45,27 @@ def file_name(rank: int, sub: int) -> str:
 
 
 def write_file(
-    folder: Path, stem: str, batches: Iterable[Batch], *, eos_id: int, tokenizer_name: str, vocabulary_size: int
+    folder: Path,
+    stem: str,
+    batches: Iterable[Batch | SequenceBatch],
+    *,
+    eos_id: int | None,
+    tokenizer_name: str,
+    vocabulary_size: int,
+    bos_id: int | None = None,
+    empty_documents: EmptyDocuments = "skip",
 ) -> dict[str, int]:
     """Write the three files of `stem` into `folder`, which exists; without a document, none of them (N10).
 
     The width follows from the vocabulary. `tokenizer_name` is what transformers' AutoTokenizer can load (N19).
-    Returns documents, documents_empty, tokens (of documents), special_tokens (EOSs) and bytes (of the three files).
-    Raises ConfigError for a name the metadata cannot hold or an EOS outside the vocabulary, CorruptDataError for
-    batches that are not batches and ids outside the vocabulary, StorageFullError when the device is full.
+    Returns documents, documents_empty, tokens (of documents), special_tokens and bytes (of the three files).
+    Raises ConfigError for a name the metadata cannot hold or a special token outside the vocabulary, CorruptDataError
+    for batches that are not batches and ids outside the vocabulary, StorageFullError when the device is full.
     """
-    if not tokenizer_name or "|" in tokenizer_name or "\n" in tokenizer_name:
-        raise ConfigError(
-            "nanotron splits the metadata's first line at '|', so the tokenizer's name must hold none",
-            expected="a name without '|' and line breaks",
-            got=repr(tokenizer_name),
-            next_step="give the name or folder AutoTokenizer loads the tokenizer from",
-        )
-    refuse_special_beyond(vocabulary_size, eos_id)
+    _refuse_name(tokenizer_name)
+    framing = Framing(eos_id, bos_id, empty_documents)
+    framing.refuse_unfit(vocabulary_size)
+    refuse_boundary(empty_documents)
     width = token_bytes(vocabulary_size)
     counts = no_counts()
     path = folder / f"{stem}.ds"
@@ -68,19 +74,16 @@ def write_file(
         whole_file(index_path(path)) as index,
         whole_file(path) as data,
     ):
+        read = 0
         for batch in batches:
-            marked = with_special(
-                batch,
-                eos_id,
-                before=False,
-                dtype=np.dtype(f"<u{width}"),
-                vocabulary_size=vocabulary_size,
-                first_document=counts["documents"] + counts["documents_empty"],
+            framed = frame(
+                batch, framing, dtype=np.dtype(f"<u{width}"), vocabulary_size=vocabulary_size, first_document=read
             )
+            read += (batch[2] if len(batch) == 3 else batch[1]).size
             written_tokens = counts["tokens"] + counts["special_tokens"]
-            data.write(marked.tokens.data)
-            index.write((np.cumsum(marked.lengths) + written_tokens).astype("<u8").data)
-            marked.add_to(counts)
+            data.write(framed.tokens.data)
+            index.write((np.cumsum(framed.document_lengths) + written_tokens).astype("<u8").data)
+            framed.add_to(counts)
         if counts["documents"]:
             total_tokens = counts["tokens"] + counts["special_tokens"]
             text = metadata_text(tokenizer_name, width, total_tokens)
@@ -89,10 +92,48 @@ def write_file(
     return counts
 
 
-def link_file(folder: Path, stem: str, part: MegatronPart, *, tokenizer_name: str) -> dict[str, int]:
+def _refuse_name(tokenizer_name: str) -> None:
+    if not tokenizer_name or "|" in tokenizer_name or "\n" in tokenizer_name:
+        raise ConfigError(
+            "nanotron splits the metadata's first line at '|', so the tokenizer's name must hold none",
+            expected="a name without '|' and line breaks",
+            got=repr(tokenizer_name),
+            next_step="give the name or folder AutoTokenizer loads the tokenizer from",
+        )
+
+
+def refuse_boundary(empty_documents: EmptyDocuments) -> None:
+    """ConfigError: an end that repeats breaks the position ids of datatrove's reader."""
+    if empty_documents == "boundary":
+        raise ConfigError(
+            "a Nanoset cannot hold a document without tokens",
+            expected="empty_documents: skip or eod",
+            got="empty_documents: boundary",
+            next_step="leave such documents out, or let each be its EOS",
+        )
+
+
+def write_loss(path: Path, masks: Iterable[NDArray[np.bool_]]) -> int:
+    """Write `<path>.loss` beside a `.ds` file: one byte a token, 1 where it is trained on. Returns its bytes."""
+    written = 0
+    with whole_file(loss_path(path)) as file:
+        for mask in masks:
+            written += file.write(mask.astype(np.uint8).data)
+    return written
+
+
+def every_token(tokens: int) -> Iterator[NDArray[np.bool_]]:
+    """The masks of a file of which every token is trained on, as datatrove writes documents without no_loss_ranges."""
+    for first in range(0, tokens, BLOCK_TOKENS):
+        yield np.ones(min(BLOCK_TOKENS, tokens - first), np.bool_)
+
+
+def link_file(
+    folder: Path, stem: str, part: MegatronPart, *, tokenizer_name: str, special_tokens: int = 1
+) -> dict[str, int]:
     """Make the three files of `stem` from a Megatron part of the same documents: its tokens get a second name (N20).
 
-    The part has one sequence a document, EOD included, and none is empty, as megatron.write_part leaves it. Returns
+    The part has one sequence a document, of them `special_tokens` special, as megatron.write_part leaves it. Returns
     what write_file returns. One file on disk has both names; a file system without hard links gets a copy.
     """
     if not len(part):
@@ -117,8 +158,8 @@ def link_file(folder: Path, stem: str, part: MegatronPart, *, tokenizer_name: st
     return {
         "documents": len(part),
         "documents_empty": 0,
-        "tokens": position - len(part),
-        "special_tokens": len(part),
+        "tokens": position - special_tokens * len(part),
+        "special_tokens": special_tokens * len(part),
         "bytes": written_bytes,
     }
 
@@ -129,6 +170,18 @@ def index_path(path: Path) -> Path:
 
 def metadata_path(path: Path) -> Path:
     return path.with_name(path.name + ".metadata")
+
+
+def loss_path(path: Path) -> Path:
+    return path.with_name(path.name + ".loss")
+
+
+def windows_of(tokens: int, sequence_tokens: int) -> tuple[int, int]:
+    """(samples, dropped tokens) of a `.ds` file for datatrove's and nanotron's readers.
+
+    A window takes sequence_tokens + 1 tokens and shares none with the next; the tail of every file is dropped.
+    """
+    return divmod(tokens, sequence_tokens + 1)
 
 
 def metadata_text(tokenizer_name: str, width_bytes: int, total_tokens: int) -> bytes:
@@ -194,71 +247,3 @@ def _read_metadata(path: Path) -> tuple[str, int, int]:
     if text != expected:
         raise fault("the metadata is not as datatrove writes it", path, len(first) + 1, expected=expected, got=text)
     return name.decode(), int(width), int(total)
-
-
-def verify_file(path: Path, *, vocabulary_size: int, eos_id: int, tokenizer_name: str) -> dict[str, int]:
-    """Check the three files of a `.ds` against the format and against each other.
-
-    Raises VerificationError, naming file and byte, for: metadata of another tokenizer, width or count; ends that do not
-    rise by a token and EOS at least; a token file longer or shorter than the last end; ids outside the vocabulary;
-    documents that do not end with EOS. datatrove's own check reads 2-byte files only. Returns documents, tokens,
-    special_tokens and bytes as re-read. One pass over both files; memory is a block.
-    """
-    opened = open_file(path)
-    documents, width, data_bytes = len(opened), opened.tokens.dtype.itemsize, file_bytes(path)
-    if (opened.tokenizer_name, width) != (tokenizer_name, token_bytes(vocabulary_size)):
-        raise fault(
-            "the metadata names another tokenizer or width",
-            metadata_path(path),
-            0,
-            expected=f"{tokenizer_name}|{token_bytes(vocabulary_size)}",
-            got=f"{opened.tokenizer_name}|{width}",
-        )
-    position = 0
-    for first in range(0, documents, BLOCK_DOCUMENTS):
-        position = _verify_ends(opened, first, position)
-    if opened.total_tokens != position:
-        raise fault(
-            "the metadata counts other tokens than the index",
-            metadata_path(path),
-            len(f"{tokenizer_name}|{width}\n".encode()),
-            expected=position,
-            got=opened.total_tokens,
-        )
-    if data_bytes != position * width:
-        what = "is truncated" if data_bytes < position * width else "has bytes behind its end"
-        raise fault(
-            f"the token file {what}",
-            path,
-            min(data_bytes, position * width),
-            expected=f"{position * width} bytes, as the index says",
-            got=data_bytes,
-        )
-    scan_ids(path, opened.tokens, vocabulary_size)
-    for first in range(0, documents, BLOCK_DOCUMENTS):
-        ends = opened.ends[first : first + BLOCK_DOCUMENTS].astype(np.int64)
-        scan_last_tokens(path, opened.tokens, ends, eos_id, first)
-    total_bytes = data_bytes + file_bytes(index_path(path)) + file_bytes(metadata_path(path))
-    return {
-        "documents": documents,
-        "tokens": position - documents,
-        "special_tokens": documents,
-        "bytes": total_bytes,
-    }
-
-
-def _verify_ends(opened: NanosetFile, first: int, position: int) -> int:
-    """Check that one block of ends rises by 2 at least from `position`; returns the last."""
-    ends = opened.ends[first : first + BLOCK_DOCUMENTS].astype(np.int64)
-    before = np.concatenate(([position], ends[:-1]))
-    wrong = ends < before + 2  # an end of 2^63 or more counts as negative here
-    if bool(wrong.any()):
-        ordinal = int(np.argmax(wrong))
-        raise fault(
-            f"the end of document {first + ordinal} cannot be",
-            index_path(opened.path),
-            8 * (first + ordinal),
-            expected=f"at least {int(before[ordinal]) + 2}: a token and EOS",
-            got=int(opened.ends[first + ordinal]),
-        )
-    return int(ends[-1])

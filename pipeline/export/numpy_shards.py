@@ -30,8 +30,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import BalanceError, ConfigError, CorruptDataError
-from pipeline.export.batches import Batch, refuse_special_beyond, with_special
+from pipeline.export.batches import Batch, refuse_special_beyond
 from pipeline.export.files import TokenArray, fault, file_bytes, mapped, whole_file
+from pipeline.export.framing import Framing, frame
 from pipeline.export.scan import scan_ids
 
 HEADER_BYTES = 128
@@ -39,10 +40,10 @@ RAW_SUFFIX = ".bin"
 DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 
 
-def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int) -> TokenArray:
+def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int, keep_empty: bool = False) -> TokenArray:
     """The stream tokens of a batch, in the batch's dtype: EOT, a document, EOT, a document, ...
 
-    Documents without tokens are left out; the stream has tokens + non-empty documents items. Raises ConfigError for an
+    Documents without tokens are left out, or with `keep_empty` are an EOT alone. Raises ConfigError for an
     EOT outside the vocabulary or too large for the batch's dtype, CorruptDataError for a bad batch or id.
     """
     refuse_special_beyond(vocabulary_size, eot_id)
@@ -51,7 +52,8 @@ def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int) -> Token
         raise ConfigError(
             "EOT does not fit the tokens it would stand among", expected=f"an id that fits {dtype.name}", got=eot_id
         )
-    return with_special(batch, eot_id, before=True, dtype=dtype, vocabulary_size=vocabulary_size).tokens
+    framing = Framing(None, bos_id=eot_id, empty_documents="eod" if keep_empty else "skip")
+    return frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size).tokens
 
 
 def shard_sizes(stream_tokens: int, shard_tokens: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What Megatron's and Nanoset's verifiers both ask of a file of tokens: ids in the vocabulary, a special token last."""
+"""What Megatron's and Nanoset's verifiers both ask of tokens: ids in the vocabulary, special ones around documents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.export.files import TokenArray, fault
+from pipeline.export.framing import Framing
 
 BLOCK_TOKENS = 1 << 22
 BLOCK_DOCUMENTS = 1 << 16
@@ -33,18 +34,24 @@ def scan_ids(path: Path, tokens: TokenArray, vocabulary_size: int, *, data_offse
             )
 
 
-def scan_last_tokens(
-    path: Path, tokens: TokenArray, ends: NDArray[np.int64], special_id: int, first_document: int
+def scan_special_tokens(
+    path: Path,
+    tokens: TokenArray,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    framing: Framing,
+    first_document: int,
 ) -> None:
-    """VerificationError at the first document, of those that end at `ends`, whose last token is not `special_id`."""
-    wrong = tokens[ends - 1] != special_id
-    if bool(wrong.any()):
-        document = int(np.argmax(wrong))
-        last = int(ends[document]) - 1
-        raise fault(
-            f"document {first_document + document} does not end with its special token",
-            path,
-            last * tokens.dtype.itemsize,
-            expected=special_id,
-            got=int(tokens[last]),
-        )
+    """VerificationError at the first document, of those in [starts, ends), without its special tokens."""
+    for special, places, does in ((framing.eod_id, ends - 1, "end"), (framing.bos_id, starts, "begin")):
+        wrong = tokens[places] != special if special is not None else np.zeros(1, np.bool_)
+        if bool(wrong.any()):
+            document = int(np.argmax(wrong))
+            place = int(places[document])
+            raise fault(
+                f"document {first_document + document} does not {does} with its special token",
+                path,
+                place * tokens.dtype.itemsize,
+                expected=special,
+                got=int(tokens[place]),
+            )

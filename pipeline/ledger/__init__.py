@@ -22,6 +22,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 """
 
 from pipeline.ledger.balance import Check, require_balanced
+from pipeline.ledger.checkpoint import Checkpoints, checkpoints_in, current_checkpoint
 from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
 from pipeline.ledger.receipt import (
@@ -38,12 +39,15 @@ __all__ = [
     "RECEIPT_NAME",
     "RUN_LOCK",
     "Check",
+    "Checkpoints",
     "InputReceipt",
     "LockHeldError",
     "Outcome",
     "OutputFile",
     "Receipt",
     "Step",
+    "checkpoints_in",
+    "current_checkpoint",
     "held",
     "output_file",
     "read_receipt",

@@ -8,7 +8,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
 from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
+from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
 from pipeline.ledger.receipt import (
     RECEIPT_NAME,
@@ -86,9 +87,10 @@ def run_once(
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. With `delivers` they are meant for people and
-    stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt is reused
-    only if every output still has the digest that it states.
+    `body` receives an empty folder and writes the step's outputs there. (Of a try that was cut off, files stay that
+    its checkpoint vouches for: ledger/checkpoint.py. Without a scheduler there are none.) With `delivers` the outputs
+    are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
+    `verify` a receipt is reused only if every output still has the digest that it states.
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)
@@ -97,10 +99,12 @@ def run_once(
         if reuse and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
             return receipt_path
-        _empty(folder)
+        checkpoint = Checkpoint(step.stage, step.unit, step.fingerprint(), folder)
+        _empty(folder, keep=checkpoint.kept)
         started = time.monotonic()
         _forget_peak_memory()
-        outcome = body(folder)
+        with running(checkpoint):
+            outcome = body(folder)
         outputs = tuple(_settled_outputs(folder, "sha256" if delivers else "xxh3_128"))
         receipt = Receipt(
             stage=step.stage,
@@ -175,13 +179,13 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> Iterator[OutputFile]
         sync_folder(one)
 
 
-def _empty(folder: Path) -> None:
+def _empty(folder: Path, keep: Collection[str]) -> None:
     """Remove what a killed or outdated run left, receipt first: without it nothing else counts."""
     (folder / RECEIPT_NAME).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != LOCK_NAME:
+        elif path.name != LOCK_NAME and path.name not in keep:
             path.unlink()
 
 

@@ -91,7 +91,9 @@ def record_stretches(
         return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.tokens.ends, ordinal)
     if export == "numpy":
         return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
-    return shard, ordinal, document_stretches(ordinal, tokens)
+    framing = build.config.framing
+    framed = tokens > 0 or framing.empty_documents == "eod"
+    return shard, ordinal, document_stretches(ordinal, tokens, bos=framing.bos and framed, eot=framing.eod and framed)
 
 
 def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
@@ -102,7 +104,7 @@ def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     if build.config.exports.webdataset:
         yield from _context_holdings(build, shard, ordinal)
     if whole := [export for export in formats if scatter.KINDS[export] == "documents"]:
-        rank = shard.stream.rank(ordinal)
+        rank = ordinal if scatter.keeps_empty(build) else shard.stream.rank(ordinal)
         ((cell, row),) = places(build, "documents", shard, [rank], [ordinal])
         for export in whole:
             yield from document_holdings(build, export, cell, row)
@@ -116,7 +118,8 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
     outputs = layout.output_plans(build, export)
     if export != "numpy":
         output = _output_at(outputs, base + row)
-        yield Holding(export, f"{export}/{output.name}", base + row - output.first, (0, tokens), (0, tokens))
+        held = (int(build.config.framing.bos), tokens + build.config.framing.bos)
+        yield Holding(export, f"{export}/{output.name}", base + row - output.first, held, (0, tokens))
         return
     eot = base + int(stream_ends(rows[: row + 1])[-1]) - tokens - 1
     for output in outputs[_output_at(outputs, eot).number :]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import CorruptDataError
-from pipeline.lineage.facts import EOT, PADDING, Span
+from pipeline.lineage.facts import BOS, EOT, PADDING, Span
 from pipeline.tokens.packing import ContextPlan, Packing
 
 
@@ -71,9 +71,14 @@ def context_stretches(plan: ContextPlan, packing: Packing, ends: NDArray[np.uint
     return found
 
 
-def document_stretches(ordinal: int, tokens: int) -> list[Stretch]:
-    """A record that is a whole document with EOT after it (Megatron, Nanoset)."""
-    return [Stretch(0, tokens, ordinal), Stretch(tokens, tokens + 1, special=EOT)]
+def document_stretches(ordinal: int, tokens: int, *, bos: bool = False, eot: bool = True) -> list[Stretch]:
+    """A record that is a whole document (Megatron, Nanoset), with BOS before it and EOT after it if they are there."""
+    document = _tokens_within(ordinal, tokens, int(bos), 0, tokens + bos)
+    return [
+        *([Stretch(0, 1, special=BOS)] if bos else []),
+        *document,
+        *([Stretch(tokens + bos, tokens + bos + 1, special=EOT)] if eot else []),
+    ]
 
 
 def file_stretches(ordinal: int, tokens: int, eot: int, size: int) -> list[Stretch]:

@@ -32,9 +32,8 @@ def trace(build: Build, export: str, file: int | str, record: int) -> RecordTrac
     output = find_output(build, export, file)
     shard, _, stretches = record_stretches(Shards(build), export, output, record)
     parts = [Special(one.special, (one.first, one.last)) if one.special else _piece(shard, one) for one in stretches]
-    return RecordTrace(
-        export, f"{export}/{output.name}", record, (stretches[0].first, stretches[-1].last), tuple(parts)
-    )
+    span = (stretches[0].first, stretches[-1].last) if stretches else (0, 0)
+    return RecordTrace(export, f"{export}/{output.name}", record, span, tuple(parts))
 
 
 def reference_tokenizer(build: Build) -> Tokenizer:

@@ -132,7 +132,7 @@ def _made_again(one: Sampled, ids: dict[tuple[int, int], Ids]) -> Ids:
         else:
             document = ids[one.shard.number, stretch.ordinal]
             pieces.append(document[stretch.document_first : stretch.document_first + size].astype(np.int64))
-    return np.concatenate(pieces)
+    return np.concatenate([np.empty(0, np.int64), *pieces])
 
 
 def _compare(one: Sampled, found: Ids, expected: Ids) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -20,15 +21,17 @@ from pipeline.report.flow import flow_picture
 from pipeline.report.heat import heat_map
 from pipeline.report.plots import cell_bar, counts_of, power_bars, share_bar, totals_of
 from pipeline.report.summary import BuildSummary
+from pipeline.report.training import training_flags
 
 LISTED_ROWS = 2000  # a page of 50,000 rows helps nobody; the JSON summary has them all
 FORMATS = {one.__name__: one for one in (bytes_text, count_text, grouped, rate_text, seconds_text)}
 
 
-def render_html(summary: BuildSummary) -> str:
-    """The whole page. The same summary gives the same text; every name in it is escaped."""
+@cache
+def report_environment(*folders: Path) -> Environment:
+    """Templates of this room and of `folders`, with the figures' formats; whatever they show is escaped."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader([Path(__file__).parent, *folders]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -38,15 +41,26 @@ def render_html(summary: BuildSummary) -> str:
     environment.filters.update(FORMATS)
     environment.globals.update(FORMATS, share_text=share_text, counted=counted, largest_first=largest_first)
     environment.globals.update(cell_bar=cell_bar, listed_rows=LISTED_ROWS)
-    return environment.get_template("report.html").render(
-        summary=summary,
-        figures=_figures(summary),
-        flow_picture=flow_picture(summary),
-        checks=sorted(summary.checks, key=lambda check: check.ok),
-        most_seconds=max((stage.seconds for stage in summary.stages), default=0.0),
-        most_bytes_per_second=max((stage.bytes_per_second or 0.0 for stage in summary.stages), default=0.0),
-        quarantined_documents=sum(file.documents for file in summary.quarantine),
-        **_pictures(summary),
+    environment.globals.update(as_share=lambda share: share_text(share, 1), exactly=lambda value: f"{value:,.10g}")
+    return environment
+
+
+def render_html(summary: BuildSummary) -> str:
+    """The whole page. The same summary gives the same text; every name in it is escaped."""
+    return (
+        report_environment()
+        .get_template("report.html")
+        .render(
+            summary=summary,
+            figures=_figures(summary),
+            flow_picture=flow_picture(summary),
+            flags=training_flags(summary),
+            checks=sorted(summary.checks, key=lambda check: check.ok),
+            most_seconds=max((stage.seconds for stage in summary.stages), default=0.0),
+            most_bytes_per_second=max((stage.bytes_per_second or 0.0 for stage in summary.stages), default=0.0),
+            quarantined_documents=sum(file.documents for file in summary.quarantine),
+            **_pictures(summary),
+        )
     )
 
 

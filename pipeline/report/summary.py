@@ -7,253 +7,55 @@ Nothing derivable is stored: shares, totals and verdicts are properties, so that
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from pipeline.errors import CorruptDataError
-
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Facts(BaseModel):
-    """Base of every model here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Flow(Facts):
-    """One quantity through one stage: into + gained = out + lost, or something is missing.
-
-    Where a quantity first appears (documents in index, tokens in tokenize), `into` is what was made there.
-    """
-
-    into: Count
-    out: Count
-    lost: dict[str, Count] = {}
-    gained: dict[str, Count] = {}
-
-    @property
-    def lost_total(self) -> int:
-        """All that left, whatever the reason."""
-        return sum(self.lost.values())
-
-    @property
-    def gained_total(self) -> int:
-        """All that was added, whatever the reason."""
-        return sum(self.gained.values())
-
-
-class StageSummary(Facts):
-    """One stage, summed over its units.
-
-    `documents.lost` are rejected documents by reason; `text_bytes.lost` are removed bytes by reason ("duplicates").
-    `units_reused` of the `units_done` were found finished. `seconds` and `timed_bytes` (bytes that these seconds were
-    spent on) are sums over the steps' receipts, whenever they ran; `wall_seconds` runs from first start to last end.
-    `on_trunk` is False for a stage beside the main line, such as writeback. `requests` to stores, of which `retries`
-    were made again, moved `wire_bytes` both ways.
-    """
-
-    stage: str
-    unit: str
-    units_total: Count
-    units_done: Count
-    units_reused: Count
-    documents: Flow | None = None
-    text_bytes: Flow | None = None
-    tokens: Flow | None = None
-    seconds: Seconds
-    wall_seconds: Seconds | None = None
-    timed_bytes: Count
-    peak_rss_bytes: Count
-    on_trunk: bool = True
-    requests: Count = 0
-    retries: Count = 0
-    wire_bytes: Count = 0
-
-    @property
-    def is_finished(self) -> bool:
-        """Every unit is done."""
-        return self.units_done == self.units_total
-
-    @property
-    def bytes_per_second(self) -> float | None:
-        """Bytes per second of one worker; None when nothing was timed."""
-        return self.timed_bytes / self.seconds if self.seconds and self.timed_bytes else None
-
-
-class PowerBin(Facts):
-    """Values v with 2**power <= v < 2**(power + 1); power -1 holds the zeros. `total` is the sum of the values."""
-
-    power: Annotated[int, Field(ge=-1, le=63)]
-    count: Count
-    total: Count
-
-
-class PowerHistogram(Facts):
-    """Bins in ascending order of power; a power that is left out is empty. histograms.py makes them."""
-
-    bins: tuple[PowerBin, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """How many values."""
-        return sum(one.count for one in self.bins)
-
-    @property
-    def total(self) -> int:
-        """Sum of the values."""
-        return sum(one.total for one in self.bins)
-
-
-class SourceFileDuplicates(Facts):
-    """One source file: the bytes of its documents' text, and how many of them lie in duplicate ranges."""
-
-    path: str
-    text_bytes: Count
-    duplicate_bytes: Count
-
-
-class RepeatedString(Facts):
-    """A string that occurs `count` times: where first (`line` from 1), and how it begins."""
-
-    count: Count
-    source_file: str
-    line: Count
-    excerpt: str
-
-
-class DuplicateSummary(Facts):
-    """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
-
-    `kept_gaps` are the bytes that stay between two neighbouring ranges of one document. `most_repeated` are strings of
-    `minimum_bytes` bytes; there are none where suffix arrays found the ranges.
-    """
-
-    mode: Literal["remove", "annotate"]
-    minimum_bytes: Count
-    ranges: PowerHistogram
-    text_bytes: Count
-    documents: Count
-    documents_touched: Count
-    documents_emptied: Count
-    by_source_file: tuple[SourceFileDuplicates, ...] = ()
-    kept_gaps: PowerHistogram = PowerHistogram()
-    most_repeated: tuple[RepeatedString, ...] = ()
-
-    @property
-    def duplicate_bytes(self) -> int:
-        """Bytes inside duplicate ranges."""
-        return self.ranges.total
-
-
-class LengthSummary(Facts):
-    """How long documents are: bytes of text before and after deduplication, and tokens. None: not known yet."""
-
-    text_bytes_before: PowerHistogram
-    text_bytes_after: PowerHistogram | None = None
-    tokens: PowerHistogram | None = None
-
-
-class PackingSummary(Facts):
-    """Records of fixed length: every token slot is real, special (begin and end of text), padding, or one of these
-    again because contexts overlap."""
-
-    context_tokens: Count
-    contexts: Count
-    real_tokens: Count
-    special_tokens: Count
-    pad_tokens: Count
-    repeated_tokens: Count = 0
-
-    @property
-    def slots(self) -> int:
-        """All token slots."""
-        return self.real_tokens + self.special_tokens + self.pad_tokens + self.repeated_tokens
-
-
-class QualityMeasure(Facts):
-    """One number about the shuffle, what a perfect shuffle would give, and how far from it is still good."""
-
-    name: str
-    measured: Annotated[float, Field(allow_inf_nan=False)]
-    ideal: Annotated[float, Field(allow_inf_nan=False)]
-    tolerance: Seconds
-
-    @property
-    def is_good(self) -> bool:
-        """Within the tolerance."""
-        return abs(self.measured - self.ideal) <= self.tolerance
-
-
-class MixingTable(Facts):
-    """Where one format's records came from: records in each stretch of the source order (rows) and group of files."""
-
-    format: str
-    records: tuple[tuple[Count, ...], ...]
-
-
-class ShuffleSummary(Facts):
-    """The global permutation: records by kind ("document", "context"), and the cells they went through."""
-
-    seed: Count
-    cells: Count
-    records_by_kind: dict[str, Count]
-    quality: tuple[QualityMeasure, ...] = ()
-    significance: Annotated[float, Field(gt=0, lt=1)] = 0.001
-    mixing: tuple[MixingTable, ...] = ()
-
-    @property
-    def warnings(self) -> tuple[QualityMeasure, ...]:
-        """The measures outside their bands."""
-        return tuple(one for one in self.quality if not one.is_good)
-
-
-class OutputFile(Facts):
-    """One file of an export. `records` and `tokens` are None for files that hold none (an index, a manifest)."""
-
-    path: str
-    size_bytes: Count
-    records: Count | None = None
-    tokens: Count | None = None
-    sha256: str | None = None
-
-
-class ExportSummary(Facts):
-    """One training format and its files, in the order a reader meets them."""
-
-    format: str
-    files: tuple[OutputFile, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """Sum over the files."""
-        return sum(file.size_bytes for file in self.files)
-
-    @property
-    def records(self) -> int:
-        """Sum over the files that hold records."""
-        return sum(file.records or 0 for file in self.files)
-
-    @property
-    def tokens(self) -> int:
-        """Sum over the files that hold tokens."""
-        return sum(file.tokens or 0 for file in self.files)
-
-
-class DestinationSummary(Facts):
-    """A place that received the dataset; verified files were read or checksummed there after they were written."""
-
-    where: str
-    files: Count
-    verified_files: Count
-    size_bytes: Count
-
-    @property
-    def is_verified(self) -> bool:
-        """Every file was verified."""
-        return self.files == self.verified_files
+from pipeline.report.content import (
+    DuplicateSummary,
+    LengthSummary,
+    MixingTable,
+    PackingSummary,
+    QualityMeasure,
+    RepeatedString,
+    ShuffleSummary,
+    SourceFileDuplicates,
+)
+from pipeline.report.delivered import (
+    DestinationSummary,
+    EstimatedFigure,
+    ExportSummary,
+    OutputFile,
+    VocabularySummary,
+)
+from pipeline.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, StageSummary
+
+__all__ = [
+    "BalanceCheck",
+    "BuildSummary",
+    "DestinationSummary",
+    "DuplicateSummary",
+    "EstimatedFigure",
+    "ExportSummary",
+    "Flow",
+    "LengthSummary",
+    "MixingTable",
+    "OutputFile",
+    "PackingSummary",
+    "PowerBin",
+    "PowerHistogram",
+    "QualityMeasure",
+    "QuarantineExample",
+    "QuarantineFile",
+    "RepeatedString",
+    "ShuffleSummary",
+    "SourceFileDuplicates",
+    "StageSummary",
+    "VocabularySummary",
+    "from_json",
+    "to_json",
+]
 
 
 class QuarantineExample(Facts):
@@ -316,6 +118,8 @@ class BuildSummary(Facts):
     destinations: tuple[DestinationSummary, ...] = ()
     quarantine: tuple[QuarantineFile, ...] = ()
     checks: tuple[BalanceCheck, ...] = ()
+    vocabulary: VocabularySummary | None = None
+    estimate: tuple[EstimatedFigure, ...] = ()
 
     @property
     def failed_checks(self) -> tuple[BalanceCheck, ...]:

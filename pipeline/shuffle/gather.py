@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.shuffle.scatter import ScatteredCell, open_scattered
+from pipeline.slices import copy_slices, starts_of
 from pipeline.tokens.record_shard import write_record_shard
 from pipeline.tokens.records import record_digest
 from pipeline.tokens.runs import runs
@@ -57,14 +57,5 @@ def _place(one: ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[Any
     ends = np.cumsum(lengths, dtype=np.uint64)
     for first, last in runs(ends, BATCH_TOKENS):
         start = int(ends[first - 1]) if first else 0
-        place_slices(one.read(start, int(ends[last - 1])), lengths[first:last], places[first:last], permuted)
-
-
-@njit(nogil=True, cache=True)
-def place_slices(tokens: Any, lengths: Any, places: Any, out: Any) -> None:
-    """Slices of `tokens`, back to back with these lengths, to out[places[i]:]: the inverse of copy_slices."""
-    position = np.int64(0)
-    for i in range(len(lengths)):
-        place, count = np.int64(places[i]), np.int64(lengths[i])
-        out[place : place + count] = tokens[position : position + count]
-        position += count
+        tokens, sizes = one.read(start, int(ends[last - 1])), lengths[first:last]
+        copy_slices(tokens, starts_of(sizes), sizes, permuted, places[first:last])

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,14 +30,14 @@ from numpy.typing import NDArray
 
 from pipeline.errors import BalanceError, CorruptDataError, StorageFullError
 from pipeline.fingerprint import canonical_json
-from pipeline.tokens.records import MIX_HIGH, MIX_LOW, copy_slices
+from pipeline.slices import JoinedBytes, copy_slices, starts_of
+from pipeline.tokens.records import MIX_HIGH, MIX_LOW
 from pipeline.tokens.runs import runs
 
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS
 WRITE_BYTES = 4 << 20
-OVERHEAD_BYTES = 48  # beside a record's bytes: length, key, start, place in the order
-COPIES = 2  # batches as read, and joined
+OVERHEAD_BYTES = 56  # beside a record's bytes: length and key as read and in order, start, end, place in the order
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def shuffle_records(
     source = (_counted(one, accounts[0]) for one in _keyed(batches, seed))
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch, prefix="shuffle-") as folder:
-        for one in _ordered(source, 64, memory_bytes // COPIES, Path(folder)):
+        for one in _ordered(source, 64, memory_bytes, Path(folder)):
             _counted(one, accounts[1])
             yield one.data, one.lengths
     if accounts[0] != accounts[1]:
@@ -166,15 +167,15 @@ def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path
 
 
 def _sorted(kept: list[Records]) -> Iterator[Records]:
-    data = kept[0].data if len(kept) == 1 else np.concatenate([one.data for one in kept])
+    joined = JoinedBytes([one.data for one in kept])
     lengths, keys = (np.concatenate([getattr(one, name) for one in kept]) for name in ("lengths", "keys"))
     kept.clear()
     order = np.argsort(keys, kind="stable")
-    starts = (np.cumsum(lengths, dtype=np.uint64) - lengths)[order]
+    starts = starts_of(lengths)[order]
     lengths, keys = lengths[order], keys[order]
     for first, last in runs(np.cumsum(lengths, dtype=np.uint64), WRITE_BYTES):
         written = np.empty(int(lengths[first:last].sum()), np.uint8)
-        copy_slices(data, starts[first:last], lengths[first:last], written)
+        joined.copy_slices(starts[first:last], lengths[first:last], written)
         yield Records(written, lengths[first:last], keys[first:last])
 
 
@@ -186,18 +187,12 @@ def _parted(
     inner.mkdir()
     shift = max(0, bits - PARTS_BITS)
     parts = [inner / f"{number:02d}" for number in range(PARTS)]
-    try:
-        files = [path.open("wb", buffering=1 << 18) for path in parts]
-        try:
-            while kept:
-                _part(kept.pop(0), shift, files)
-            for one in source:
-                _part(one, shift, files)
-        finally:
-            for file in files:
-                file.close()
-    except OSError as error:
-        raise _full(error, inner) from error
+    with full_disk_said(folder, "part files need as much as the input, once"), ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
+        while kept:
+            _part(kept.pop(0), shift, files)
+        for one in source:
+            _part(one, shift, files)
     for path in parts:
         yield from _ordered(_read_part(path), shift, held_bytes, folder)
         path.unlink()
@@ -208,7 +203,7 @@ def _part(one: Records, shift: int, files: list[BinaryIO]) -> None:
     """Append each record to the file of its part, in order."""
     places = ((one.keys >> np.uint64(shift)) & np.uint64(PARTS - 1)).astype(np.uint8)
     order = np.argsort(places, kind="stable")
-    starts = (np.cumsum(one.lengths, dtype=np.uint64) - one.lengths)[order]
+    starts = starts_of(one.lengths)[order]
     lengths, keys = one.lengths[order], one.keys[order]
     grouped = np.empty_like(one.data)
     copy_slices(one.data, starts, lengths, grouped)
@@ -238,12 +233,17 @@ def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
     return found
 
 
-def _full(error: OSError, folder: Path) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFullError(
-            "no space left for the shuffle's part files",
+@contextmanager
+def full_disk_said(folder: Path, needs: str) -> Iterator[None]:
+    """A device or quota that is full becomes a StorageFullError that names `folder` and what it `needs`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise StorageFullError(
+            "no space left for a shuffle",
             where=folder,
             got=error.strerror,
-            next_step="free space there or choose another --scratch; it needs as much as the text, once",
-        )
-    return error
+            next_step=f"free space there or choose another folder; {needs}",
+        ) from error

@@ -137,8 +137,8 @@ class OrderMeter:
             held = np.bincount(documents)  # no two contexts share more than one document, so no pair counts twice
             pairs += int((held * (held - 1) // 2).sum())
             ordinals = rows[begin:end, 1:].astype(np.int64)
-            sides = (_documents_of(ordinals[:, side], contexts, documents, len(held)) for side in (0, 1))
-            neighbours += len(np.intersect1d(*sides, assume_unique=True))
+            before, behind = (_documents_of(ordinals[:, side], contexts, documents, len(held)) for side in (0, 1))
+            neighbours += len(np.intersect1d(before, behind, assume_unique=True))
         return neighbours, pairs
 
 
@@ -157,7 +157,8 @@ def _documents_of(
     counts = ends - starts
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(np.arange(len(chosen)), counts)
-    return places * size + documents[np.repeat(starts, counts) + within]
+    found: NDArray[np.int64] = places * size + documents[np.repeat(starts, counts) + within]
+    return found
 
 
 def grouped_table(table: NDArray[np.int64]) -> list[list[int]] | None:

@@ -15,13 +15,13 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError, CorruptDataError
+from pipeline.errors import CorruptDataError
 from pipeline.export.files import whole_file
 from pipeline.export.manifest import MANIFEST, write_manifest
 from pipeline.export.tar import end_of_archive, member_header, padding
 from pipeline.export.webdataset import member_name, shard_name
 from pipeline.shuffle.lines import Shuffled, shuffle_records
-from pipeline.single.shuffle_text import list_inputs
+from pipeline.single.ready import whole_folder
 
 BATCH_BYTES = 4 << 20
 OUR_NAME = re.compile(r"\d{8,}_\d{8,}_([A-Za-z0-9_-]{1,64})\.json\.gz")
@@ -29,43 +29,35 @@ DIVIDER = b"\0"
 
 
 def reshuffle(
-    inputs: list[str], output: Path, *, seed: int, samples_per_shard: int, memory_bytes: int, scratch: Path
+    files: list[Path], output: Path, *, seed: int, samples_per_shard: int, memory_bytes: int, scratch: Path
 ) -> Shuffled:
     """Write shard_00000000.tar ... and manifest.jsonl into `output`, a new or empty folder.
 
-    Raises ConfigError when `output` holds anything, SourceError without tars, CorruptDataError for a tar that is
-    truncated or holds members that are no `.json.gz` files.
+    Raises ConfigError when `output` holds anything, CorruptDataError for a tar that is truncated or holds members that
+    are no `.json.gz` files, StorageFullError.
     """
-    if output.is_dir() and any(output.iterdir()):
-        raise ConfigError(
-            "the output folder is not empty: old and new shards would mix",
-            where=output,
-            got=", ".join(sorted(path.name for path in output.iterdir())[:3]),
-            next_step="name another folder, or remove what lies there",
-        )
-    files = list_inputs(inputs, (".tar",))
-    output.mkdir(parents=True, exist_ok=True)
     records = data_bytes = 0
     shards: list[tuple[str, int]] = []
     shuffled = shuffle_records(_batches(files), seed=seed, memory_bytes=memory_bytes, scratch=scratch)
     samples = (sample for data, lengths in shuffled for sample in _split(data, lengths))
-    first = next(samples, None)
-    while first is not None:
-        path = output / f"{shard_name(len(shards))}.tar"
-        with whole_file(path) as file:
-            written = place = 0
-            while first is not None and place < samples_per_shard:
-                identity, _, body = first.partition(DIVIDER)
-                name = member_name(len(shards), place, identity.decode())
-                member = b"".join((member_header(name, len(body)), body, padding(len(body))))
-                written += file.write(member)
-                place, data_bytes = place + 1, data_bytes + len(body)
-                first = next(samples, None)
-            file.write(end_of_archive(written))
-        shards.append((path.stem, place))
-        records += place
-    if shards:
-        write_manifest(output / MANIFEST, shards)
+    with whole_folder(output) as inner:
+        first = next(samples, None)
+        while first is not None:
+            path = inner / f"{shard_name(len(shards))}.tar"
+            with whole_file(path) as file:
+                written = place = 0
+                while first is not None and place < samples_per_shard:
+                    identity, _, body = first.partition(DIVIDER)
+                    name = member_name(len(shards), place, identity.decode())
+                    member = b"".join((member_header(name, len(body)), body, padding(len(body))))
+                    written += file.write(member)
+                    place, data_bytes = place + 1, data_bytes + len(body)
+                    first = next(samples, None)
+                file.write(end_of_archive(written))
+            shards.append((path.stem, place))
+            records += place
+        if shards:
+            write_manifest(inner / MANIFEST, shards)
     return Shuffled(records, data_bytes)
 
 
@@ -76,7 +68,7 @@ def _split(data: NDArray[np.uint8], lengths: NDArray[np.uint64]) -> Iterator[byt
         start += length
 
 
-def _batches(files: list[str]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
+def _batches(files: list[Path]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
     held: list[bytes] = []
     held_bytes = 0
     for number, file in enumerate(files):
@@ -95,7 +87,7 @@ def _joined(samples: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]
     return np.frombuffer(b"".join(samples), np.uint8), np.array([len(sample) for sample in samples], np.uint64)
 
 
-def _members(path: str) -> Iterator[tuple[str, bytes]]:
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Names and bodies of a tar of any dialect; CorruptDataError for one that is truncated or holds something else."""
     try:
         with tarfile.open(path, "r:") as archive:
@@ -109,7 +101,7 @@ def _members(path: str) -> Iterator[tuple[str, bytes]]:
             end = archive.offset
     except (tarfile.TarError, OSError) as error:
         raise CorruptDataError("a tar cannot be read", where=path, got=error) from error
-    with Path(path).open("rb") as file:
+    with path.open("rb") as file:
         file.seek(end)
         if any(file.read(512)):
             raise CorruptDataError("a tar is damaged", where=f"{path}, byte {end}", expected="its end or a header")

@@ -34,17 +34,58 @@ def shuffle(
     input: Inputs,
     output: Annotated[Path, typer.Option(help="A new or empty folder.")],
     seed: Seed = 1234,
-    wds_chunk_size: Annotated[int, typer.Option(help="Samples per output tar.", min=1)] = 8192,
+    wds_chunk_size: Annotated[int, typer.Option(help="Tars: samples per output tar.", min=1)] = 8192,
+    tokens_per_shard: Annotated[
+        int | None, typer.Option(help="Token and .npy shards: tokens per output shard; default: as they came.", min=1)
+    ] = None,
+    eot_id: Annotated[
+        int | None, typer.Option(help=".npy: shuffle whole documents, each behind this id.", min=0)
+    ] = None,
+    seqlen: Annotated[int | None, typer.Option(help=".npy: shuffle slices of so many tokens instead.", min=1)] = None,
     memory: Memory = "1GiB",
     scratch: Scratch = Path("work/scratch"),
 ) -> None:
-    """Reshuffle ready tars of contexts into new ones, bodies untouched (tokshuf's --shuffle-only)."""
-    from pipeline.single.reshuffle import reshuffle
+    """Reshuffle ready tars, token shards or .npy shards (tokshuf's --shuffle-only); the same kind comes out."""
+    from pipeline.single.ready import ready_inputs
 
-    done = reshuffle(
-        input, output, seed=seed, samples_per_shard=wds_chunk_size, memory_bytes=_size(memory), scratch=scratch
-    )
-    typer.echo(f"{done.records:,} samples, {done.data_bytes:,} bytes of bodies in {output}")
+    kind, found = ready_inputs(input)
+    _refuse_options_of_other_kinds(kind, tokens_per_shard=tokens_per_shard, eot_id=eot_id, seqlen=seqlen)
+    memory_bytes = _size(memory)
+    if kind == ".tar":
+        from pipeline.single.reshuffle import reshuffle
+
+        done = reshuffle(
+            found, output, seed=seed, samples_per_shard=wds_chunk_size, memory_bytes=memory_bytes, scratch=scratch
+        )
+        typer.echo(f"{done.records:,} samples, {done.data_bytes:,} bytes of bodies in {output}")
+        return
+    if kind == ".npy":
+        from pipeline.single.reshuffle_npy import reshuffle_npy
+
+        done = reshuffle_npy(
+            found,
+            output,
+            seed=seed,
+            memory_bytes=memory_bytes,
+            scratch=scratch,
+            eot_id=eot_id,
+            context_tokens=seqlen,
+            tokens_per_shard=tokens_per_shard,
+        )
+    else:
+        from pipeline.single.reshuffle_tokens import reshuffle_token_shards
+
+        done = reshuffle_token_shards(
+            found, output, seed=seed, memory_bytes=memory_bytes, scratch=scratch, tokens_per_shard=tokens_per_shard
+        )
+    typer.echo(f"{done.records:,} records, {done.data_bytes:,} bytes of tokens in {output}")
+
+
+def _refuse_options_of_other_kinds(kind: str, **options: int | None) -> None:
+    takes = {".tar": set(), ".npy": {"tokens_per_shard", "eot_id", "seqlen"}}.get(kind, {"tokens_per_shard"})
+    for name, given in options.items():
+        if given is not None and name not in takes:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to these inputs")
 
 
 def export(
@@ -68,11 +109,33 @@ def export(
     typer.echo(build.folder("manifest", "dataset"))
 
 
+def find_batch(
+    input: Inputs,
+    tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
+    output: Annotated[Path, typer.Option(help="A CSV file of sizes and rates; sizes it has are not measured again.")],
+    seconds: Annotated[float, typer.Option(help="CPU seconds for every size.", min=0.01)] = 5.0,
+    text_field: Annotated[str, typer.Option(help="The JSON key that holds a document's text.")] = "text",
+) -> None:
+    """Measure how much text to encode at once on this machine, and say which tokenizer.batch_bytes is best."""
+    from pipeline.config import absolute
+    from pipeline.single.find_batch import choose
+    from pipeline.single.find_batch import find_batch as run
+    from pipeline.tokens.tokenizer import load_tokenizer
+
+    file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
+    loaded = load_tokenizer(tokenizer, file=file, engine="gigatoken")
+    rates = run(input, loaded, output, seconds=seconds, text_field=text_field)
+    for size, rate in rates.items():
+        typer.echo(f"{size:>12,} bytes  {rate:>12,} tokens/s")
+    typer.echo(f"tokenizer.batch_bytes: {choose(rates)}")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("shuffle-text")(shuffle_text)
     app.command("shuffle")(shuffle)
     app.command("export")(export)
+    app.command("find-batch")(find_batch)
 
 
 def _size(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -39,7 +40,9 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
 
 
 def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
-    """Files of `inputs`: folders are searched for `endings`; SourceError for what is not there or holds nothing."""
+    """Files of `inputs`: folders are searched for `endings`. SourceError for one that is not there or holds nothing, or
+    a file that is named twice.
+    """
     found: list[str] = []
     for one in inputs:
         path = Path(one)
@@ -51,6 +54,14 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
             what = "holds none" if path.is_dir() else "does not exist"
             raise SourceError(f"an input {what}", where=one, expected=f"a file, or a folder with {', '.join(endings)}")
         found += below
+    counted = Counter(str(Path(one).resolve()) for one in found)
+    if twice := [one for one, times in counted.items() if times > 1]:
+        raise SourceError(
+            "an input is named twice, so its records would come out twice",
+            where=", ".join(inputs),
+            got=twice[0],
+            next_step="name every file once, by itself or by a folder",
+        )
     return found
 
 

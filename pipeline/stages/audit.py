@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import VerificationError
 from pipeline.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
 from pipeline.stages.stage import Stage, every
-from pipeline.stages.tokenize import configured_tokenizer
+from pipeline.stages.tokenize import configured_tokenizer, selection_of
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -88,10 +88,17 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     tokens = open_token_shard(build.folder("tokenize", shard))
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
+    leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)
+    reference = configured_tokenizer(build.config).reference
     for ordinal in sample_ordinals(int(shard), text.documents, wanted).tolist():
         source, line = text.source_of(ordinal)
         kept, _ = remove_ranges_from(text.text, text.offsets, ranges, ordinal, ordinal + 1)
-        yield f"{source}, line {line + 1:,}, as tokenized", kept.tobytes(), tokens.document(ordinal)
+        document, ids = kept.tobytes(), tokens.document(ordinal)
+        if leaves_out and not len(ids) and document:
+            whole = np.array([reference.encode(document).size], np.uint64)
+            if selection.too_short(np.array([len(document)], np.uint64), whole)[0]:
+                document = b""  # left out as configured: nothing is what must stand there
+        yield f"{source}, line {line + 1:,}, as tokenized", document, ids
 
 
 def _bytes_per_token(build: Build) -> dict[str, list[int]]:

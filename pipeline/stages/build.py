@@ -167,10 +167,15 @@ class Build:
         task = stage_named(stage).task
         return list(dict.fromkeys(task(unit) for unit in self.units(stage)))
 
-    def run_task(self, stage: str, task: str) -> list[Path]:
-        """Run every step of one task; the paths of their receipts."""
+    def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
+        """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
         belongs = stage_named(stage).task
-        return [self.run(stage, unit) for unit in self.units(stage) if belongs(unit) == task]
+        units = [unit for unit in self.units(stage) if belongs(unit) == task]
+        if again:
+            for unit in units:
+                self._receipts.pop((stage, unit), None)
+                (self.step(stage, unit).folder(self.work) / RECEIPT_NAME).unlink(missing_ok=True)
+        return [self.run(stage, unit) for unit in units]
 
     def progress(self) -> list[StageProgress]:
         """Every stage's finished units, for a progress view; cheap enough to poll."""
@@ -217,5 +222,8 @@ def stage_named(name: str) -> Stage:
 
 def _in_words(receipt: Receipt) -> str:
     counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
-    speed = receipt.counts.get("bytes_read", 0) / 1e6 / max(receipt.seconds, 1e-3)
-    return f"{counts}; {receipt.seconds:.1f} s, {speed:.0f} MB/s, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"
+    seconds = max(receipt.seconds, 1e-3)
+    speed = f"{receipt.counts.get('bytes_read', 0) / 1e6 / seconds:.0f} MB/s"
+    if tokens := receipt.counts.get("tokens", receipt.counts.get("slots")):
+        speed += f", {tokens / seconds:,.0f} tokens/s"
+    return f"{counts}; {receipt.seconds:.1f} s, {speed}, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"

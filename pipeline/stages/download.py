@@ -19,14 +19,13 @@ from pipeline.stages.sources import SourceCopy, count_traffic
 from pipeline.stages.stage import Stage
 from pipeline.storage import (
     Store,
-    StoredFile,
     Traffic,
     Wanted,
-    changed_since_planned,
     fetch,
     is_local,
     open_location,
     pieces_digest,
+    require_identity,
 )
 
 if TYPE_CHECKING:
@@ -37,21 +36,22 @@ LISTING = "files.json"
 ARRIVING = "arriving"
 
 
-def local_copies(build: Build, shard: str) -> list[SourceCopy]:
-    """The source files of a downloaded shard, in order."""
+def local_copies(build: Build, shard: str, traffic: Traffic | None = None) -> list[SourceCopy]:
+    """The source files of a downloaded shard, in order; reading streamed ones counts in `traffic`."""
     folder = build.folder("download", shard)
     digests = json.loads((folder / LISTING).read_text())
     files = build.plan.shards[int(shard)]
-    return [_copy(build, file, folder, one["sha256"]) for file, one in zip(files, digests, strict=True)]
+    counted = traffic or Traffic()
+    return [_copy(build, file, folder, one["sha256"], counted) for file, one in zip(files, digests, strict=True)]
 
 
-def _copy(build: Build, file: SourceFile, folder: Path, sha256: str | None) -> SourceCopy:
+def _copy(build: Build, file: SourceFile, folder: Path, sha256: str | None, traffic: Traffic) -> SourceCopy:
     path, pieces = None, None
     if is_local(file.location):
         path, pieces = Path(file.location), file.part.pieces if file.part else None
     elif not build.config.source.stream:
         path = folder / "files" / file.name
-    return SourceCopy(file, path, pieces, sha256, build.config.source.endpoint_url)
+    return SourceCopy(file, path, pieces, sha256, build.config.source.endpoint_url, traffic)
 
 
 def _units(build: Build) -> list[str]:
@@ -91,23 +91,18 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> str | None:
     """Make the file local if it is not; its sha256. SourceError if it is no longer what the plan saw."""
     name = file.location.rpartition("/")[2]
-    _require_unchanged(file, store.stat(name))
     pieces = file.part.pieces if file.part else None
     if is_local(file.location):
-        sha256: str | None = pieces_digest(Path(file.location), pieces or ((0, file.size_bytes),))
-    elif build.config.source.stream:
+        require_identity(file.location, file.identity, store.stat(name))
+        sha256 = pieces_digest(Path(file.location), pieces or ((0, file.size_bytes),))
+        require_identity(file.location, file.identity, store.stat(name))  # not while it was read, either
+        return sha256
+    if build.config.source.stream:
+        require_identity(file.location, file.identity, store.stat(name))
         return store.digest(name) if pieces is None else None
-    else:
-        arriving = fingerprint([file.location, file.identity, pieces])
-        wanted = Wanted(name, file.size_bytes, file.identity, pieces)
-        sha256 = fetch(store, wanted, folder / "files" / file.name, build.work / ARRIVING / arriving)
-    _require_unchanged(file, store.stat(name))  # not while it was read, either
-    return sha256
-
-
-def _require_unchanged(file: SourceFile, now: StoredFile | None) -> None:
-    if now is None or now.identity != file.identity:
-        raise changed_since_planned(file.location, file.identity, now.identity if now else None)
+    arriving = fingerprint([file.location, file.identity, pieces])
+    wanted = Wanted(name, file.size_bytes, file.identity, pieces)
+    return fetch(store, wanted, folder / "files" / file.name, build.work / ARRIVING / arriving)
 
 
 STAGE = Stage("download", units=_units, inputs=lambda _build, _unit: [], settings=_settings, run=_run)

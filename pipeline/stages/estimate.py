@@ -82,12 +82,17 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
     return found
 
 
+def last_estimate(build: Build) -> Estimate | None:
+    """The last estimate of a dataset; None if it was never estimated."""
+    path = build.work / FILE
+    return Estimate(**json.loads(path.read_bytes())) if path.exists() else None
+
+
 def compare_with_actual(build: Build) -> str:
     """The last estimate of a dataset against its finished build, for people; "" if it was never estimated."""
-    path = build.work / FILE
-    if not path.exists():
+    found = last_estimate(build)
+    if found is None:
         return ""
-    found = Estimate(**json.loads(path.read_bytes()))
     tokens = build.total("tokenize", "tokens")
     inside = "within" if found.tokens_low <= tokens <= found.tokens_high else "OUTSIDE"
     rows = [
@@ -96,9 +101,7 @@ def compare_with_actual(build: Build) -> str:
     text_bytes = build.total("index", "text_bytes_out")
     rows.append(f"           {found.text_bytes:,} bytes of text; got {text_bytes:,}")
     for name, size in found.output_bytes.items():
-        units = [unit for unit in build.units("export") if unit.startswith(f"{name}-")]
-        got = sum(one.size_bytes for unit in units for one in build.receipt("export", unit).outputs)
-        rows.append(f"           {size:,} bytes of {name}; got {got:,}")
+        rows.append(f"           {size:,} bytes of {name}; got {_exported_bytes(build, name):,}")
     return "\n".join(rows)
 
 
@@ -169,18 +172,7 @@ def _scaled(build: Build, weights: dict[str, float]) -> Estimate:
     error = _line_error(build, scale) if census else _draw_error(tokens)
     receipts = [one for wave in WAVES for stage in wave for one in build.receipts(stage)]
     cores = os.cpu_count() or 1
-    outputs = {
-        name: round(
-            scale
-            * sum(
-                one.size_bytes
-                for unit in build.units("export")
-                if unit.startswith(f"{name}-")
-                for one in build.receipt("export", unit).outputs
-            )
-        )
-        for name in build.config.exports.formats()
-    }
+    outputs = {name: round(scale * _exported_bytes(build, name)) for name in build.config.exports.formats()}
     scratch = sum(path.lstat().st_size for path in build.work.rglob("*") if path.is_file())
     removed = build.total("union", "removed_bytes") if build.config.dedup.mode != "none" else 0
     return Estimate(
@@ -197,6 +189,12 @@ def _scaled(build: Build, weights: dict[str, float]) -> Estimate:
         scratch_bytes=round(scale * scratch),
         output_bytes=outputs,
     )
+
+
+def _exported_bytes(build: Build, format_name: str) -> int:
+    """Of the format's files. By their names: a unit may write the files of two formats that hold the same tokens."""
+    outputs = [one for receipt in build.receipts("export") for one in receipt.outputs]
+    return sum(one.size_bytes for one in outputs if one.name.startswith(f"{format_name}/"))
 
 
 def _draw_error(tokens: list[float]) -> float:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config import FramingConfig
 from pipeline.ledger import Outcome, versions_of
 from pipeline.stages import layout
 from pipeline.stages.audit import require_audited
@@ -53,8 +54,19 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
             name: [[one.number, one.name, one.first, one.last] for one in outputs] for name, outputs in wanted.items()
         },
         "vocabulary": asdict(vocabulary(build)),
+        **_document_settings(build, wanted),
         "libraries": versions_of(*(library for name in wanted for library in LIBRARIES.get(name, ()))),
     }
+
+
+def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]]) -> dict[str, Any]:
+    """What else decides the bytes of whole documents; nothing where everything is as by default."""
+    settings: dict[str, Any] = {}
+    if wanted.keys() & {"megatron", "nanoset"} and build.config.framing != FramingConfig():
+        settings["framing"] = build.config.framing.model_dump()
+    if "nanoset" in wanted and build.config.exports.nanoset and build.config.exports.nanoset.loss:
+        settings["loss"] = True
+    return settings
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
@@ -67,7 +79,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
             path = folder / name / output.name
             path.parent.mkdir(parents=True, exist_ok=True)
             if parts and name == "nanoset":  # the megatron parts of the same documents were written before
-                written = _linked(parts[output.number - outputs[0].number], output, folder / name, vocabulary(build))
+                written = _linked(build, parts[output.number - outputs[0].number], output, folder / name)
             else:
                 written = WRITERS[name](build, output, folder / name, vocabulary(build))
             files.append({"name": f"{name}/{output.name}", **written})
@@ -143,7 +155,8 @@ def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary) -> Iter
         begin = int(np.searchsorted(stream_ends, np.uint64(one.first), side="right"))
         end = int(np.searchsorted(stream_ends, np.uint64(one.last), side="left")) + 1
         for low, high in runs(cell.ends, BATCH_TOKENS, begin, end):
-            piece = with_eot_before(cell.slice(low, high), ids.eot_id, vocabulary_size=ids.size)
+            # Documents without tokens are in the cell only if the configuration keeps them.
+            piece = with_eot_before(cell.slice(low, high), ids.eot_id, vocabulary_size=ids.size, keep_empty=True)
             start = int(stream_ends[low - 1]) if low else 0
             yield piece[max(0, one.first - start) : one.last - start]
 
@@ -156,8 +169,8 @@ def _megatron(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabu
         output.name,
         _documents(build, "megatron", output),
         dtype=megatron.token_dtype(ids.size),
-        eod_id=ids.eot_id,
         vocabulary_size=ids.size,
+        **_framing(build),
     )
     return _document_counts(written)
 
@@ -165,22 +178,40 @@ def _megatron(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabu
 def _nanoset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
     from pipeline.export import nanoset
 
+    framing = _framing(build)
     written = nanoset.write_file(
         folder,
         output.name,
         _documents(build, "nanoset", output),
-        eos_id=ids.eot_id,
+        eos_id=framing.pop("eod_id"),
         tokenizer_name=ids.name,
         vocabulary_size=ids.size,
+        **framing,
     )
-    return _document_counts(written)
+    return _with_loss(build, folder, output, _document_counts(written))
 
 
-def _linked(part: Path, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+def _linked(build: Build, part: Path, output: layout.OutputPlan, folder: Path) -> dict[str, int]:
     from pipeline.export import megatron, nanoset
 
-    written = nanoset.link_file(folder, output.name, megatron.open_part(part), tokenizer_name=ids.name)
-    return _document_counts(written)
+    opened = megatron.open_part(part)
+    special = layout.framing(build).special_tokens
+    name = vocabulary(build).name
+    written = nanoset.link_file(folder, output.name, opened, tokenizer_name=name, special_tokens=special)
+    return _with_loss(build, folder, output, _document_counts(written))
+
+
+def _with_loss(build: Build, folder: Path, output: layout.OutputPlan, counts: dict[str, int]) -> dict[str, int]:
+    from pipeline.export import nanoset
+
+    assert build.config.exports.nanoset is not None
+    if build.config.exports.nanoset.loss and counts["slots"]:
+        nanoset.write_loss(folder / f"{output.name}.ds", nanoset.every_token(counts["slots"]))
+    return counts
+
+
+def _framing(build: Build) -> dict[str, Any]:
+    return asdict(layout.framing(build))
 
 
 def _documents(build: Build, name: str, output: layout.OutputPlan) -> Iterator[tuple[Any, Any]]:

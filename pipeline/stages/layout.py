@@ -6,16 +6,18 @@ cell has been gathered: every shard is full but the last, with no overflow pass.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pipeline.stages import gather
 from pipeline.stages.scatter import KINDS
-from pipeline.stages.tokenize import vocabulary
+from pipeline.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
-    from pipeline.config import NumpyConfig
+    from pipeline.config import FramingConfig, NumpyConfig
+    from pipeline.export.framing import Framing
     from pipeline.stages.build import Build
 
 MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
@@ -99,15 +101,40 @@ def _document_bounds(build: Build, format_name: str, documents: int) -> list[int
         assert exports.nanoset is not None
         limit = exports.nanoset.file_bytes
     width = np.dtype(vocabulary(build).dtype).itemsize
-    total_bytes = (build.total("tokenize", "tokens") + documents) * width
+    total_bytes = (build.total("tokenize", "tokens") + framed_tokens(build, documents)) * width
     parts = min(documents, -(-total_bytes // limit))
     return [number * documents // parts for number in range(parts + 1)]
+
+
+def framing(build: Build) -> Framing:
+    """The special tokens around whole documents; TokenizerError for BOS where the tokenizer has none."""
+    return framing_of(build.config.framing, vocabulary(build))
+
+
+def framing_of(wanted: FramingConfig, ids: Vocabulary) -> Framing:
+    """See `framing`."""
+    from pipeline.errors import TokenizerError
+    from pipeline.export.framing import Framing
+
+    if wanted.bos and ids.bos_id is None:
+        raise TokenizerError(f"the tokenizer {ids.name} has no BOS token", next_step="name it as tokenizer.bos")
+    return Framing(ids.eot_id if wanted.eod else None, ids.bos_id if wanted.bos else None, wanted.empty_documents)
+
+
+def framed_tokens(build: Build, records: int) -> int:
+    """Special tokens of `records` whole documents, all there are, in one export."""
+    wanted = build.config.framing
+    bare = build.total("tokenize", "documents_empty") if wanted.empty_documents == "boundary" else 0
+    return (records - bare) * (wanted.eod + wanted.bos)
 
 
 def _document_name(build: Build, format_name: str, number: int) -> str:
     from pipeline.export.nanoset import file_name
 
-    return f"{build.config.name}_{number:05d}_text_document" if format_name == "megatron" else file_name(0, number)
+    if format_name == "nanoset":
+        return file_name(0, number)
+    key = re.sub(r"[^A-Za-z0-9.-]+", "_", build.config.source.text_field)
+    return f"{build.config.name}_{number:05d}_{key}_document"  # {prefix}_{json key}_document, as Megatron's tool does
 
 
 def positions_per_cell(build: Build, format_name: str) -> list[int]:

@@ -2,7 +2,9 @@
 
 Writes `dataset.json` (every file with size and sha256, what it holds, the tokenizer), whose sha256 names the dataset's
 version; `shuffle_quality.json` (see shuffle/quality.py); for WebDataset `manifest.jsonl`, and if asked for
-`exp_data.json`, DCLM's dataset reference, one for each destination, because it holds the dataset's address there.
+`exp_data.json`, DCLM's dataset reference, one for each destination, because it holds the dataset's address there; if
+asked for `sample/`, the first documents of Megatron and Nanoset; and `SHA256SUMS` of all other files, `dataset.json`
+included, for `sha256sum --check` and `corpusmill repair`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import CorruptDataError
+from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages import gather, layout, scatter
 from pipeline.stages.stage import Stage, every
 from pipeline.stages.tokenize import vocabulary
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 DATASET = "dataset.json"
 QUALITY = "shuffle_quality.json"
+SUMS = "SHA256SUMS"
+SAMPLE = "sample"
 UNIT = "dataset"
 VERSION_DIGITS = 12
 
@@ -75,6 +81,8 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _unit: str) -> dict[str, Any]:
     settings: dict[str, Any] = {"name": build.config.name, "vocabulary": asdict(vocabulary(build))}
+    if build.config.exports.sample_documents is not None:
+        settings["sample_documents"] = build.config.exports.sample_documents
     if build.config.exports.numpy is not None:
         settings["numpy"] = build.config.exports.numpy.model_dump(include={"placeholders", "checkpoints"})
     if build.config.exports.webdataset is not None and build.config.exports.webdataset.exp_data:
@@ -121,8 +129,42 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         write_checkpoints(shard_checkpoints(_documents_in_order(build), wanted.tokens_per_shard), folder / "numpy")
     measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
     (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
+    if build.config.exports.sample_documents is not None:
+        _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
+    _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
     sizes = [int(one["size_bytes"]) for one in outputs]
     return Outcome(counts={"files": len(outputs), "dataset_bytes": sum(sizes), "bytes_read": 0})
+
+
+def _write_sample(build: Build, folder: Path, documents: int) -> None:
+    """sample/<name>_sample_<key>_document.bin and .idx, sample/<name>_sample.ds and its neighbours."""
+    from pipeline.export.sample import sample_files, sample_parts
+
+    folder.mkdir()
+    exports, size = build.config.exports, vocabulary(build).size
+    if exports.megatron is not None:
+        parts = export_paths(build, "megatron")
+        name = parts[0].name.replace("_00000_", "_sample_", 1)
+        sample_parts(parts, folder, name, documents, vocabulary_size=size)
+    if exports.nanoset is not None:
+        files = [path.with_name(f"{path.name}.ds") for path in export_paths(build, "nanoset")]
+        sample_files(files, folder, f"{build.config.name}_sample", documents, vocabulary_size=size)
+
+
+def export_paths(build: Build, name: str) -> list[Path]:
+    """Where the outputs of one export lie in the work folder, in order, by their planned names."""
+    return [
+        build.folder("export", layout.unit_of(build, name, output)) / name / output.name
+        for output in layout.output_plans(build, name)
+    ]
+
+
+def _write_sums(folder: Path, exported: dict[str, str]) -> None:
+    """`SHA256SUMS` of the dataset: what is exported and what lies in this folder, in order of name."""
+    mine = {path.relative_to(folder).as_posix(): file_digest(path) for path in folder.rglob("*") if path.is_file()}
+    mine.pop(LOCK_NAME, None)
+    sums = sorted({**exported, **mine}.items())
+    (folder / SUMS).write_text("".join(f"{sha256}  {name}\n" for name, sha256 in sums))
 
 
 def _write_references(build: Build, folder: Path, version: str, size_bytes: int) -> None:
@@ -220,7 +262,8 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
         kind = scatter.KINDS[name]
         records, slots = (sum(gather.per_cell(build, kind, what)) for what in ("records", "slots"))
         exported = _exported(build, name)
-        special = () if kind == "contexts" else (("EOT", records),)
+        framed = records if name == "numpy" else layout.framed_tokens(build, records)
+        special = () if kind == "contexts" else (("special", framed),)
         if name != "numpy":
             checks.append(
                 Check(f"{name} records", (("shuffled", records),), (("exported", exported.get("records", 0)),))

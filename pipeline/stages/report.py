@@ -1,6 +1,7 @@
-"""Report: what happened, for people: `report.html` and `summary.json`.
+"""Report: what happened, for people: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
 
-Made anew at every run, because it states seconds.
+Made anew at every run, because it states seconds. Its receipt's counts are the headline figures, so that a list of many
+builds reads receipts alone.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.ledger import Outcome
+from pipeline.stages.manifest import dataset_version
 from pipeline.stages.stage import Stage, every
 
 if TYPE_CHECKING:
+    from pipeline.report.summary import BuildSummary
     from pipeline.stages.build import Build
 
 log = logging.getLogger(__name__)
@@ -27,10 +30,12 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from pipeline.report.html import render_html
+    from pipeline.report.shards import SHARDS, shards_to_json
     from pipeline.report.summary import to_json
-    from pipeline.stages.summarize import summarize
+    from pipeline.stages.summarize import shard_table, summarize
 
     summary = summarize(build)
+    (folder / SHARDS).write_text(shards_to_json(shard_table(build)), encoding="utf-8")
     (folder / SUMMARY).write_text(to_json(summary), encoding="utf-8")
     (folder / HTML).write_text(render_html(summary), encoding="utf-8")
     for one in summary.shuffle.warnings if summary.shuffle else ():
@@ -38,7 +43,25 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
-    return Outcome(counts={"checks": len(summary.checks), "bytes_read": 0})
+    return Outcome(counts=headline(summary), details={"version": dataset_version(build)})
+
+
+def headline(summary: BuildSummary) -> dict[str, int]:
+    """The figures of a build that a list of builds shows."""
+    found = summary.duplicates
+    return {
+        "checks": len(summary.checks),
+        "failed_checks": len(summary.failed_checks),
+        "shards": max((stage.units_total for stage in summary.stages if stage.stage == "index"), default=0),
+        "source_files": summary.source_files,
+        "source_bytes": summary.source_bytes,
+        "documents": summary.last_out("documents") or 0,
+        "text_bytes": summary.first_into("text_bytes") or 0,
+        "duplicate_bytes": found.duplicate_bytes if found else 0,
+        "tokens": summary.first_into("tokens") or 0,
+        "output_bytes": sum(export.size_bytes for export in summary.exports),
+        "bytes_read": 0,
+    }
 
 
 STAGE = Stage(

@@ -79,9 +79,10 @@ def begin(work_folder: str, dataset: str, stage: str, shard: int) -> Path:
             where=work,
             next_step="check the dataset's name and its work folder, or build it first",
         )
-    plan_receipt = begin_run(plan_dataset(open_build(plans[0]).config))
+    last = open_build(plans[0])
+    plan_receipt = begin_run(plan_dataset(last.config))
     build = open_build(plan_receipt)
-    before = digests(build)
+    before = digests(last) | digests(build)  # if the sources changed, what the last plan made of them is what stood
     dropped = drop_shard(build, stage, f"{shard:05d}")
     memory = {"before": [[*step, digest] for step, digest in before.items()], "dropped": dropped}
     (plan_receipt.parent / BEFORE).write_text(json.dumps(memory))
@@ -90,10 +91,15 @@ def begin(work_folder: str, dataset: str, stage: str, shard: int) -> Path:
 
 def finish(plan_receipt: str | Path) -> str:
     """For a scheduler: what changed since `begin`, in words."""
+    dropped, before = remembered(plan_receipt)
+    return render_comparison(dropped, before, digests(open_build(plan_receipt)))
+
+
+def remembered(plan_receipt: str | Path) -> tuple[list[tuple[str, str]], Digests]:
+    """What the newest `begin` of this plan wrote down: the steps that lost their receipts, and what stood before."""
     memory = json.loads((Path(plan_receipt).parent / BEFORE).read_text())
     before = {(stage, unit): digest for stage, unit, digest in memory["before"]}
-    dropped = [(stage, unit) for stage, unit in memory["dropped"]]
-    return render_comparison(dropped, before, digests(open_build(plan_receipt)))
+    return [(stage, unit) for stage, unit in memory["dropped"]], before
 
 
 def compare(before: Digests, after: Digests) -> list[DigestChange]:

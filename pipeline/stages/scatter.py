@@ -85,7 +85,14 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
         assert build.config.exports.webdataset is not None
         settings["context_tokens"] = build.config.exports.webdataset.context_tokens
         settings["packing"] = build.config.packing.model_dump()
+    elif keeps_empty(build):
+        settings["empty_documents"] = build.config.framing.empty_documents
     return settings
+
+
+def keeps_empty(build: Build) -> bool:
+    """Whether documents without tokens are records, too."""
+    return build.config.framing.empty_documents != "skip"
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
@@ -98,7 +105,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     if settings["kind"] == "contexts":
         records = context_records(shard, settings["context_tokens"], packing_of(build))
     else:
-        records = document_records(shard)
+        records = document_records(shard, keep_empty=keeps_empty(build))
     done = scatter_records(
         records,
         seed=settings["seed"],
@@ -134,9 +141,9 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     )
     checks = [Check("tokens", parts, (("record slots", counts["slots"]),))]
     if kind == "documents":
-        empty = ("without tokens", tokenized["documents_empty"])
+        empty = 0 if keeps_empty(build) else tokenized["documents_empty"]
         left = (("tokenized", tokenized["documents_out"]),)
-        checks.append(Check("documents", left, (("records", counts["records"]), empty)))
+        checks.append(Check("documents", left, (("records", counts["records"]), ("without tokens", empty))))
     return checks
 
 

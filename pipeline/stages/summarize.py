@@ -6,17 +6,21 @@ import json
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import yaml
 
 import pipeline
+from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
 from pipeline.report.histograms import merge_histograms
+from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
 from pipeline.report.summary import (
     BalanceCheck,
     BuildSummary,
     DestinationSummary,
     DuplicateSummary,
+    EstimatedFigure,
     ExportSummary,
     Flow,
     LengthSummary,
@@ -31,12 +35,15 @@ from pipeline.report.summary import (
     ShuffleSummary,
     SourceFileDuplicates,
     StageSummary,
+    VocabularySummary,
 )
 from pipeline.stages import gather, scatter
 from pipeline.stages.build import Build
+from pipeline.stages.estimate import last_estimate
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.manifest import QUALITY, UNIT
-from pipeline.stages.stage import WAVES
+from pipeline.stages.stage import PER_SHARD, WAVES
+from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.upload import destination_folder
 
 BESIDE_THE_TRUNK = {"writeback", "audit"}
@@ -48,7 +55,7 @@ def summarize(build: Build) -> BuildSummary:
     """The summary of a build whose every stage but the report has finished."""
     stages = [stage for wave in WAVES for stage in wave if stage != "report"]
     plan = build.plan
-    return BuildSummary(
+    summary = BuildSummary(
         dataset=build.config.name,
         plan=build.plan_folder.name[-FOLDER_DIGITS:],
         code_version=pipeline.__version__,
@@ -64,7 +71,26 @@ def summarize(build: Build) -> BuildSummary:
         destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
         quarantine=_quarantine(build),
         checks=tuple(_check(stage, check) for stage in stages for check in merged_checks(build.checks(stage))),
+        vocabulary=_vocabulary(build),
     )
+    return summary.model_copy(update={"estimate": _estimate(build, summary)})
+
+
+def shard_table(build: Build) -> ShardTable:
+    """Every shard's row and every step's digest; stages that run every time have none that could be compared."""
+    stages = [stage for wave in WAVES for stage in wave if stage not in {"upload", "report"}]
+    receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
+    steps: dict[str, dict[str, StepFacts]] = {shard: {} for shard in build.plan.shard_names()}
+    for stage in PER_SHARD:
+        for unit, receipt in receipts[stage].items():
+            shard, name = step_name(stage, unit)
+            steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)
+    rows = [
+        shard_row(shard, steps[shard], sum(file.size_bytes for file in files))
+        for shard, files in zip(build.plan.shard_names(), build.plan.shards, strict=True)
+    ]
+    digests = {stage: {unit: receipt.digest for unit, receipt in found.items()} for stage, found in receipts.items()}
+    return ShardTable(rows=tuple(rows), digests=digests)
 
 
 def _stage(build: Build, stage: str) -> StageSummary:
@@ -107,7 +133,8 @@ def _documents_flow(build: Build, stage: str) -> Flow | None:
         return Flow(into=documents, out=out, lost={"emptied": documents - out} if documents > out else {})
     if stage == "tokenize":
         documents, empty = build.total(stage, "documents_out"), build.total(stage, "documents_empty")
-        lost = Counter({"empty": empty} if empty else {})
+        short = build.total(stage, "documents_short") if build.config.selection.leaves_out() else 0
+        lost = Counter({name: count for name, count in (("empty", empty - short), ("too short", short)) if count})
         return Flow(into=documents, out=documents - empty, lost=dict(lost))
     return None
 
@@ -125,8 +152,8 @@ def _text_flow(build: Build, stage: str) -> Flow | None:
 
 def _tokens_flow(build: Build, stage: str) -> Flow | None:
     if stage == "tokenize":
-        tokens = build.total("tokenize", "tokens")
-        return Flow(into=tokens, out=tokens)
+        tokens, short = build.total("tokenize", "tokens"), build.total("tokenize", "tokens_short")
+        return Flow(into=tokens + short, out=tokens, lost={"too short": short} if short else {})
     if stage == "gather" and "contexts" in scatter.kinds(build):
         tokens = build.total("tokenize", "tokens")
         kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
@@ -223,19 +250,30 @@ def _shuffle(build: Build) -> ShuffleSummary:
 
 def _export(build: Build, name: str) -> ExportSummary:
     files: list[OutputFile] = []
+    nanoset = build.config.exports.nanoset
+    sequence_tokens = nanoset.sequence_tokens if nanoset is not None and name == "nanoset" else None
     for receipt in build.receipts("export"):
         holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
         outputs = [one for one in receipt.outputs if one.name.startswith(f"{name}/")]
-        files += [_output(one.name, one.size_bytes, one.sha256, holds) for one in outputs]
-    return ExportSummary(format=name, files=tuple(files))
+        files += [_output(one.name, one.size_bytes, one.sha256, holds, sequence_tokens) for one in outputs]
+    return ExportSummary(format=name, files=tuple(files), sequence_tokens=sequence_tokens)
 
 
-def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any]) -> OutputFile:
+def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
     """One file; records and tokens stand with the file that holds them (.bin, .ds, .npy, .tar)."""
     stem = name.removesuffix(".bin").removesuffix(".ds")
     held = holds.get(stem, {})
+    windows, dropped_tokens = None, None
+    if sequence_tokens is not None and "slots" in held:
+        windows, dropped_tokens = windows_of(held["slots"], sequence_tokens)
     return OutputFile(
-        path=name, size_bytes=size_bytes, sha256=sha256, records=held.get("records"), tokens=held.get("slots")
+        path=name,
+        size_bytes=size_bytes,
+        sha256=sha256,
+        records=held.get("records"),
+        tokens=held.get("slots"),
+        windows=windows,
+        dropped_tokens=dropped_tokens,
     )
 
 
@@ -247,6 +285,47 @@ def _destination(build: Build, unit: str) -> DestinationSummary:
         files=files,
         verified_files=files,  # an upload that could not verify a file has no receipt
         size_bytes=receipt.counts["dataset_bytes"],
+    )
+
+
+def _vocabulary(build: Build) -> VocabularySummary:
+    found = vocabulary(build)
+    width = np.dtype(found.dtype).itemsize
+    return VocabularySummary(name=found.name, ids=found.size, eot_id=found.eot_id, token_bytes=width)
+
+
+def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:
+    """The last estimate against what came out; nothing if the dataset was never estimated."""
+    found = last_estimate(build)
+    if found is None:
+        return ()
+    tokens, text_bytes = summary.first_into("tokens") or 0, summary.first_into("text_bytes") or 0
+    share = summary.duplicates.duplicate_bytes / text_bytes if summary.duplicates and text_bytes else 0.0
+    core_seconds = sum(stage.seconds for stage in summary.stages) / found.cores
+    sizes = {one.format: one.size_bytes for one in summary.exports}
+    peak = max((stage.peak_rss_bytes for stage in summary.stages), default=0)
+    return (
+        EstimatedFigure(
+            name="tokens",
+            unit="tokens",
+            estimated=found.tokens,
+            actual=tokens,
+            low=found.tokens_low,
+            high=found.tokens_high,
+        ),
+        EstimatedFigure(name="text", unit="bytes", estimated=found.text_bytes, actual=text_bytes),
+        EstimatedFigure(
+            name="duplicate text", unit="share", estimated=found.duplicate_share, actual=share, lower_bound=True
+        ),
+        EstimatedFigure(
+            name=f"time on {found.cores} cores", unit="seconds", estimated=found.hours * 3600, actual=core_seconds
+        ),
+        EstimatedFigure(name="memory of a worker", unit="bytes", estimated=found.peak_rss_bytes, actual=peak),
+        *(
+            EstimatedFigure(name=f"{name} files", unit="bytes", estimated=size, actual=sizes[name])
+            for name, size in found.output_bytes.items()
+            if name in sizes
+        ),
     )
 
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, LockConfig, absolute
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
 from pipeline.stages.index import require_few_rejected
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
-    from pipeline.report.summary import PowerHistogram
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline.documents.text_shard import SourceEntry
+    from pipeline.ledger.checkpoint import Checkpoint
     from pipeline.stages.build import Build
+    from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
 
-BATCH_BYTES = 2 << 20
+FILES = ("tokens", "ends")  # grow batch by batch; a second try goes on behind what stands of them
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,20 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # The lock stands for the vocabulary: loading refuses any file whose sha256 is not the one that it names.
-    wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision"})
+    wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
     lock = build.config.lock.model_dump() if build.config.lock else {}
     libraries = versions_of(wanted["engine"])
-    return {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
+    settings = {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
+    if build.config.selection.leaves_out():
+        settings["selection"] = build.config.selection.model_dump()
+    return settings
+
+
+def selection_of(config: DatasetConfig) -> Selection:
+    """Which documents the configuration finds long enough."""
+    from pipeline.tokens.selection import Selection
+
+    return Selection(config.selection.minimum_bytes or 0, config.selection.minimum_tokens or 0)
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -117,64 +132,124 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from pipeline.dedup.ranges import read_ranges, remove_ranges_from
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.report.histograms import merge_histograms, power_histogram
     from pipeline.tokens.runs import runs
     from pipeline.tokens.token_shard import write_token_shard
 
     text = open_text_shard(build.folder("index", shard))
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
-    counts: Counter[str] = Counter(documents_out=0, documents_empty=0, text_bytes_encoded=0, bytes_read=len(text.text))
-    document_bytes: list[PowerHistogram] = []
-    document_tokens: list[PowerHistogram] = []
-    sizes: list[Any] = [np.empty((0, 2), np.uint64)]  # bytes and tokens of every document
+    selection = selection_of(build.config)
+    batches = list(runs(text.bounds(0, text.documents)[1:], build.config.tokenizer.batch_bytes))
+    tally = _Tally(selecting=build.config.selection.leaves_out())
+    checkpoint = current_checkpoint()
+    if build.config.selection.leaves_out():
+        checkpoint.start_over()  # what was left out of the kept batches stands in no file, and could not be counted
+    kept_ends = _kept_ends(checkpoint, batches, folder)
 
     def kept_documents() -> Iterator[list[bytes]]:
-        ends = text.bounds(0, text.documents)[1:]
-        for first, last in runs(ends, BATCH_BYTES):
+        for first, last in batches:
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
-            counts["text_bytes_encoded"] += len(kept)
-            document_bytes.append(power_histogram(np.diff(boundaries)))
-            sizes.append(np.stack([np.diff(boundaries), np.zeros(last - first, np.uint64)], axis=1))
-            whole = kept.tobytes()
-            yield [whole[start:end] for start, end in pairwise(boundaries.tolist())]
+            tally.add_text(np.diff(boundaries))
+            if last <= len(kept_ends):  # an earlier try encoded these; cutting them again costs next to nothing
+                tally.add_tokens(
+                    np.diff(kept_ends[first:last], prepend=kept_ends[first - 1] if first else np.uint64(0))
+                )
+            else:
+                whole = kept.tobytes()
+                yield [whole[start:end] for start, end in pairwise(boundaries.tolist())]
 
     def counted() -> Iterator[tuple[Any, Any]]:
         for tokens, ends in map(tokenizer.encode, kept_documents()):
-            lengths = np.diff(ends, prepend=np.uint64(0))
-            counts["documents_out"] += len(ends)
-            counts["documents_empty"] += int((lengths == 0).sum())
-            document_tokens.append(power_histogram(lengths))
-            sizes[-1][:, 1] = lengths
+            encoded = len(tokens)
+            tokens, ends, short = selection.apply(tokens, ends, tally.text_bytes)  # noqa: PLW2901
+            if short.any():
+                tally.counts["documents_short"] += int(short.sum())
+                tally.counts["tokens_short"] += encoded - len(tokens)
+            tally.add_tokens(np.diff(ends, prepend=np.uint64(0)))
             yield tokens, ends
 
     tokenizer = configured_tokenizer(build.config)
     source_ends = np.array([one.first_document + one.documents for one in text.sources], np.uint64)
-    counts["tokens"] = write_token_shard(counted(), tokenizer, folder, source_ends)
-    sums = np.concatenate([np.zeros((1, 2), np.uint64), np.cumsum(np.concatenate(sizes), axis=0, dtype=np.uint64)])
-    totals = sums[source_ends] - sums[[one.first_document for one in text.sources]]
-    by_source_file = [
-        {"path": source.path, "text_bytes": text_bytes, "tokens": tokens}
-        for source, (text_bytes, tokens) in zip(text.sources, totals.tolist(), strict=True)
-    ]
-    details = {
-        "by_source_file": by_source_file,
-        "document_bytes": merge_histograms(document_bytes).model_dump(),
-        "document_tokens": merge_histograms(document_tokens).model_dump(),
-        "vocabulary": asdict(
-            Vocabulary(
-                tokenizer.name,
-                tokenizer.sha256,
-                tokenizer.vocabulary_size,
-                tokenizer.eot_id,
-                tokenizer.dtype.name,
-                tokenizer.eot_id if tokenizer.pad_id is None else tokenizer.pad_id,
-                tokenizer.bos_id,
-                tokenizer.revision,
-            )
-        ),
-    }
-    return Outcome(counts=dict(counts), details=details)
+    tokens = write_token_shard(
+        counted(),
+        tokenizer,
+        folder,
+        source_ends,
+        behind=(len(kept_ends), int(kept_ends[-1]) if len(kept_ends) else 0),
+        after_batch=lambda: checkpoint.save(int(text.offsets[tally.documents - 1]), len(text.text), FILES),
+    )
+    vocabulary = Vocabulary(
+        tokenizer.name,
+        tokenizer.sha256,
+        tokenizer.vocabulary_size,
+        tokenizer.eot_id,
+        tokenizer.dtype.name,
+        tokenizer.eot_id if tokenizer.pad_id is None else tokenizer.pad_id,
+        tokenizer.bos_id,
+        tokenizer.revision,
+    )
+    counts = {**tally.counts, "tokens": tokens, "bytes_read": len(text.text)}
+    return Outcome(counts=counts, details={**tally.details(text.sources), "vocabulary": asdict(vocabulary)})
+
+
+class _Tally:
+    """What the batches of a shard amount to: first a batch's text is added, then its tokens."""
+
+    def __init__(self, *, selecting: bool) -> None:
+        names = ("documents_out", "documents_empty", "text_bytes_encoded")
+        self.counts = Counter(dict.fromkeys((*names, *(("documents_short", "tokens_short") if selecting else ())), 0))
+        self._bytes: list[NDArray[np.uint64]] = []
+        self._tokens: list[NDArray[np.uint64]] = []
+
+    @property
+    def documents(self) -> int:
+        """Documents whose tokens were added."""
+        return self.counts["documents_out"]
+
+    @property
+    def text_bytes(self) -> NDArray[np.uint64]:
+        """Of each document of the batch that was added last."""
+        return self._bytes[-1]
+
+    def add_text(self, lengths: NDArray[np.uint64]) -> None:
+        self.counts["text_bytes_encoded"] += int(lengths.sum())
+        self._bytes.append(lengths)
+
+    def add_tokens(self, lengths: NDArray[np.uint64]) -> None:
+        self.counts["documents_out"] += len(lengths)
+        self.counts["documents_empty"] += int((lengths == 0).sum())
+        self._tokens.append(lengths)
+
+    def details(self, sources: Sequence[SourceEntry]) -> dict[str, Any]:
+        """Bytes and tokens by source file, and as histograms over documents."""
+        import numpy as np
+
+        from pipeline.report.histograms import power_histogram
+
+        none = [np.empty(0, np.uint64)]
+        text_bytes, tokens = np.concatenate(self._bytes or none), np.concatenate(self._tokens or none)
+        sums = np.zeros((len(tokens) + 1, 2), np.uint64)
+        np.cumsum(np.stack([text_bytes, tokens], axis=1), axis=0, out=sums[1:])
+        return {
+            "by_source_file": [
+                {"path": one.path, "text_bytes": int(of_source[0]), "tokens": int(of_source[1])}
+                for one in sources
+                for of_source in [sums[one.first_document + one.documents] - sums[one.first_document]]
+            ],
+            "document_bytes": power_histogram(text_bytes).model_dump(),
+            "document_tokens": power_histogram(tokens).model_dump(),
+        }
+
+
+def _kept_ends(checkpoint: Checkpoint, batches: list[tuple[int, int]], folder: Path) -> NDArray[np.uint64]:
+    """`ends` of the documents that an earlier try of this step encoded: whole batches, or none."""
+    import numpy as np
+
+    documents = checkpoint.kept.get("ends", 0) // 8
+    if documents not in {last for _, last in batches}:
+        checkpoint.start_over()
+        return np.empty(0, np.uint64)
+    return np.fromfile(folder / "ends", "<u8", count=documents).astype(np.uint64)
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:

@@ -10,7 +10,11 @@ reads one version never sees another::
 
 A file is skipped only if the destination holds one of the same sha256 and, where the store keeps a checksum of its own
 (md5 parts of an ETag, crc32c), the local file has that, too. Afterwards the folder is listed and compared:
-missing, extra and different files fail the step before dataset.json appears.
+missing, extra and different files fail the step before dataset.json appears. Index caches that Megatron's loader
+left beside its prefixes are no extra files: a version's content never changes, so they stay right.
+
+What the dataset holds twice (a `.ds` that is the `.bin` of another format) is sent once; the store makes the second
+name: a hard link in a folder, a copy inside the bucket elsewhere.
 """
 
 from __future__ import annotations
@@ -33,11 +37,19 @@ if TYPE_CHECKING:
 
 THREADS = 4
 
+File = tuple[str, Path, str, int]
+"""Name in the dataset, where it lies, sha256, size in bytes."""
+
 
 def destination_folder(build: Build, unit: str) -> str:
     """Where one destination keeps this version of the dataset."""
     path = absolute(build.config.destinations[int(unit)].path).rstrip("/")
     return f"{path}/{build.config.name}/{dataset_version(build)}"
+
+
+def is_index_cache(name: str) -> bool:
+    """Whether a file is what Megatron's loader keeps beside a prefix: `<prefix>/cache/GPTDataset_indices/...`."""
+    return name.startswith("megatron/") and "/cache/" in name and "_indices/" in name
 
 
 def _units(build: Build) -> list[str]:
@@ -59,8 +71,10 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
     files = dataset_files(build)
     content = [file for file in files if file[0] != DATASET]
+    once, again = _told_apart(content)
     with ThreadPoolExecutor(THREADS) as pool:
-        sent = list(pool.map(lambda file: _send(store, *file), content))
+        sent = list(pool.map(lambda file: _send(store, *file), once))
+        named = list(pool.map(lambda pair: _name_again(store, pair[0], *pair[1]), again))
     _require_same(store, {name: size for name, _, _, size in content})
     for file in files[-1:]:
         _send(store, *file)
@@ -68,7 +82,13 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
     (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
     size = sum(file[3] for file in files)
-    counts = {"files": len(files), "files_sent": sum(sent), "dataset_bytes": size, "bytes_read": size}
+    counts = {
+        "files": len(files),
+        "files_sent": sum(sent),
+        "files_named": sum(named),
+        "dataset_bytes": size,
+        "bytes_read": size,
+    }
     return Outcome(counts=counts, traffic=count_traffic(traffic))
 
 
@@ -80,9 +100,42 @@ def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) ->
     return True
 
 
+def _told_apart(files: list[File]) -> tuple[list[File], list[tuple[str, File]]]:
+    """(files of which no earlier one has the content, the others, each with the name of the first that has it)."""
+    first: dict[str, str] = {}
+    once, again = [], []
+    for file in files:
+        name, _, sha256, size_bytes = file
+        if size_bytes and first.setdefault(sha256, name) != name:
+            again.append((first[sha256], file))
+        else:
+            once.append(file)
+    return once, again
+
+
+def _name_again(store: Store, first_name: str, name: str, path: Path, sha256: str, size_bytes: int) -> bool:
+    """Whether content that is at the destination already had to be given this name, too."""
+    if is_local(store.folder) and _one_file(store, first_name, name):
+        return False
+    if store.holds(name, path, sha256):
+        return False
+    store.copy(first_name, name)
+    return store.holds(name, path, sha256) or _send(store, name, path, sha256, size_bytes)
+
+
+def _one_file(store: Store, name: str, other: str) -> bool:
+    """Whether two names of a folder are links to one file."""
+    first, second = Path(store.folder, name), Path(store.folder, other)
+    return second.is_file() and first.samefile(second)
+
+
 def _require_same(store: Store, expected: dict[str, int]) -> None:
     """List the destination and compare names and sizes."""
-    got = {file.name: file.size_bytes for file in store.iter_files() if file.name != DATASET}
+    got = {
+        file.name: file.size_bytes
+        for file in store.iter_files()
+        if file.name != DATASET and not is_index_cache(file.name)
+    }
     wrong = (
         *(("missing", name) for name in sorted(expected.keys() - got.keys())),
         *(("extra", name) for name in sorted(got.keys() - expected.keys())),

@@ -18,8 +18,8 @@ Price: listings hold one small object per accepted file; a transfer holds a few 
 """
 
 from pipeline.storage.listing import list_sources, natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
-from pipeline.storage.ranged import open_ranged
+from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
+from pipeline.storage.ranged import SeekableFile, open_ranged
 from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store
 from pipeline.storage.transfers import Wanted, fetch
@@ -27,11 +27,11 @@ from pipeline.storage.verified import Pieces, open_hashed, open_pieces, open_ver
 
 __all__ = [
     "Pieces",
+    "SeekableFile",
     "Store",
     "StoredFile",
     "Traffic",
     "Wanted",
-    "changed_since_planned",
     "fetch",
     "is_local",
     "list_sources",
@@ -43,5 +43,6 @@ __all__ = [
     "open_store",
     "open_verified",
     "pieces_digest",
+    "require_identity",
     "safe_relative_name",
 ]

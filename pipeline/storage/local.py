@@ -14,7 +14,7 @@ from pipeline.errors import StorageFullError, VerificationError
 from pipeline.fingerprint import file_digest
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
+from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.retries import Traffic
 
 COPY_BYTES = 8 << 20
@@ -70,16 +70,14 @@ class LocalStore:
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
         """See Store."""
-        there = self.stat(name)
-        if there is None or there.identity != identity:
-            raise changed_since_planned(str(self._path(name)), identity, there.identity if there else None)
+        require_identity(str(self._path(name)), identity, self.stat(name))
         with self._path(name).open("rb") as file:
             file.seek(first)
             return file.read(last - first)
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """None: a file system keeps no checksums of files."""
-        self._path(name)
+        require_identity(str(self._path(name)), identity, self.stat(name))
         return ()
 
     def digest(self, name: str) -> str | None:
@@ -117,8 +115,16 @@ class LocalStore:
             os.fsync(writing.fileno())
 
     def copy(self, name: str, new_name: str) -> None:
-        """See Store."""
-        self.receive(self._path(name), new_name, file_digest(self._path(name)))
+        """See Store: a hard link, which costs no disk; a copy on file systems that have none."""
+        source = self._path(name)
+        try:
+            with self._arriving(new_name) as temporary:
+                temporary.unlink(missing_ok=True)
+                temporary.hardlink_to(source)
+        except OSError as error:
+            if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK}:
+                raise
+            self.receive(source, new_name, file_digest(source))
 
     def delete(self, name: str) -> None:
         """See Store."""

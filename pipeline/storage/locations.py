@@ -47,3 +47,9 @@ def changed_since_planned(location: str, planned: str, now: str | None) -> Sourc
         got="it is gone" if now is None else now,
         next_step="start the build again: it plans with the files as they are now",
     )
+
+
+def require_identity(location: str, planned: str, there: StoredFile | None) -> None:
+    """SourceError unless the file is there with the planned identity."""
+    if there is None or there.identity != planned:
+        raise changed_since_planned(location, planned, there.identity if there else None)

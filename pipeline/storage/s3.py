@@ -1,7 +1,8 @@
 """Objects below a prefix of an S3 bucket (boto3). Uploads in parts are in s3_multipart.py, errors in s3_errors.py.
 
-Integrity: every upload carries Content-MD5, which S3 checks, and the ETag that comes back is compared with the md5 of
-what was sent; the sha256 of the whole content is kept as metadata. Every ranged read is compared with the planned ETag.
+Integrity: every upload carries a digest that S3 checks, and the ETag that comes back is compared with the md5 of what
+was sent (where an ETag is no md5, the object is looked up); the sha256 of the whole content is kept as metadata. Every
+ranged read is compared with the planned ETag.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pipeline.errors import SourceError, StoreUnavailableError, VerificationError
+from pipeline.errors import SourceError, VerificationError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, safe_relative_name
-from pipeline.storage.ranged import open_ranged
+from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
+from pipeline.storage.ranged import open_remote, whole_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
 from pipeline.storage.s3_errors import ABSENT, explained, is_absent
-from pipeline.storage.verified import matches_file
+from pipeline.storage.verified import changed_before_upload, matches_file
 
 T = TypeVar("T")
 
@@ -86,11 +87,7 @@ class S3Store:
                 raise
             if got["ETag"] != etag:
                 raise changed_since_planned(self.location(name), identity, f"ETag {got['ETag']}")
-            if len(data) != last - first:
-                raise StoreUnavailableError(
-                    "a body broke off", where=self.location(name), expected=last - first, got=len(data)
-                )
-            return data
+            return whole_body(data, last - first, self.location(name))
 
         data = self.call("read", self.location(name), read)
         self.traffic.add(bytes_received=len(data))
@@ -98,18 +95,13 @@ class S3Store:
 
     def open(self, name: str) -> BinaryIO:
         """See Store."""
-        there = self.stat(name)
-        if there is None:
-            raise SourceError("there is no such object", where=self.location(name))
-        return open_ranged(
-            lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
-        )
+        return open_remote(self, name)
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
-        """See Store: whole-object checksums, the ETag where it is an md5, our own sha256."""
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
         head = self._head(name)
-        if not head:
-            return ()
+        there = self._stored(name, head["ContentLength"], head["ETag"]) if head else None
+        require_identity(self.location(name), identity, there)
         found = []
         if recorded := _metadata(head).get(DIGEST_KEY):
             found.append(Checksum("sha256", recorded))
@@ -118,11 +110,11 @@ class S3Store:
                 value = head.get(f"Checksum{kind}", "")
                 if value and "-" not in value:
                     found.append(Checksum(kind.lower(), base64.b64decode(value).hex()))
-        return (*found, *self._etag_checksum(name, head))
+        return tuple(found or self._etag_checksum(name, head))
 
     def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
         """The ETag as a checksum; under KMS or customer keys it is none."""
-        if head.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in head:
+        if not _etag_is_md5(head):
             return []
         value = head["ETag"].strip('"')
         digest, _, parts = value.partition("-")
@@ -161,8 +153,7 @@ class S3Store:
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise changed_before_upload(source, sha256)
             self.receive_bytes(content, name)
-        else:
-            upload_in_parts(self, source, name, sha256)
+        elif not upload_in_parts(self, source, name, sha256):
             self.require_arrived(name, size, sha256)
 
     def receive_bytes(self, content: bytes, name: str) -> None:
@@ -170,7 +161,7 @@ class S3Store:
         digest = hashlib.sha256(content).hexdigest()
         md5 = hashlib.md5(content, usedforsecurity=False)
 
-        def put() -> None:
+        def put() -> bool:
             done = self.client.put_object(
                 Bucket=self.bucket,
                 Key=self.key(name),
@@ -178,15 +169,22 @@ class S3Store:
                 ContentMD5=base64.b64encode(md5.digest()).decode(),
                 Metadata={DIGEST_KEY: digest},
             )
-            self.require_etag(done, md5.hexdigest(), self.location(name))
+            return self.require_etag(done, md5.hexdigest(), self.location(name))
 
-        self.call("write", self.location(name), put)
+        compared = self.call("write", self.location(name), put)
         self.traffic.add(bytes_sent=len(content))
-        self.require_arrived(name, len(content), digest)
+        if not compared:
+            self.require_arrived(name, len(content), digest)
 
     def copy(self, name: str, new_name: str) -> None:
-        """See Store; by the store itself, nothing travels. At most 5 GiB."""
+        """See Store; by the store itself, in parts when large."""
+        from pipeline.storage.s3_multipart import LARGEST_COPY_BYTES, copy_in_parts
+
         source = {"Bucket": self.bucket, "Key": self.key(name)}
+        there = self.stat(name)
+        if there is not None and there.size_bytes > LARGEST_COPY_BYTES:
+            copy_in_parts(self, name, new_name, there.size_bytes)
+            return
         self.call(
             "copy",
             self.location(new_name),
@@ -199,12 +197,13 @@ class S3Store:
             "delete", self.location(name), lambda: self.client.delete_object(Bucket=self.bucket, Key=self.key(name))
         )
 
-    def require_etag(self, answer: Any, md5: str, where: str) -> None:
-        """ChecksumMismatchError if an answer's ETag is an md5 and another one than what was sent."""
-        if answer.get("ServerSideEncryption", "AES256") != "AES256":
-            return  # the ETag is no md5; S3 has compared Content-MD5
+    def require_etag(self, answer: Any, md5: str, where: str) -> bool:
+        """Whether an answer's ETag is an md5; ChecksumMismatchError if it is another one than what was sent."""
+        if not _etag_is_md5(answer):
+            return False  # S3 has compared what was sent with the digest that came with it
         if (got := answer["ETag"].strip('"')) != md5:
             raise ChecksumMismatchError("an upload arrived changed", where=where, expected=f"md5 {md5}", got=got)
+        return True
 
     def require_arrived(self, name: str, size_bytes: int, sha256: str) -> None:
         """VerificationError unless the object is there with this size and recorded sha256."""
@@ -257,30 +256,36 @@ class S3Store:
         )
 
 
-def changed_before_upload(source: Path, sha256: str) -> VerificationError:
-    """The error for a local file that is not the one whose sha256 was recorded."""
-    return VerificationError(
-        "a file to upload is not what its receipt says",
-        where=source,
-        expected=f"sha256 {sha256}",
-        next_step="it changed after it was written: remove its folder and run again",
-    )
+@cache
+def _service_models() -> Any:
+    """The SDK's descriptions of its services, read once a process: a session of its own would read 2 MB again."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 def _client(endpoint_url: str | None) -> Any:
     import boto3
+    import botocore.session
     from botocore.config import Config
 
     config = Config(
         retries={"total_max_attempts": 1},  # retries.py is the one policy
-        request_checksum_calculation="when_required",  # Content-MD5 is sent instead
+        request_checksum_calculation="when_required",  # a digest is sent anyway
         response_checksum_validation="when_required",  # some servers send the whole object's with a range
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
         max_pool_connections=CONNECTIONS,
     )
     with explained("open", endpoint_url or "s3://"):
-        return boto3.Session().client("s3", endpoint_url=endpoint_url, config=config)
+        session = botocore.session.Session()
+        session.register_component("data_loader", _service_models())
+        return boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)
+
+
+def _etag_is_md5(answer: Any) -> bool:
+    """Not so under KMS or customer keys."""
+    return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
 
 
 def _metadata(head: Any) -> dict[str, str]:

@@ -1,8 +1,11 @@
 """Uploads in parts: parallel, each part checked, an interrupted one finished or aborted.
 
-An upload that broke off (kill -9, power) stays in the bucket, unseen and paid for. The next upload of the same key
-looks for it: parts whose md5 is right are kept and the rest is sent, any other is aborted. An error aborts, too.
-Memory: one part for every thread.
+The file is read once: every part is digested for the sha256 of the whole while earlier ones are on their way, and each
+for the md5 that its ETag must be; at the end the ETag of the whole must be what the parts make. An upload that broke
+off (kill -9, power) stays in the bucket, unseen and paid for. The next upload of the same key looks for it: parts whose
+md5 is right are kept and the rest is sent, any other is aborted. An error aborts, too.
+
+Memory: PARTS_IN_FLIGHT buffers of one part.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import PermanentError, StoreUnavailableError
-from pipeline.fingerprint import file_digest
 from pipeline.storage.checksums import multipart_etag
 from pipeline.storage.retries import ChecksumMismatchError
+from pipeline.storage.verified import changed_before_upload
 
 if TYPE_CHECKING:
     from pipeline.storage.s3 import S3Store
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 PART_BYTES = 8 << 20
 MOST_PARTS = 10_000  # S3's limit
 THREADS = 4
+PARTS_IN_FLIGHT = 6
+LARGEST_COPY_BYTES = 5 << 30  # S3's limit for one request
+COPY_PART_BYTES = 512 << 20
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +43,11 @@ def part_size(size_bytes: int) -> int:
     return max(PART_BYTES, whole_mib << 20)
 
 
-def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> None:
-    """Send a local file as the parts of one upload; finishes a broken-off upload of the same bytes."""
+def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> bool:
+    """Send a local file as the parts of one upload; finishes a broken-off upload of the same bytes.
+
+    Whether the store's own checksum (the ETag) has been compared with ours.
+    """
     from pipeline.storage.s3 import DIGEST_KEY
 
     size = source.stat().st_size
@@ -45,7 +55,6 @@ def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> Non
     where, key = store.location(name), store.key(name)
     names = {"Bucket": store.bucket, "Key": key}
     parts = range(1, -(-size // part_bytes) + 1)
-    md5s: dict[int, bytes] = {}
 
     def content(number: int) -> bytes:
         with source.open("rb") as file:
@@ -60,30 +69,86 @@ def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> Non
         upload = str(answer["UploadId"])
     named = {**names, "UploadId": upload}
 
-    def send(number: int) -> dict[str, Any]:
-        data = content(number)
+    def send(number: int, data: bytearray) -> tuple[str, bytes]:
+        """(ETag, md5) of a part."""
         md5 = hashlib.md5(data, usedforsecurity=False)
-        md5s[number] = md5.digest()
         if number in there:
-            return {"PartNumber": number, "ETag": there[number]}
+            return there[number], md5.digest()
 
         def once() -> str:
-            done = store.client.upload_part(
-                **named, PartNumber=number, Body=data, ContentMD5=base64.b64encode(md5.digest()).decode()
-            )
+            done = store.client.upload_part(**named, PartNumber=number, Body=data, **_content_md5(store, md5.digest()))
             store.require_etag(done, md5.hexdigest(), where)
             return str(done["ETag"])
 
         etag = store.call("write", f"{where} part {number}", once)
         store.traffic.add(bytes_sent=len(data))
-        return {"PartNumber": number, "ETag": etag}
+        return etag, md5.digest()
 
     try:
-        with ThreadPoolExecutor(THREADS + 1) as pool:
-            digest = pool.submit(file_digest, source)
-            sent = list(pool.map(send, parts))
-        _require_same(source, digest.result(), sha256)
-        _complete(store, named, sent, where, multipart_etag(md5s[number] for number in parts))
+        sent, digest = _each_part(source, part_bytes, len(parts), send)
+        _require_same(source, digest, sha256)
+        listed = [{"PartNumber": number, "ETag": etag} for number, (etag, _) in zip(parts, sent, strict=True)]
+        return _complete(store, named, listed, where, multipart_etag(md5 for _, md5 in sent))
+    except BaseException:
+        _abort(store, named)
+        raise
+
+
+def _content_md5(store: S3Store, md5: bytes) -> dict[str, str]:
+    """The header that lets the store check a part. Without TLS the SDK signs the sha256 of the body, which does so."""
+    over_tls = store.client.meta.endpoint_url.startswith("https")
+    return {"ContentMD5": base64.b64encode(md5).decode()} if over_tls else {}
+
+
+def _each_part(source: Path, part_bytes: int, parts: int, send: Any) -> tuple[list[tuple[str, bytes]], str]:
+    """(what `send(number, part)` returned, in order; the sha256 of all parts); each byte is read once."""
+    digest = hashlib.sha256()
+    sent: list[tuple[str, bytes]] = []
+    waiting: deque[tuple[Future[tuple[str, bytes]], bytearray]] = deque()
+    pool = ThreadPoolExecutor(THREADS)
+    try:
+        with source.open("rb", buffering=0) as file:
+            for number in range(1, parts + 1):
+                if len(waiting) < PARTS_IN_FLIGHT:
+                    buffer = bytearray(part_bytes)
+                else:
+                    done, buffer = waiting.popleft()
+                    sent.append(done.result())
+                del buffer[file.readinto(buffer) :]  # only the last part is shorter
+                waiting.append((pool.submit(send, number, buffer), buffer))
+                digest.update(buffer)
+        sent += [done.result() for done, _ in waiting]
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return sent, digest.hexdigest()
+
+
+def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> None:
+    """Copy an object inside its bucket by ranges, which has no limit but S3's 5 TiB; its recorded sha256 goes along."""
+    from pipeline.storage.s3 import DIGEST_KEY
+
+    where, sha256 = store.location(new_name), store.digest(name)
+    names = {"Bucket": store.bucket, "Key": store.key(new_name)}
+    metadata = {DIGEST_KEY: sha256} if sha256 else {}
+    answer = store.call("copy", where, lambda: store.client.create_multipart_upload(**names, Metadata=metadata))
+    named = {**names, "UploadId": str(answer["UploadId"])}
+    source = {"Bucket": store.bucket, "Key": store.key(name)}
+
+    def send(number: int) -> dict[str, Any]:
+        first = (number - 1) * COPY_PART_BYTES
+        span = f"bytes={first}-{min(first + COPY_PART_BYTES, size_bytes) - 1}"
+        done = store.call(
+            "copy",
+            f"{where} part {number}",
+            lambda: store.client.upload_part_copy(**named, PartNumber=number, CopySource=source, CopySourceRange=span),
+        )
+        return {"PartNumber": number, "ETag": done["CopyPartResult"]["ETag"]}
+
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            sent = list(pool.map(send, range(1, -(-size_bytes // COPY_PART_BYTES) + 1)))
+        etag = multipart_etag(bytes.fromhex(one["ETag"].strip('"')) for one in sent)
+        _complete(store, named, sent, where, etag)
     except BaseException:
         _abort(store, named)
         raise
@@ -91,25 +156,26 @@ def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> Non
 
 def _require_same(source: Path, got: str, sha256: str) -> None:
     """Nothing becomes visible that is not the file of the receipt."""
-    from pipeline.storage.s3 import changed_before_upload
-
     if got != sha256:
         raise changed_before_upload(source, sha256)
 
 
-def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str) -> None:
-    def complete() -> None:
+def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str) -> bool:
+    """Make the object of its parts; whether its ETag is theirs (some servers answer another kind of ETag)."""
+
+    def complete() -> bool:
         try:
             done = store.client.complete_multipart_upload(**named, MultipartUpload={"Parts": sent})
         except store.client.exceptions.ClientError as error:
             # An answer that was lost: the upload is complete, and the object is what says so.
             if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag):
                 raise
-            return
+            return False
         if "-" in done["ETag"] and done["ETag"].strip('"') != etag and "ServerSideEncryption" not in done:
             raise ChecksumMismatchError("an upload arrived changed", where=where, expected=etag, got=done["ETag"])
+        return bool(done["ETag"].strip('"') == etag)
 
-    store.call("write", where, complete)
+    return store.call("write", where, complete)
 
 
 def _is_there(store: S3Store, named: dict[str, Any], etag: str) -> bool:

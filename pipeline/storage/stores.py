@@ -33,8 +33,8 @@ class Store(Protocol):
     def open(self, name: str) -> BinaryIO:
         """A seekable binary stream over the file's bytes, all of one identity. SourceError if there is no file."""
 
-    def checksums(self, name: str) -> tuple[Checksum, ...]:
-        """What the store knows of the whole content by itself; empty if nothing."""
+    def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """What the store knows of the whole content, maybe nothing. SourceError if it has no longer this identity."""
 
     def digest(self, name: str) -> str | None:
         """The sha256 of the file as the store holds it, or None if there is no such file or no digest is known."""
@@ -49,7 +49,7 @@ class Store(Protocol):
         """Write a small file, whole or not at all."""
 
     def copy(self, name: str, new_name: str) -> None:
-        """Copy a file inside the store, whole or not at all."""
+        """Give a file of the store a second name, whole or not at all: no byte travels. In folders it is a link."""
 
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if there is none."""

@@ -1,5 +1,8 @@
 """Fetching files from a store: parallel ranged parts, written and digested in order, resumed after a break.
 
+Every part is written, and added to each digest, at the same time: sha256 takes 0.7 s a GB, md5 1.5 s, the page cache
+0.7 s, and one after another they would be slower than the wire.
+
 What has arrived lies in one growing file beside its final name. A later run digests it again and goes on behind it;
 only a file whose whole content the store has a checksum of is gone on with, so that a page that never reached the disk
 is noticed. A file that does not have the store's checksum is fetched once more from its beginning, then refused.
@@ -15,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.storage.checksums import Checksum, Verifier, strongest
+from pipeline.storage.checksums import Checksum, Verifier, most_telling
 from pipeline.storage.retries import ChecksumMismatchError, twice_if_changed
 from pipeline.storage.stores import Store
 
@@ -50,7 +53,7 @@ def fetch(store: Store, wanted: Wanted, path: Path, partial: Path) -> str:
 
     SourceError if the file is no longer the wanted one; ChecksumMismatchError if it arrived wrong twice.
     """
-    stated = strongest(store.checksums(wanted.name)) if wanted.pieces is None else ()
+    stated = most_telling(store.checksums(wanted.name, identity=wanted.identity)) if wanted.pieces is None else ()
     partial.parent.mkdir(parents=True, exist_ok=True)
     if not stated:
         partial.unlink(missing_ok=True)
@@ -69,9 +72,11 @@ def _fetch_once(store: Store, wanted: Wanted, partial: Path, stated: tuple[Check
         file.seek(0)
         for first, last in ranges[:there]:
             verifier.update(file.read(last - first))
-        for data in _parts(store, wanted, ranges[there:]):
-            verifier.update(data)
-            file.write(data)
+        uses = (*verifier.updates(), file.write)
+        with ThreadPoolExecutor(len(uses)) as beside:
+            for data in _parts(store, wanted, ranges[there:]):
+                for used in [beside.submit(use, data) for use in uses]:
+                    used.result()
     if wrong := verifier.contradicted():
         partial.unlink()
         raise ChecksumMismatchError(

@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.slices import copy_slices
 from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
 from pipeline.tokens.packing_kernels import fill_contexts
 from pipeline.tokens.token_shard import PADDING, TokenShard
@@ -67,10 +68,10 @@ class Records:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
 
 
-def document_records(shard: TokenShard) -> Records:
-    """Every document that has tokens, whole, without special tokens."""
+def document_records(shard: TokenShard, *, keep_empty: bool = False) -> Records:
+    """Every document that has tokens, or with `keep_empty` every document, whole, without special tokens."""
     lengths = _lengths(shard.ends)
-    ordinals = np.flatnonzero(lengths).astype(np.uint64)
+    ordinals = (np.arange(len(lengths)) if keep_empty else np.flatnonzero(lengths)).astype(np.uint64)
     return Records(shard, ordinals, lengths[ordinals])
 
 
@@ -84,16 +85,6 @@ def context_records(shard: TokenShard, context_tokens: int, packing: Packing | N
 
 def _lengths(ends: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.diff(np.asarray(ends), prepend=np.uint64(0)).astype(np.uint64, copy=False)
-
-
-@njit(nogil=True, cache=True)
-def copy_slices(tokens: Any, starts: Any, lengths: Any, out: Any) -> None:
-    """out = tokens[starts[0] : +lengths[0]], tokens[starts[1] : +lengths[1]], ... back to back."""
-    position = np.int64(0)
-    for i in range(len(starts)):
-        first, count = np.int64(starts[i]), np.int64(lengths[i])
-        out[position : position + count] = tokens[first : first + count]
-        position += count
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -10,6 +10,7 @@ from pipeline.config import absolute
 from pipeline.errors import CorruptDataError
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, version_of
+from pipeline.stages.upload import is_index_cache
 from pipeline.storage import StoredFile, is_local, open_store
 from pipeline.verify.finding import DAMAGE, Finding, finding_of
 from pipeline.verify.recorded import RecordedBuild
@@ -43,7 +44,7 @@ def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool
         return found, 0, 0
     try:
         store = open_store(location, endpoint_url=wanted.endpoint_url)
-        there = {file.name: file for file in store.list_files()}
+        there = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
         with ThreadPoolExecutor(THREADS) as pool:
             present = [name for name in expected if name in there and there[name].size_bytes == expected[name][0]]
             digests = dict(zip(present, pool.map(store.digest, present), strict=True))

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.export import manifest, megatron_verify, nanoset, numpy_shards, webdataset
+from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
+from pipeline.stages.layout import framing_of
 from pipeline.stages.manifest import DATASET, format_totals, listing
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
@@ -64,13 +65,22 @@ def _numpy(_build: RecordedBuild, path: Path, tokens: int, ids: Vocabulary) -> d
     return {"slots": seen["tokens"]}
 
 
-def _megatron(_build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
-    return _documents(megatron_verify.verify_part(path, vocabulary_size=ids.size, eod_id=ids.eot_id))
+def _megatron(build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
+    framing = asdict(framing_of(build.config.framing, ids))
+    return _documents(megatron_verify.verify_part(path, vocabulary_size=ids.size, **framing))
 
 
-def _nanoset(_build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
+def _nanoset(build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
     path = path.with_name(f"{path.name}.ds")
-    seen = nanoset.verify_file(path, vocabulary_size=ids.size, eos_id=ids.eot_id, tokenizer_name=ids.name)
+    framing = asdict(framing_of(build.config.framing, ids))
+    seen = nanoset_verify.verify_file(
+        path,
+        vocabulary_size=ids.size,
+        eos_id=framing.pop("eod_id"),
+        tokenizer_name=ids.name,
+        loss=bool(build.config.exports.nanoset and build.config.exports.nanoset.loss),
+        **framing,
+    )
     return _documents(seen)
 
 

@@ -23,7 +23,7 @@ DAGS = str(ROOT / "dags")
 HOME = Path(tempfile.mkdtemp(prefix="corpusmill-airflow-"))
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 
-PASSWORDS = {"admin": "admin"}
+PASSWORDS = {"admin": "admin", "looker": "looker"}
 (HOME / "passwords.json").write_text(json.dumps(PASSWORDS))
 os.environ.update(
     {
@@ -32,7 +32,7 @@ os.environ.update(
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__API_AUTH__JWT_SECRET": "for tests " * 8,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,looker:viewer",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
     }

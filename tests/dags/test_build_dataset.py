@@ -29,6 +29,7 @@ TASK_OF_STAGE = {
     "export": "export.parts",
     "manifest": "export.manifest",
 }
+ABOUT_THE_RUN = {"configuration", "dry_run", "approve_removal"}
 ERRORS = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, CorpusmillError)]
 
 
@@ -40,16 +41,29 @@ def all_upstream(dag: DAG, task_id: str) -> set[str]:
     return dag.get_task(task_id).get_flat_relative_ids(upstream=True)
 
 
-def test_form_defaults_are_the_demo_configuration(dag: DAG) -> None:
-    assert config_from_form(dag.params.dump()) == load_config(DEMO)
+def form_of(dag: DAG) -> dict[str, Any]:
+    return {name: value for name, value in dag.params.dump().items() if name not in ABOUT_THE_RUN}
 
 
-def test_form_shows_every_field_with_title_and_help(dag: DAG) -> None:
-    assert list(dag.params) == [item.name for item in FIELDS]
+def test_form_left_empty_is_the_chosen_configuration(dag: DAG) -> None:
+    assert dag.params["configuration"] == "demo"
+    assert "demo" in dag.params.get_param("configuration").schema["enum"]
+    assert config_from_form(form_of(dag), load_config(DEMO)) == load_config(DEMO)
+
+
+def test_form_of_a_dataset_shows_its_configuration_and_keeps_its_name(dagbag: Any) -> None:
+    form = dagbag.dags["dataset__demo"]
+    assert config_from_form(form_of(form)) == load_config(DEMO)
+    assert form.params.get_param("name").schema["const"] == "demo"
+
+
+def test_form_shows_every_field_with_title_help_and_section(dag: DAG) -> None:
+    assert set(dag.params) == {*(item.name for item in FIELDS), *ABOUT_THE_RUN}
     for name in dag.params:
         param = dag.params.get_param(name)
         assert param.schema["title"], name
         assert param.description, name
+        assert name in {"dry_run", "approve_removal"} or param.schema["section"], name
 
 
 @pytest.mark.parametrize(
@@ -59,8 +73,9 @@ def test_form_shows_every_field_with_title_and_help(dag: DAG) -> None:
         ("minimum_bytes", "many"),
         ("dedup_mode", "delete"),
         ("shard_bytes", "8 apples"),
-        ("source_paths", []),
+        ("source_paths", "data/web"),
         ("export_numpy", "yes"),
+        ("configuration", "../../etc/passwd"),
         ("max_rejected_share", 2),
         ("tokenizer_sha256", "abc"),
         ("name", "Upper Case"),
@@ -100,7 +115,7 @@ def test_every_stage_but_the_ends_is_mapped_and_shows_its_unit(dag: DAG) -> None
 
 def test_tasks_retry_three_times_with_growing_delay(dag: DAG) -> None:
     for task in dag.tasks:
-        assert task.retries == 3, task.task_id
+        assert task.retries == (0 if task.task_id == "approve_removal" else 3), task.task_id
         assert task.retry_exponential_backoff == 2.0, task.task_id
         assert task.trigger_rule.value == "none_failed", task.task_id
 

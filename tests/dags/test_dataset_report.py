@@ -1,31 +1,37 @@
-"""The report tab: who may see it, and which file it shows."""
+"""The dataset pages over Airflow's own database: who may see what, what they say, and which files they follow."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from pipeline.ledger import OutputFile, Receipt
+from pipeline.config import check_config
+from pipeline.ledger import RECEIPT_NAME
+from pipeline.local import build_dataset
+from pipeline.stages import open_build
+from tests.dags.conftest import PASSWORDS
+from tests.dags.seeded import seed_dags, seed_run
+from tests.report.page import Page
+from tests.system.corpus import configuration, write_corpus
 
-PLUGIN = Path(__file__).resolve().parents[2] / "plugins" / "dataset_report.py"
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "plugins" / "dataset_report.py"
+Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def plugin() -> ModuleType:
-    """The plugin's module, loaded from its file as Airflow does."""
-    spec = importlib.util.spec_from_file_location("dataset_report", PLUGIN)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished dataset; its plan's receipt."""
+    root = tmp_path_factory.mktemp("built")
+    write_corpus(root / "corpus")
+    return build_dataset(check_config(configuration(root), where="test"), workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,94 +40,233 @@ def client(airflow_database: None) -> Any:
     from airflow.api_fastapi.app import create_app
     from fastapi.testclient import TestClient
 
+    seed_dags("build_dataset", "reprocess_shard")
     with TestClient(create_app(apps="core"), base_url="http://127.0.0.1") as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def token(client: Any) -> str:
-    """A logged-in user's token."""
-    answer = client.post("/auth/token", json={"username": "admin", "password": "admin"})
-    return str(answer.json()["access_token"])
+def ask(client: Any) -> Ask:
+    """A function that gets a page as a user of Airflow (None: nobody), as a browser would."""
+    tokens = {}
+    for user, password in PASSWORDS.items():
+        answer = client.post("/auth/token", json={"username": user, "password": password})
+        tokens[user] = str(answer.json()["access_token"])
+
+    def get(path: str, user: str | None = "admin", accept: str = "text/html") -> Any:
+        headers = {"Accept": accept} | ({"Authorization": f"Bearer {tokens[user]}"} if user else {})
+        return client.get(f"/dataset-report/{path}", headers=headers)
+
+    return get
 
 
-def write_step(folder: Path, *, stage: str = "report", page: str = "report.html") -> Path:
-    """A finished step with one output; returns its receipt's path."""
-    folder.mkdir(parents=True)
-    (folder / page).write_text("<h1>what happened</h1>")
-    receipt = Receipt(
-        stage=stage,
-        stage_version=1,
-        unit="report",
-        fingerprint="0" * 64,
-        settings={},
-        inputs=(),
-        counts={},
-        details={},
-        outputs=(OutputFile(name=page, size_bytes=22, digest="sha256:" + "0" * 64),),
-        versions={},
-        seconds=0.0,
-        peak_rss_bytes=0,
-    )
-    path = folder / "receipt.json"
-    path.write_text(json.dumps(receipt.model_dump(mode="json")))
-    return path
+@pytest.fixture(scope="module")
+def finished(client: Any, built: Path) -> str:
+    return seed_run(built, "finished")
 
 
-def test_report_beside_its_receipt_is_shown(plugin: ModuleType, tmp_path: Path) -> None:
-    receipt = write_step(tmp_path / "report" / "report-0011223344556677")
-    assert plugin.report_beside(receipt) == "<h1>what happened</h1>"
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    """The finished dataset's work folder somewhere else, for tests that break it; its plan's receipt."""
+    work = built.parents[2]
+    shutil.copytree(work, tmp_path / work.name)
+    return tmp_path / work.name / built.relative_to(work)
 
 
-@pytest.mark.parametrize(
-    ("folder", "facts"),
-    [
-        ("elsewhere/report-0011223344556677", {}),
-        ("report/report-0011223344556677", {"stage": "index"}),
-        ("report/report-0011223344556677", {"page": "other.html"}),
-    ],
-)
-def test_page_that_no_report_step_wrote_is_not_shown(
-    plugin: ModuleType, tmp_path: Path, folder: str, facts: dict[str, str]
+def said(answer: Any) -> str:
+    return " ".join(Page(answer.text).text.split())
+
+
+def _report(plan: Path) -> Path:
+    return next((plan.parents[2] / "report").glob(f"*/{RECEIPT_NAME}"))
+
+
+PATHS = ["datasets", "-/page.js", "build_dataset/some", "build_dataset/some/live", "build_dataset/some/report"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_address_without_a_login_is_refused(ask: Ask, path: str) -> None:
+    page = ask(path, user=None)
+    assert page.status_code == 401
+    assert "Log in to Airflow again" in said(page)
+    assert ask(path, user=None, accept="application/json").json()["detail"]
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path.startswith("build")])
+def test_user_who_may_not_read_the_dag_is_refused_with_words(
+    ask: Ask, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receipt = write_step(tmp_path / folder, **facts)
-    (receipt.parent / "report.html").write_text("a secret")
-    assert plugin.report_beside(receipt) is None
+    from airflow.api_fastapi.app import get_auth_manager
+
+    manager = type(get_auth_manager())
+    monkeypatch.setattr(manager, "is_authorized_dag", lambda *_, **__: False)
+    page = ask(path)
+    assert page.status_code == 403
+    assert "permission to read the DAG" in said(page)
 
 
-def test_file_that_is_not_a_receipt_is_not_followed(plugin: ModuleType, tmp_path: Path) -> None:
-    folder = write_step(tmp_path / "report" / "report-0011223344556677").parent
-    assert plugin.report_beside(folder / "report.html") is None
-    (folder / "receipt.json").write_text("{}")
-    assert plugin.report_beside(folder / "receipt.json") is None
+def test_datasets_of_dags_that_the_user_may_not_read_are_not_listed(
+    ask: Ask, finished: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    assert "tiny" in said(ask("datasets"))
+    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_dag", lambda *_, **__: False)
+    assert "No dataset yet" in said(ask("datasets"))
 
 
-def test_report_that_was_removed_is_said_to_be_gone(plugin: ModuleType, tmp_path: Path) -> None:
-    receipt = write_step(tmp_path / "report" / "report-0011223344556677")
-    (receipt.parent / "report.html").unlink()
-    assert plugin.report_beside(receipt) is None
+@pytest.mark.parametrize("path", ["", "docs", "openapi.json", "redoc", "-/../endpoints.py", "-/run.html"])
+def test_no_other_address_answers(ask: Ask, path: str) -> None:
+    assert ask(path).status_code in {401, 404, 405}
 
 
-def test_request_without_a_login_is_refused(client: Any) -> None:
-    assert client.get("/dataset-report/build_dataset/some_run").status_code == 401
+def test_datasets_page_names_the_newest_build_and_its_figures(ask: Ask, finished: str, built: Path) -> None:
+    answer = ask("datasets")
+    build = open_build(built)
+    exact = [str(one["title"]) for one in Page(answer.text).all("b") if "title" in one]
+    assert f"{build.total('tokenize', 'tokens'):,}" in exact
+    assert f"version {json.loads(_report(built).read_text())['details']['version']}" in said(answer)
+    assert "in balance" in said(answer)
 
 
-@pytest.mark.parametrize("path", ["", "docs", "openapi.json", "redoc"])
-def test_no_page_of_the_app_is_open_to_everybody(client: Any, path: str) -> None:
-    assert client.get(f"/dataset-report/{path}").status_code in {401, 404}
+def test_run_page_asks_nothing_outside_of_this_server(ask: Ask, finished: str) -> None:
+    for path in ("datasets", f"build_dataset/{finished}"):
+        answer = ask(path)
+        assert answer.status_code == 200
+        page = Page(answer.text)
+        asked = [value for _, names in page.elements for name, value in names.items() if name in {"src", "href"}]
+        assert asked
+        assert all(str(value).startswith("/") for value in asked)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
 
 
-def test_run_without_a_report_gets_a_friendly_page(client: Any, token: str) -> None:
-    answer = client.get("/dataset-report/build_dataset/some_run", headers={"Authorization": f"Bearer {token}"})
-    assert answer.status_code == 200
-    assert "when the build has finished" in answer.text
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
+def test_finished_run_shows_every_shard_with_its_digest_and_a_button(ask: Ask, finished: str, built: Path) -> None:
+    page = Page(ask(f"build_dataset/{finished}").text)
+    build = open_build(built)
+    shards = build.units("index")
+    assert [one["data-reprocess"] for one in page.all("button") if "data-reprocess" in one] == shards
+    for shard in shards:
+        assert build.receipt("tokenize", shard).digest[:10] in page.text
+    assert not [one for one in page.all("button") if "data-reprocess" in one and "disabled" in one]
 
 
-def test_run_id_that_looks_like_a_path_finds_nothing(client: Any, token: str) -> None:
-    for run_id in ("..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "../../etc/passwd"):
-        answer = client.get(f"/dataset-report/build_dataset/{run_id}", headers={"Authorization": f"Bearer {token}"})
+def test_running_run_shows_how_far_it_is_and_reprocesses_nothing(ask: Ask, built: Path, client: Any) -> None:
+    run = seed_run(built, "running", until="tokenize", state="running", tries={("tokenize", "00000"): 2})
+    page = Page(ask(f"build_dataset/{run}/live").text)
+    text = " ".join(page.text.split())
+    shards = len(open_build(built).units("tokenize"))
+    assert "6 of 14 stages done" in text
+    assert f"tokenize {shards - 1} of {shards} 1 running" in text
+    assert "tokenize try 2" in text
+    buttons = [one for one in page.all("button") if "data-reprocess" in one]
+    assert len(buttons) == shards
+    assert all("disabled" in one for one in buttons)
+    assert "when this run has ended" in text
+
+
+def test_failed_run_names_the_task_and_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
+    run = seed_run(built, "failed", until="match", state="failed")
+    page = Page(ask(f"build_dataset/{run}").text)
+    assert "match 00000 failed" in " ".join(page.text.split())
+    logs = [one["href"] for one in page.all("a") if "find_ranges.match/mapped/0" in str(one.get("href"))]
+    assert logs
+
+
+def test_viewer_is_told_why_the_button_is_off_and_airflow_refuses_the_trigger(
+    ask: Ask, client: Any, finished: str
+) -> None:
+    page = Page(ask(f"build_dataset/{finished}", user="looker").text)
+    buttons = [one for one in page.all("button") if "data-reprocess" in one]
+    assert buttons
+    assert all("disabled" in one for one in buttons)
+    assert "not trigger the DAG reprocess_shard" in page.text
+    token = client.post("/auth/token", json={"username": "looker", "password": PASSWORDS["looker"]}).json()
+    answer = client.post(
+        "/api/v2/dags/reprocess_shard/dagRuns",
+        json={"logical_date": None, "conf": {}},
+        headers={"Authorization": f"Bearer {token['access_token']}"},
+    )
+    assert answer.status_code == 403
+
+
+def test_report_is_shown_in_a_sandbox(ask: Ask, finished: str) -> None:
+    answer = ask(f"build_dataset/{finished}/report")
+    assert "What flowed" in said(answer)
+    assert answer.headers["content-security-policy"].startswith("sandbox;")
+
+
+def test_run_without_a_report_gets_a_friendly_page(ask: Ask, built: Path, client: Any) -> None:
+    run = seed_run(built, "young", until="index", state="running")
+    answer = ask(f"build_dataset/{run}/report")
+    assert answer.status_code == 404
+    assert "when the build has finished" in said(answer)
+
+
+def test_run_that_does_not_exist_or_looks_like_a_path_finds_nothing(ask: Ask) -> None:
+    for run_id in ("nothing", "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd"):
+        answer = ask(f"build_dataset/{run_id}")
+        assert answer.status_code == 404
         assert "root:" not in answer.text
+
+
+def test_report_that_was_removed_is_said_to_be_gone(ask: Ask, copied: Path, client: Any) -> None:
+    run = seed_run(copied, "gone")
+    shutil.rmtree(copied.parents[2] / "report")
+    assert "The report is no longer there" in said(ask(f"build_dataset/{run}"))
+    assert ask(f"build_dataset/{run}/report").status_code == 404
+
+
+def test_work_folder_that_was_removed_is_said_to_be_gone(ask: Ask, copied: Path, client: Any) -> None:
+    run = seed_run(copied, "homeless")
+    shutil.rmtree(copied.parents[2])
+    answer = ask(f"build_dataset/{run}")
+    assert answer.status_code == 200
+    assert "The work folder is not there" in said(answer)
+
+
+def test_removed_configuration_is_said_with_what_to_do(ask: Ask, built: Path, client: Any) -> None:
+    run = seed_run(built, "orphan", dag_id="dataset__tiny")
+    assert "Put the file back" in said(ask(f"dataset-report/{run}".replace("dataset-report", "dataset__tiny")))
+
+
+def test_file_that_is_not_a_report_of_the_plans_work_folder_is_not_followed(
+    ask: Ask, built: Path, copied: Path, client: Any
+) -> None:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    run = seed_run(built, "strayed")
+    secret = copied.parents[2] / "elsewhere" / "report-00" / RECEIPT_NAME
+    secret.parent.mkdir(parents=True)
+    secret.write_text("{}")
+    (secret.parent / "report.html").write_text("a secret")
+    for path in (secret, secret.parent / "report.html", next((copied.parents[2] / "index").glob(f"*/{RECEIPT_NAME}"))):
+        with create_session() as session:
+            query = update(XComModel).where(XComModel.run_id == run, XComModel.task_id == "report")
+            session.execute(query.values(value=str(path)))
+        answer = ask(f"build_dataset/{run}/report")
+        assert answer.status_code == 404
+        assert "secret" not in answer.text
+
+
+def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, client: Any) -> None:
+    from pipeline.local import run_build
+    from pipeline.stages.reprocess import BEFORE, begin
+
+    work = copied.parents[2]
+    config = json.loads((copied.parent / "config.json").read_text()) | {"work_folder": str(work.parent)}
+    plan = build_dataset(check_config(config, where="test"), workers=1)
+    assert begin(str(work.parent), work.name, "tokenize", 1) == plan
+    run_build(plan, workers=1)
+    memory = plan.parent / BEFORE
+    conf = {"dataset": work.name, "stage": "tokenize", "shard": 1}
+    run = seed_run(plan, "again", dag_id="reprocess_shard", conf=conf, reprocessed=memory)
+    text = said(ask(f"reprocess_shard/{run}"))
+    assert "shard 1 from tokenize" in text
+    assert "Nothing: every output is what it was" in text
 
 
 def test_loading_the_plugin_imports_no_web_framework() -> None:
@@ -133,3 +278,11 @@ def test_loading_the_plugin_imports_no_web_framework() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert out.strip().splitlines()[-1] == "[]"
+
+
+def test_airflow_loads_one_plugin_and_none_of_its_parts(airflow_database: None) -> None:
+    from airflow import plugins_manager
+
+    plugins, errors = plugins_manager._get_plugins()
+    assert errors == {}
+    assert [one.name for one in plugins if one.source and "dataset" in str(one.source)] == ["dataset_report"]

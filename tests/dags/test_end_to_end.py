@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.config import load_config
 from pipeline.form import config_from_form
 from pipeline.local import build_dataset
 from pipeline.stages.reprocess import finish
@@ -15,6 +16,7 @@ from tests.system.corpus import write_corpus
 
 pytestmark = pytest.mark.slow
 
+DEMO = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "demo.yaml"
 SMALL = {
     "name": "small",
     "source_paths": ["source"],
@@ -65,18 +67,19 @@ def form(tmp_path: Path, run_dag: Callable[..., Any]) -> dict[str, Any]:
 
 
 def test_dag_writes_the_same_bytes_as_the_command_line(
-    dag: Any, run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
 ) -> None:
     run = run_dag(**form)
     assert run.state == "success"
 
-    values = dag.params.dump() | form | {"destinations": ["local/outputs"], "work_folder": "local/work"}
-    build_dataset(config_from_form(values), workers=1)
+    values = form | {"destinations": ["local/outputs"], "work_folder": "local/work"}
+    build_dataset(config_from_form(values, load_config(DEMO)), workers=1)
     under_airflow = files_below(tmp_path / "airflow" / "outputs")
     assert len(under_airflow) > 10
     assert under_airflow == files_below(tmp_path / "local" / "outputs")
 
     handed_on = results(run)
+    assert handed_on.pop("estimate") == [True]
     lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
     assert all(isinstance(unit, str) for name in lists for units in handed_on[name] for unit in units)
     paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
@@ -91,7 +94,7 @@ def test_dag_writes_the_same_bytes_as_the_command_line(
 def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
     run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = run_dag(**form | {"dedup_mode": "none", "minimum_bytes": None, "export_webdataset": False})
+    run = run_dag(**form | {"dedup_mode": "none", "export_webdataset": "off"})
     assert run.state == "success"
     states = {one.task_id: str(one.state) for one in run.get_task_instances()}
     skipped = {"find_ranges.anchor", "find_ranges.suffix_array", "find_ranges.match", "find_ranges.union", "writeback"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ class StandInBuild:
     """Two shards, one unit of everything else; `fail` is called before each step and may raise."""
 
     def __init__(self, folder: Path, fail: Callable[[str, str], None]) -> None:
+        self.config = SimpleNamespace(name="small")
         self.folder = folder
         self.fail = fail
 
@@ -26,7 +28,8 @@ class StandInBuild:
         self.fail(stage, unit)
         return self.folder / stage / unit / "receipt.json"
 
-    def run_task(self, stage: str, task: str) -> list[Path]:
+    def run_task(self, stage: str, task: str, *, again: bool) -> list[Path]:
+        assert not again
         return [self.run(stage, task)]
 
 
@@ -40,6 +43,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
 
         monkeypatch.setattr("pipeline.stages.plan_dataset", plan)
         monkeypatch.setattr("pipeline.stages.begin_run", lambda receipt: receipt)
+        monkeypatch.setattr("pipeline.stages.announce.announcement", lambda _build: {})
         monkeypatch.setattr("pipeline.stages.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
 
     return install
@@ -84,7 +88,7 @@ def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
     run_dag: Any, stand_in: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(lambda _stage, _unit: None)
-    run = run_dag(minimum_bytes=None)
+    run = run_dag(keep="every_string", fuzzy_share=0.8)
     assert run.state == "failed"
     assert states(run, "plan") == [("failed", 1)]
-    assert "minimum_bytes is required unless mode is none" in capsys.readouterr().out + caplog.text
+    assert "fuzzy_share removes text that keep: every_string promises to keep" in capsys.readouterr().out + caplog.text

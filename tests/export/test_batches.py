@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.export.batches import LONGEST_TOKENS, document_lengths, refuse_special_beyond, with_special
+from pipeline.export.batches import LONGEST_TOKENS, document_lengths, refuse_special_beyond
+from pipeline.export.framing import Framing, frame
 from tests.oracles import export as oracle
 
 documents = st.lists(st.lists(st.integers(0, 999), max_size=6), max_size=12)
@@ -18,7 +19,8 @@ documents = st.lists(st.lists(st.integers(0, 999), max_size=6), max_size=12)
 @given(documents, st.booleans(), st.sampled_from(["<u2", "<u4", "<i4"]), st.sampled_from(["u2", "u4"]))
 def test_special_tokens_any_documents_equal_the_oracle(docs, before, dtype, batch_dtype):
     (batch,) = oracle.batches_of(docs, batch_dtype, [])
-    marked = with_special(batch, 999, before=before, dtype=np.dtype(dtype), vocabulary_size=1000)
+    framing = Framing(None, bos_id=999) if before else Framing(999)
+    marked = frame(batch, framing, dtype=np.dtype(dtype), vocabulary_size=1000)
     expected = oracle.with_special(docs, 999, before=before)
     assert marked.tokens.tolist() == [token for doc in expected for token in doc]
     assert marked.lengths.tolist() == [len(doc) for doc in expected]
@@ -29,7 +31,7 @@ def test_special_tokens_any_documents_equal_the_oracle(docs, before, dtype, batc
 def test_special_tokens_counts_keep_documents_and_specials_apart():
     (batch,) = oracle.batches_of([[1, 2], [], [3]], "u2", [])
     counts = {"documents": 10, "documents_empty": 1, "tokens": 100, "special_tokens": 10, "bytes": 0}
-    with_special(batch, 9, before=False, dtype=np.dtype("u2"), vocabulary_size=10).add_to(counts)
+    frame(batch, Framing(9), dtype=np.dtype("u2"), vocabulary_size=10).add_to(counts)
     assert counts == {"documents": 12, "documents_empty": 2, "tokens": 103, "special_tokens": 12, "bytes": 0}
 
 
@@ -65,7 +67,7 @@ def test_megatron_m15_document_of_2_to_the_31_tokens_is_refused():
 def test_megatron_m15_id_beyond_the_vocabulary_shows_both_values():
     (batch,) = oracle.batches_of([[1, 2], [3, 70_000]], "u4", [])
     with pytest.raises(CorruptDataError) as caught:
-        with_special(batch, 9, before=False, dtype=np.dtype("<u2"), vocabulary_size=65_536)
+        frame(batch, Framing(9), dtype=np.dtype("<u2"), vocabulary_size=65_536)
     message = str(caught.value)
     assert "70000" in message
     assert "4464" in message  # what uint16 makes of it

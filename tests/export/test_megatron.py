@@ -58,6 +58,7 @@ def test_megatron_m05_golden_bytes_match(tmp_path, width):
         "documents_empty": 0,
         "tokens": 9,
         "special_tokens": 3,
+        "sequences": 3,
         "bytes": 12 * width + 102,
     }
 
@@ -133,7 +134,8 @@ def test_megatron_m14_offsets_beyond_2_to_the_31_do_not_wrap():
     index = io.BytesIO()
     index.seek(HEADER.size)
     index.write(np.array([longest, longest, 5, 2], "<i4").tobytes())
-    assert finish_index(index, 4, INT32) == 42 + 20 * 4
+    boundaries = io.BytesIO(np.arange(1, 5, dtype="<i8").tobytes())
+    assert finish_index(index, 4, boundaries, 4, INT32) == 42 + 20 * 4
     pointers = np.frombuffer(index.getvalue(), "<i8", 4, HEADER.size + 16)
     assert pointers.tolist() == [0, 4 * longest, 8 * longest, 8 * longest + 20]
 

@@ -46,6 +46,23 @@ def nanoset(documents: Documents, eos: int, width: int) -> tuple[bytes, bytes]:
     return token_bytes(kept, {2: "H", 4: "I"}[width]), index
 
 
+def framed(documents: list[Documents], eod: int | None, bos: int | None, empty: str) -> tuple[Documents, list[int]]:
+    """Documents of sequences -> (sequences with special tokens, boundaries as Megatron's index holds them)."""
+    sequences: Documents = []
+    boundaries = [0]
+    for document in documents:
+        kept = [list(sequence) for sequence in document if sequence]
+        if not kept and empty == "eod":
+            kept = [[]]
+        if kept:
+            kept[0] = ([] if bos is None else [bos]) + kept[0]
+            kept[-1] += [] if eod is None else [eod]
+        if kept or empty == "boundary":
+            sequences += kept
+            boundaries.append(len(sequences))
+    return sequences, boundaries
+
+
 def jaxformer_shards(documents: Documents, eot: int, shard_tokens: int) -> list[list[int]]:
     shards: list[list[int]] = []
     shard: list[int] = []

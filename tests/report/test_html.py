@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pipeline.report.html import LISTED_ROWS, render_html
-from pipeline.report.summary import BalanceCheck, BuildSummary
+from pipeline.report.summary import BalanceCheck, BuildSummary, EstimatedFigure
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 
@@ -66,9 +66,12 @@ def test_render_html_both_colour_schemes_define_every_colour_used() -> None:
     text = render_html(examples.usual())
     style = text[text.index("<style>") : text.index("</style>")]
     used = set(re.findall(r"var\((--[a-z-]+)\)", style))
-    light, dark = style.split("@media (prefers-color-scheme: dark)")
-    assert used <= set(re.findall(r"(--[a-z-]+):", light))
-    assert used <= set(re.findall(r"(--[a-z-]+):", dark.split("* {")[0]))
+    assert used <= {name for name, _, _ in colours(style)}
+
+
+def colours(style: str) -> list[tuple[str, str, str]]:
+    """(name, its colour on light paper, its colour on dark paper) of every variable."""
+    return re.findall(r"(--[a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", style)
 
 
 def luminance(colour: str) -> float:
@@ -83,15 +86,26 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_render_html_text_colours_reach_wcag_aa_contrast_in_both_schemes() -> None:
-    style = render_html(examples.planned())
-    light, dark = style[: style.index("* {")].split("@media (prefers-color-scheme: dark)")
-    for scheme in (light, dark):
-        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", scheme))
+    found = colours(render_html(examples.planned()))
+    for scheme in (1, 2):
+        palette = {one[0].removeprefix("--"): one[scheme] for one in found}
         for ink in ("ink", "soft", "documents", "text-bytes", "tokens", "lost", "gained"):
-            assert contrast(colours[ink], colours["card"]) >= 4.5, ink
+            assert contrast(palette[ink], palette["card"]) >= 4.5, ink
         for word in ("good", "warn", "bad"):
-            assert contrast(colours[word], colours[f"{word}-paper"]) >= 4.5, word
-        assert contrast(colours["soft"], colours["paper"]) >= 4.5
+            assert contrast(palette[word], palette[f"{word}-paper"]) >= 4.5, word
+        assert contrast(palette["soft"], palette["paper"]) >= 4.5
+
+
+def test_render_html_estimate_stands_beside_what_came_out() -> None:
+    estimate = (
+        EstimatedFigure(name="tokens", unit="tokens", estimated=1_000_000, actual=1_050_000, low=900_000, high=1e6),
+        EstimatedFigure(name="duplicate text", unit="share", estimated=0.1, actual=0.133, lower_bound=True),
+    )
+    text = Page(render_html(examples.usual().model_copy(update={"estimate": estimate}))).text
+    section = text[text.index("Estimate against") :]
+    assert re.search(r"\u2717\s*tokens\s*1.00 M\s*900 K to 1.00 M\s*1.05 M\s*1.05", section)
+    assert re.search(r"\u2713\s*duplicate text\s*at least 10.0 %\s*13.3 %\s*1.33", section)
+    assert "Estimate against" not in Page(render_html(examples.usual())).text
 
 
 def test_render_html_failed_check_stands_first_and_says_what_is_missing() -> None:

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pipeline.report.summary import BuildSummary, PowerBin, PowerHistogram
-from pipeline.report.terminal import print_summary, sparkline
+from pipeline.report.terminal import print_summary
+from pipeline.report.terminal_marks import sparkline
 from tests.report import example_summaries as examples
 
 EXAMPLES = {

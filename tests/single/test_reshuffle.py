@@ -9,6 +9,7 @@ import pytest
 from pipeline.errors import ConfigError, CorruptDataError, SourceError
 from pipeline.export.manifest import verify_manifest
 from pipeline.export.webdataset import encode_context, read_shard, write_shard
+from pipeline.single.ready import ready_inputs
 from pipeline.single.reshuffle import reshuffle
 
 
@@ -24,7 +25,7 @@ def source(tmp_path) -> Path:
 
 def run(source: Path, output: Path, *, per_shard: int = 10, memory_bytes: int = 1 << 20, seed: int = 1) -> int:
     done = reshuffle(
-        [str(source)],
+        ready_inputs([str(source)])[1],
         output,
         seed=seed,
         samples_per_shard=per_shard,

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import gzip
 import io
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
-import boto3
 import pytest
 import zstandard
 
 from pipeline.documents.compression import open_decompressed
 from pipeline.errors import CorruptDataError, PermanentError, SourceError, StoreUnavailableError
 from pipeline.storage import Traffic, Wanted, fetch, list_sources, open_store, retries
-
-
-def client_of(server):
-    return boto3.Session().client("s3", endpoint_url=server.endpoint)
+from tests.servers import http_server
 
 
 def test_s3_wrong_secret_is_permanent_and_tried_once(rclone, monkeypatch) -> None:
@@ -78,11 +73,8 @@ def no_list_permission(monkeypatch):
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Denied)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with http_server(Denied) as endpoint:
+        yield endpoint
 
 
 def test_s3_bucket_without_list_permission_names_the_permission(no_list_permission) -> None:
@@ -118,8 +110,8 @@ def test_s3_object_overwritten_since_it_was_listed_is_refused(rclone, tmp_path) 
 
 
 @pytest.mark.parametrize("key", ["a b.jsonl", "ü/中文 №1.jsonl", "a+b%20c.jsonl", "a'\"&<>.jsonl", "deep/er/x.jsonl"])
-def test_s3_odd_key_is_a_source_like_any_other(rclone, tmp_path, key: str) -> None:
-    client_of(rclone).put_object(Bucket="corpus", Key=f"data/{key}", Body=b"{}\n")
+def test_s3_odd_key_is_a_source_like_any_other(rclone, rclone_client, tmp_path, key: str) -> None:
+    rclone_client.put_object(Bucket="corpus", Key=f"data/{key}", Body=b"{}\n")
     (file,) = list_sources(["s3://corpus/data"], (".jsonl",), rclone.endpoint)
     assert file.name == key
     store = open_store("s3://corpus/data", endpoint_url=rclone.endpoint)
@@ -128,19 +120,16 @@ def test_s3_odd_key_is_a_source_like_any_other(rclone, tmp_path, key: str) -> No
 
 
 @pytest.mark.parametrize("key", ["data/../x.jsonl", "data//etc/x.jsonl", "data/./x.jsonl", "data/a/../../../x.jsonl"])
-def test_s3_key_that_would_leave_the_folder_is_refused(s3_endpoint, monkeypatch, key: str) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client = boto3.Session().client("s3", endpoint_url=s3_endpoint)
-    client.create_bucket(Bucket="odd")
-    try:
-        client.put_object(Bucket="odd", Key=key, Body=b"{}")
-        with pytest.raises(SourceError, match="leave its folder"):
-            list_sources(["s3://odd/data"], (".jsonl",), s3_endpoint)
-    finally:
-        client.delete_object(Bucket="odd", Key=key)
-        client.delete_bucket(Bucket="odd")
+def test_s3_key_that_would_leave_the_folder_is_refused(moto, moto_client, key: str) -> None:
+    moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}")
+    with pytest.raises(SourceError, match="leave its folder"):
+        list_sources(["s3://corpus/data"], (".jsonl",), moto)
+
+
+def test_s3_key_with_a_leading_slash_is_refused(moto, moto_client) -> None:
+    moto_client.put_object(Bucket="corpus", Key="/etc/x.jsonl", Body=b"{}")
+    with pytest.raises(SourceError, match="leave its folder"):
+        list_sources(["s3://corpus"], (".jsonl",), moto)
 
 
 @pytest.mark.parametrize("location", ["s3://corpus//x.jsonl", "s3://corpus/../x.jsonl", "gs://corpus/a//x.jsonl"])

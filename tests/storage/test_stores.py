@@ -5,31 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import subprocess
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
-import boto3
 import pytest
 
 from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, VerificationError
 from pipeline.storage import Store, list_sources, open_store
-
-
-@pytest.fixture
-def bucket(s3_endpoint, monkeypatch):
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3", endpoint_url=s3_endpoint)
-    client.create_bucket(Bucket="corpus")
-    yield client
-    for one in client.list_objects_v2(Bucket="corpus").get("Contents", []):
-        client.delete_object(Bucket="corpus", Key=one["Key"])
-    client.delete_bucket(Bucket="corpus")
+from tests.servers import http_server
 
 
 @pytest.fixture(params=["folder", "s3", "rclone", "gcs"])
@@ -42,8 +25,7 @@ def store(request, tmp_path) -> Store:
     if request.param == "gcs":
         request.getfixturevalue("gcs")
         return open_store("gs://corpus/data")
-    request.getfixturevalue("bucket")
-    return open_store("s3://corpus/data", endpoint_url=request.getfixturevalue("s3_endpoint"))
+    return open_store("s3://corpus/data", endpoint_url=request.getfixturevalue("moto"))
 
 
 def source(tmp_path: Path, content: bytes) -> tuple[Path, str]:
@@ -52,7 +34,7 @@ def source(tmp_path: Path, content: bytes) -> tuple[Path, str]:
     return path, hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("size", [0, 1, 100_000, 20 << 20])
+@pytest.mark.parametrize("size", [0, 1, 9 << 20])
 def test_store_received_file_reads_back_equal(store: Store, tmp_path, size: int) -> None:
     content = hashlib.shake_128(b"x").digest(size)
     path, digest = source(tmp_path, content)
@@ -133,41 +115,40 @@ def test_store_folder_never_matches_its_longer_neighbour(store: Store) -> None:
     assert [file.name for file in store.iter_files()] == ["x/a"]
 
 
-def test_local_store_file_that_changed_since_its_receipt_is_refused(tmp_path) -> None:
-    path, _ = source(tmp_path, b"changed")
-    (tmp_path / "data").mkdir()
-    store = open_store(str(tmp_path / "data"))
+@pytest.mark.parametrize("size", [10, 9 << 20])
+def test_store_file_that_changed_since_its_receipt_is_refused(store: Store, tmp_path, size: int) -> None:
+    path, _ = source(tmp_path, bytes(size))
     with pytest.raises(VerificationError, match="not what its receipt says"):
         store.receive(path, "a", "0" * 64)
     assert store.list_files() == []
 
 
-def test_s3_prefix_does_not_match_its_longer_neighbours(bucket, s3_endpoint) -> None:
+def test_s3_prefix_does_not_match_its_longer_neighbours(moto, moto_client) -> None:
     for key in ("data/a.jsonl", "data2/b.jsonl", "data/"):
-        bucket.put_object(Bucket="corpus", Key=key, Body=b"")
-    found = list_sources(["s3://corpus/data"], (".jsonl",), s3_endpoint)
+        moto_client.put_object(Bucket="corpus", Key=key, Body=b"")
+    found = list_sources(["s3://corpus/data"], (".jsonl",), moto)
     assert [file.location for file in found] == ["s3://corpus/data/a.jsonl"]
 
 
-def test_s3_single_object_is_a_source(bucket, s3_endpoint) -> None:
-    bucket.put_object(Bucket="corpus", Key="data/a.jsonl", Body=b"{}")
-    found = list_sources(["s3://corpus/data/a.jsonl"], (".jsonl",), s3_endpoint)
+def test_s3_single_object_is_a_source(moto, moto_client) -> None:
+    moto_client.put_object(Bucket="corpus", Key="data/a.jsonl", Body=b"{}")
+    found = list_sources(["s3://corpus/data/a.jsonl"], (".jsonl",), moto)
     assert [(file.name, file.size_bytes) for file in found] == [("a.jsonl", 2)]
 
 
-def test_s3_key_with_dot_dot_is_refused(bucket, s3_endpoint) -> None:
-    bucket.put_object(Bucket="corpus", Key="data/../../etc/x.jsonl", Body=b"{}")
+def test_s3_key_with_dot_dot_is_refused(moto, moto_client) -> None:
+    moto_client.put_object(Bucket="corpus", Key="data/../../etc/x.jsonl", Body=b"{}")
     with pytest.raises(SourceError, match="leave its folder"):
-        list_sources(["s3://corpus/data"], (".jsonl",), s3_endpoint)
+        list_sources(["s3://corpus/data"], (".jsonl",), moto)
 
 
-def test_s3_missing_bucket_is_a_permanent_error(bucket, s3_endpoint) -> None:
+def test_s3_missing_bucket_is_a_permanent_error(moto, moto_client) -> None:
     with pytest.raises(PermanentError, match="cannot list") as caught:
-        open_store("s3://nowhere/data", endpoint_url=s3_endpoint).list_files()
+        open_store("s3://nowhere/data", endpoint_url=moto).list_files()
     assert "NoSuchBucket" in str(caught.value)
 
 
-def test_s3_unreachable_endpoint_is_a_transient_error(bucket, hasty) -> None:
+def test_s3_unreachable_endpoint_is_a_transient_error(moto, hasty) -> None:
     with pytest.raises(StoreUnavailableError, match="cannot list"):
         open_store("s3://corpus/data", endpoint_url="http://127.0.0.1:9").list_files()
 
@@ -194,10 +175,8 @@ def cut_off_endpoint():
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), CutOff)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with http_server(CutOff) as endpoint:
+        yield endpoint
 
 
 def test_s3_body_that_breaks_off_is_a_transient_error(cut_off_endpoint, hasty, monkeypatch) -> None:
@@ -225,3 +204,29 @@ def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> N
         assert not list((folder / "out").iterdir())
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_copy_in_a_folder_is_a_link_that_costs_no_disk(tmp_path) -> None:
+    store = open_store(str(tmp_path / "data"))
+    path, digest = source(tmp_path, b"tokens")
+    store.receive(path, "megatron/a.bin", digest)
+    store.copy("megatron/a.bin", "nanoset/a.ds")
+    assert (tmp_path / "data/megatron/a.bin").samefile(tmp_path / "data/nanoset/a.ds")
+    store.copy("megatron/a.bin", "nanoset/a.ds")  # once more over itself
+    assert store.digest("nanoset/a.ds") == digest
+
+
+def test_copy_of_an_object_beyond_one_request_goes_in_ranges_and_keeps_its_sha256(moto, tmp_path, monkeypatch) -> None:
+    from pipeline.storage import s3_multipart
+
+    monkeypatch.setattr(s3_multipart, "LARGEST_COPY_BYTES", 5 << 20)
+    monkeypatch.setattr(s3_multipart, "COPY_PART_BYTES", 5 << 20)
+    store = open_store("s3://corpus/data", endpoint_url=moto)
+    content = hashlib.shake_128(b"large").digest(12 << 20)
+    path, digest = source(tmp_path, content)
+    store.receive(path, "a.bin", digest)
+    store.copy("a.bin", "a.ds")
+    assert store.digest("a.ds") == digest
+    assert store.holds("a.ds", path, digest)
+    with store.open("a.ds") as file:
+        assert file.read() == content

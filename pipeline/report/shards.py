@@ -1,0 +1,97 @@
+"""A build shard by shard: what each one holds, and the digests by which two builds are compared.
+
+`shards.json` beside a report is a `ShardTable`: a row per shard, and the digest of every step's receipt by stage and
+unit. A view of a running build makes the same rows from the receipts that are there already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import Field, ValidationError
+
+from pipeline.errors import CorruptDataError
+from pipeline.report.facts import Count, Facts, Seconds
+
+SHARDS = "shards.json"
+SHOWN_DIGEST = "tokenize"  # of a shard's stages the last that depends on this shard and its duplicates elsewhere alone
+
+
+class ShardRow(Facts):
+    """One shard; None: not known yet. `digests` are those of its stages that have finished."""
+
+    shard: str
+    source_bytes: Count | None = None
+    documents: Count | None = None
+    rejected_documents: Count | None = None
+    text_bytes: Count | None = None
+    removed_bytes: Count | None = None
+    tokens: Count | None = None
+    seconds: Seconds = 0.0
+    digests: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def digest(self) -> str | None:
+        """Of its token shard."""
+        return self.digests.get(SHOWN_DIGEST)
+
+
+class ShardTable(Facts):
+    """All shards, in order, and the digest of every step: stage -> unit -> digest."""
+
+    rows: tuple[ShardRow, ...] = ()
+    digests: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """What one receipt says of a step. `version`: of the dataset, if it is a report's."""
+
+    counts: Mapping[str, int]
+    digest: str
+    seconds: float
+    finished_at: float = 0.0
+    version: str = ""
+
+
+def step_name(stage: str, unit: str) -> tuple[str, str]:
+    """(shard, what its step is called there): `tokenize` of 00017, `scatter contexts` of contexts-00017."""
+    kind, _, shard = unit.rpartition("-")
+    return shard, f"{stage} {kind}" if kind else stage
+
+
+def shard_row(shard: str, steps: Mapping[str, StepFacts], source_bytes: int | None = None) -> ShardRow:
+    """The row of one shard from its steps by name (see `step_name`), as many as have finished."""
+    index, union, tokenize = (steps[stage].counts if stage in steps else {} for stage in ("index", "union", "tokenize"))
+    lines, documents = index.get("lines"), index.get("documents_out")
+    return ShardRow(
+        shard=shard,
+        source_bytes=source_bytes,
+        documents=documents,
+        rejected_documents=None if lines is None or documents is None else lines - documents,
+        text_bytes=index.get("text_bytes_out"),
+        removed_bytes=union.get("removed_bytes"),
+        tokens=tokenize.get("tokens"),
+        seconds=sum(step.seconds for step in steps.values()),
+        digests={stage: step.digest for stage, step in steps.items()},
+    )
+
+
+def shards_to_json(table: ShardTable) -> str:
+    """Indented JSON with sorted keys and a final newline."""
+    return json.dumps(table.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
+
+
+def shards_from_json(text: str | bytes) -> ShardTable:
+    """Read what `shards_to_json` wrote; CorruptDataError if it is something else."""
+    try:
+        return ShardTable.model_validate_json(text)
+    except ValidationError as error:
+        raise CorruptDataError(
+            "a table of shards cannot be read",
+            expected="the JSON that the report stage of this version wrote",
+            got=f"{error.error_count()} problems",
+            next_step="run the build again: only the report is made anew",
+        ) from error

@@ -1,0 +1,71 @@
+"""The `dag` section of a configuration: when a scheduler builds the dataset, and what people see of it.
+
+It stands beside the build's keys and never changes a byte: it is left out of every dump of the configuration, so of the
+plan, of every fingerprint and of `config.json`. `corpusmill build` reads such a file, too, and ignores the section.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from pipeline.section import Section
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+_SECONDS = {"m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"^(\d+)\s*([mhd])$")
+_CRON_FIELD = re.compile(r"^[\dA-Za-z*/,\-#?]+$")
+
+
+def _duration(value: object) -> object:
+    found = _DURATION.match(value) if isinstance(value, str) else None
+    if isinstance(value, timedelta):
+        return value
+    if not found or int(found[1]) == 0:
+        raise ValueError(f"a duration is a number above 0 with m, h or d (30m, 12h, 2d), got {value!r}")
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+DatasetName = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class ScheduleConfig(Section):
+    """When the dataset is built by itself (cron, or after other datasets), by whom, and what may go on for how long."""
+
+    schedule: str | None = None
+    after: list[DatasetName] = []
+    start: date | None = None
+    catchup: bool = False
+    owner: Annotated[str, Field(min_length=1)] = "corpusmill"
+    tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = []
+    doc: str | None = None
+    deadline: Duration | None = None
+    task_timeout: Duration = timedelta(days=2)
+    approve_removal: bool = False
+    queues: dict[str, Annotated[str, Field(min_length=1)]] = {}
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_cron(cls, schedule: str | None) -> str | None:
+        if schedule is None or schedule in PRESETS:
+            return schedule
+        fields = schedule.split()
+        if len(fields) != 5 or not all(_CRON_FIELD.match(field) for field in fields):
+            raise ValueError(
+                f"not a schedule: {schedule!r}; write five cron fields ('30 2 * * 1': Mondays at 2:30, UTC)"
+                f" or one of {', '.join(PRESETS)}"
+            )
+        return schedule
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ScheduleConfig:
+        if self.catchup and not (self.schedule and self.start):
+            raise ValueError("catchup makes up for missed dates: it needs schedule and start")
+        if self.after and self.catchup:
+            raise ValueError("after waits for other datasets, which has no dates to make up for; leave catchup out")
+        return self

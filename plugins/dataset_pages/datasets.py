@@ -1,0 +1,160 @@
+"""Every dataset that a user may see: those that runs have planned, and those that have a configuration file."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from airflow.configuration import conf
+from sqlalchemy.orm import Session
+
+from dataset_pages import records
+from dataset_pages.receipts import read_steps
+from dataset_pages.records import Run
+from pipeline.config import absolute, load_config
+from pipeline.errors import CorpusmillError
+from pipeline.ledger import RECEIPT_NAME
+from pipeline.report.figures import bytes_text, count_text, share_text
+from pipeline.report.shards import StepFacts
+from pipeline.report.trend import trend_bars
+
+NEWEST_RUNS = 400
+NEWEST_REFRESHES = 24
+BUILD = "build_dataset"
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """One state of a dataset: the figures of its report's receipt, and the run that made it, if Airflow knows one."""
+
+    facts: StepFacts
+    run: tuple[str, str] | None
+
+    @property
+    def tokens(self) -> int:
+        """Of its documents, without special ones."""
+        return self.facts.counts.get("tokens", 0)
+
+    @property
+    def duplicate_share(self) -> str:
+        """Of the text, as people read it."""
+        return share_text(self.facts.counts.get("duplicate_bytes", 0), self.facts.counts.get("text_bytes", 0))
+
+    @property
+    def in_words(self) -> str:
+        """For a tooltip."""
+        text = bytes_text(self.facts.counts.get("text_bytes", 0))
+        return f"{count_text(self.tokens)} tokens, {self.duplicate_share} duplicates, {text} of text"
+
+
+@dataclass
+class Dataset:
+    """One dataset: its newest run, and what came out of it over time, the newest first."""
+
+    name: str
+    work: Path
+    configured: Path | None = None
+    run: Run | None = None
+    refreshes: list[Refresh] = field(default_factory=list)
+    unread: int = 0
+    configuration_is_gone: bool = False
+
+    @property
+    def newest(self) -> Refresh | None:
+        """The last finished build."""
+        return self.refreshes[0] if self.refreshes else None
+
+    @property
+    def growth(self) -> str:
+        """Tokens against the refresh before, as a signed share; "" if there is none."""
+        if len(self.refreshes) < 2 or not self.refreshes[1].tokens:
+            return ""
+        before, now = self.refreshes[1].tokens, self.refreshes[0].tokens
+        sign = "+" if now >= before else "\N{MINUS SIGN}"
+        return f"{sign}{share_text(abs(now - before), before)}" if now != before else "as before"
+
+    @property
+    def trend(self) -> str:
+        """Tokens over the refreshes, drawn."""
+        points = [(one.tokens, one.in_words) for one in reversed(self.refreshes)]
+        return trend_bars(points, f"tokens over {len(points)} refreshes")
+
+
+def datasets_of(session: Session, dag_ids: set[str]) -> list[Dataset]:
+    """The datasets of these DAGs, those with the newest runs first, then by name."""
+    plans = records.receipts_by_run(session, dag_ids, records.PLAN, NEWEST_RUNS)
+    reports = {
+        path: run
+        for run, path in reversed(records.receipts_by_run(session, dag_ids, records.REPORT, NEWEST_RUNS).items())
+    }
+    runs = records.newest_runs(session, dag_ids, NEWEST_RUNS)
+    found: dict[Path, Dataset] = {}
+    for path in plans.values():
+        work = path.parents[2]
+        found.setdefault(work, Dataset(work.name, work))
+    for name, work, file in _configured(dag_ids):
+        found.setdefault(work, Dataset(name, work)).configured = file
+    for run in runs:
+        dataset = _dataset_of(run, plans, found)
+        if dataset is not None and dataset.run is None:
+            dataset.run = run
+    for dataset in found.values():
+        _read_history(dataset, reports)
+        dag_id = records.OF_A_DATASET + dataset.name
+        if dataset.configured is None and dag_id in dag_ids:
+            dataset.configuration_is_gone = not records.find_dag(session, dag_id).is_there
+    order = {(run.dag_id, run.run_id): place for place, run in enumerate(runs)}
+    return sorted(
+        found.values(),
+        key=lambda one: (order[one.run.dag_id, one.run.run_id] if one.run else len(order), one.name),
+    )
+
+
+def _dataset_of(run: Run, plans: dict[tuple[str, str], Path], found: dict[Path, Dataset]) -> Dataset | None:
+    """Of the plan that the run made; before it has made one, of the name that it was started with."""
+    plan = plans.get((run.dag_id, run.run_id))
+    if plan is not None:
+        return found.get(plan.parents[2])
+    name = run.conf.get("dataset") or run.conf.get("name")
+    if run.dag_id.startswith(records.OF_A_DATASET):
+        name = run.dag_id.removeprefix(records.OF_A_DATASET)
+    named = [one for one in found.values() if one.name == name]
+    return named[0] if len(named) == 1 else None
+
+
+def _read_history(dataset: Dataset, reports: dict[Path, tuple[str, str]]) -> None:
+    """The newest refreshes; two reports in a row on the same content are one."""
+    paths = list((dataset.work / records.REPORT).glob(f"*/{RECEIPT_NAME}"))
+    aged = sorted(((_modified(path), path) for path in paths), reverse=True)[:NEWEST_REFRESHES]
+    steps, dataset.unread = read_steps([path for _, path in aged], dataset.work)
+    for _, path in aged:
+        facts = steps.get(path)
+        if facts is None or "tokens" not in facts.counts:  # written before receipts stated the figures
+            continue
+        if not dataset.refreshes or dataset.refreshes[-1].facts.version != facts.version:
+            dataset.refreshes.append(Refresh(facts, reports.get(path)))
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _configured(dag_ids: set[str]) -> list[tuple[str, Path, Path]]:
+    """(name, work folder, file) of the configurations whose DAG the user may read; invalid ones Airflow shows."""
+    found = []
+    for file in sorted((Path(conf.get("core", "dags_folder")) / "datasets").glob("*.yaml")):
+        known = _name_and_work(file, _modified(file))
+        if known is not None and dag_ids & {BUILD, records.OF_A_DATASET + known[0]}:
+            found.append((*known, file))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _name_and_work(file: Path, _modified: float) -> tuple[str, Path] | None:
+    try:
+        config = load_config(file)
+    except (OSError, CorpusmillError):
+        return None
+    return config.name, Path(absolute(config.work_folder)) / config.name

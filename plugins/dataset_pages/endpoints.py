@@ -1,0 +1,254 @@
+"""The addresses, and who may see them: all ask Airflow who is there, and whether that user may read the run's results.
+
+    /dataset-report/datasets              every dataset
+    /dataset-report/-/<file>              style and scripts
+    /dataset-report/<dag>/<run>           the page of a run
+    /dataset-report/<dag>/<run>/live      its moving parts: progress and shards
+    /dataset-report/<dag>/<run>/report    the report that its last task wrote
+
+(Annotations are evaluated here, not postponed: FastAPI reads those of the endpoints.)
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from sqlalchemy.orm import Session
+
+import pipeline.report
+from dataset_pages import finished, live, records
+from dataset_pages.datasets import datasets_of
+from dataset_pages.receipts import read_steps
+from pipeline.report.html import report_environment
+from pipeline.stages.stage import PER_SHARD
+
+HERE = Path(__file__).parent
+ASSETS = {
+    "report.css": (Path(pipeline.report.__file__).parent, "text/css"),
+    "page.css": (HERE / "static", "text/css"),
+    "page.js": (HERE / "static", "text/javascript"),
+    "run.js": (HERE / "static", "text/javascript"),
+    "datasets.js": (HERE / "static", "text/javascript"),
+    "icon.svg": (HERE / "static", "image/svg+xml"),
+    "icon-dark.svg": (HERE / "static", "image/svg+xml"),
+}
+
+# A page may use its own scripts and ask its own server, and nothing else; the report by itself may do nothing at all.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Security-Policy": PAGE_POLICY}
+REPORT_HEADERS = HEADERS | {"Content-Security-Policy": REPORT_POLICY}
+
+REFUSED = {
+    401: (
+        "You are not logged in any more",
+        "Log in to Airflow again, then reload this page.",
+    ),
+    403: (
+        "You may not see this",
+        "It shows results of runs. Ask an administrator of this Airflow for the permission to read the DAG's XComs.",
+    ),
+    404: ("There is no such run", "It may have been deleted. The dataset's other runs stand on the page Datasets."),
+}
+
+
+def make_app() -> FastAPI:
+    """The web app."""
+    app = FastAPI(title="Dataset report", docs_url=None, redoc_url=None, openapi_url=None)
+    may_read = [Depends(requires_access_dag("GET", DagAccessEntity.XCOM))]
+    app.exception_handler(HTTPException)(refused)
+    app.get("/datasets")(datasets_page)
+    app.get("/-/{name}")(asset)
+    app.get("/{dag_id}/{run_id}", dependencies=may_read)(run_page)
+    app.get("/{dag_id}/{run_id}/live", dependencies=may_read)(live_parts)
+    app.get("/{dag_id}/{run_id}/report", dependencies=may_read)(report)
+    return app
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """A page for people, where a person asked; else what a program expects."""
+    assert isinstance(error, HTTPException)  # noqa: S101  (registered for these alone)
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"detail": error.detail}, error.status_code, HEADERS | dict(error.headers or {}))
+    title, text = REFUSED.get(error.status_code, ("This cannot be shown", str(error.detail)))
+    return _page("note.html", error.status_code, title=title, text=text, base=_base(request))
+
+
+def datasets_page(request: Request, user: GetUserDep, session: SessionDep) -> HTMLResponse:
+    """Every dataset of DAGs that the user may read."""
+    readable = records.dags_readable_by(session, user)
+    return _page("datasets.html", base=_base(request), datasets=datasets_of(session, readable), now=datetime.now(UTC))
+
+
+def asset(name: str, user: GetUserDep) -> Response:  # noqa: ARG001
+    """A style or a script, for users who are logged in."""
+    if name not in ASSETS:
+        raise HTTPException(404, "no such file")
+    folder, kind = ASSETS[name]
+    return Response((folder / name).read_bytes(), media_type=kind, headers=HEADERS)
+
+
+def run_page(request: Request, dag_id: str, run_id: str, user: GetUserDep, session: SessionDep) -> HTMLResponse:
+    """The page of a run."""
+    return _page("run.html", base=_base(request), **state_of(session, dag_id, run_id, user))
+
+
+def live_parts(request: Request, dag_id: str, run_id: str, user: GetUserDep, session: SessionDep) -> HTMLResponse:
+    """The parts of that page that change."""
+    return _page("live.html", base=_base(request), **state_of(session, dag_id, run_id, user))
+
+
+def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
+    """The report as it was written."""
+    run = _run(session, dag_id, run_id)
+    paths = records.handed_on(session, run).get((records.REPORT, -1), [])
+    html = finished.report_page(paths[0]) if paths else None
+    if html is None:
+        title, text = GONE if paths else NOT_YET
+        return _page("note.html", 404, title=title, text=text, base="")
+    return HTMLResponse(html, headers=REPORT_HEADERS)
+
+
+WAITS_FOR_SOMEBODY = {"awaiting_input", "deferred"}
+NOT_YET = ("No report yet", "The report appears here when the build has finished.")
+GONE = (
+    "The report is no longer there",
+    "Its file was moved or removed. Clear the task report of this run: it is made anew.",
+)
+
+
+@dataclass(frozen=True)
+class Reprocessing:
+    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG would not start by itself.
+
+    `stages`: those from which on, each with the name of its task.
+    """
+
+    may: bool
+    why_not: str
+    is_paused: bool
+    stages: list[tuple[str, str]]
+
+
+def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str, Any]:
+    """All that the page of a run shows."""
+    run = _run(session, dag_id, run_id)
+    tasks = records.tasks_of(session, run)
+    paths = records.handed_on(session, run)
+    plan = (paths.get((records.PLAN, -1)) or [None])[0]
+    report_path = (paths.get((records.REPORT, -1)) or [None])[0]
+    work = plan.parents[2] if plan else None
+    has_report = report_path is not None and finished.report_receipt(report_path) is not None
+    table = finished.shard_table(report_path) if has_report else None
+    # A finished report says all that the receipts say.
+    wanted = (
+        [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
+    )
+    steps, unread = read_steps(wanted, work) if work else ({}, 0)
+    shares = {} if run.is_over else records.checkpoints_of(session, run)
+    lines = live.shard_lines(tasks, paths, steps, shares)
+    if table is not None:
+        lines = live.with_rows(lines, table)
+    stages = live.stage_lines(
+        tasks, {key: [steps[path] for path in found if path in steps] for key, found in paths.items()}, run
+    )
+    return {
+        "run": run,
+        "name": work.name if work else _name_of(run),
+        "plan": plan,
+        "now": datetime.now(UTC),
+        "stages": stages,
+        "shards": lines,
+        "unread": unread,
+        "has_report": has_report,
+        "report_is_gone": report_path is not None and not has_report,
+        "work_is_gone": bool(work and not work.is_dir()),
+        "work": work,
+        "failures": [task for task in tasks if task.state == "failed"],
+        "reprocessing": _reprocessing(session, user, run, tasks),
+        "changes": _changes(run, tasks, plan, table),
+        "asks": not run.is_over and records.state_of_task(session, run, records.APPROVAL) in WAITS_FOR_SOMEBODY,
+        "approval": records.APPROVAL,
+        "estimate": _estimate_in_words(session, run),
+        "configuration_is_gone": _configuration_is_gone(session, dag_id),
+    }
+
+
+def _run(session: Session, dag_id: str, run_id: str) -> records.Run:
+    run = records.find_run(session, dag_id, run_id)
+    if run is None:
+        raise HTTPException(404, f"there is no run {run_id} of {dag_id}")
+    return run
+
+
+def _name_of(run: records.Run) -> str:
+    return str(run.conf.get("dataset") or run.conf.get("name") or run.dag_id.removeprefix(records.OF_A_DATASET))
+
+
+def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[records.Task]) -> Reprocessing:
+    dag = records.find_dag(session, records.REPROCESS)
+    why_not = ""
+    if not dag.is_there:
+        why_not = f"The DAG {records.REPROCESS} is not there. See Airflow's import errors, or install dags/ whole."
+    elif not records.may(user, records.REPROCESS, "POST", DagAccessEntity.RUN):
+        why_not = (
+            f"You may look at this run, but not trigger the DAG {records.REPROCESS}."
+            " Ask an administrator of this Airflow for a role that may (with its simple login: user or above)."
+        )
+    elif not run.is_over:
+        why_not = "A shard can be reprocessed when this run has ended."
+    names = {task.stage: task.task_id for task in tasks if task.map_index >= 0}
+    stages = [(stage, names[stage]) for stage in PER_SHARD if stage in names]
+    return Reprocessing(not why_not, why_not, dag.is_paused, stages)
+
+
+def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table: Any) -> Any:
+    """Of a run that reprocessed a shard, if it is the newest one to do so: an older one's comparison is overwritten."""
+    if run.dag_id != records.REPROCESS or plan is None or table is None:
+        return None
+    first = min((task.started for task in tasks if task.started), default=None)
+    at = finished.reprocessed_at(plan)
+    if run.started is None or first is None or not run.started.timestamp() <= at <= first.timestamp() + 1:
+        return None
+    return finished.changes(plan, table)
+
+
+def _estimate_in_words(session: Session, run: records.Run) -> str:
+    """Of a dry run; "" for any other."""
+    from pipeline.stages.estimate import Estimate, render_estimate
+
+    found = records.estimate_of(session, run)
+    try:
+        return render_estimate(Estimate(**found)) if found else ""
+    except TypeError:  # of another version
+        return ""
+
+
+def _configuration_is_gone(session: Session, dag_id: str) -> bool:
+    return dag_id.startswith(records.OF_A_DATASET) and not records.find_dag(session, dag_id).is_there
+
+
+def _base(request: Request) -> str:
+    """What stands before every address of this Airflow: "" or, behind a proxy, its path."""
+    return str(request.scope.get("root_path", "")).removesuffix("/dataset-report").rstrip("/")
+
+
+def _page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
+    environment = report_environment(HERE / "templates")
+    return HTMLResponse(
+        environment.get_template(template).render(values | {"as_moment": as_moment}), status_code, HEADERS
+    )
+
+
+def as_moment(seconds: float) -> datetime:
+    """A file's time as a moment that pages can show."""
+    return datetime.fromtimestamp(seconds, UTC)

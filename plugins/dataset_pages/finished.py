@@ -1,0 +1,82 @@
+"""The files of a report's step, and what reprocessing changed."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pipeline.errors import CorpusmillError
+from pipeline.ledger import RECEIPT_NAME, Receipt, read_receipt
+from pipeline.report.shards import SHARDS, ShardTable, shards_from_json
+
+STAGE, PAGE = "report", "report.html"
+BEFORE = ".before.json"
+
+
+def report_receipt(path: Path) -> Receipt | None:
+    """The receipt of a report's step, or None if it is another file, or is gone."""
+    if path.name != RECEIPT_NAME or path.parent.parent.name != STAGE:
+        return None
+    try:
+        receipt = read_receipt(path)
+    except (OSError, CorpusmillError):
+        return None
+    return receipt if receipt.stage == STAGE else None
+
+
+def report_page(path: Path) -> str | None:
+    """The HTML beside a report's receipt, or None if this is not such a receipt or the file is gone."""
+    receipt = report_receipt(path)
+    if receipt is None or PAGE not in {output.name for output in receipt.outputs}:
+        return None
+    try:
+        return (path.parent / PAGE).read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+def shard_table(path: Path) -> ShardTable | None:
+    """The table of shards beside a report's receipt; None if an older version wrote none, or it is gone."""
+    try:
+        return _table(path.parent / SHARDS, (path.parent / SHARDS).stat().st_mtime_ns)
+    except (OSError, CorpusmillError):
+        return None
+
+
+@lru_cache(maxsize=32)
+def _table(path: Path, _modified: int) -> ShardTable:
+    return shards_from_json(path.read_bytes())
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """Of one stage: how many outputs are what they were, and the others: (unit, digest before, digest after)."""
+
+    stage: str
+    unchanged: int
+    changed: tuple[tuple[str, str | None, str | None], ...]
+
+
+def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
+    """What the newest reprocessing under this plan changed; None if there was none."""
+    from pipeline.stages.reprocess import compare, remembered
+
+    try:
+        _, before = remembered(plan_receipt)
+    except (OSError, ValueError):
+        return None
+    after = {(stage, unit): digest for stage, units in table.digests.items() for unit, digest in units.items()}
+    found = compare(before, after)
+    return [
+        StageChange(
+            stage,
+            unchanged=len(units) - sum(one.stage == stage and one.unit in units for one in found),
+            changed=tuple((one.unit, one.before, one.after) for one in found if one.stage == stage),
+        )
+        for stage, units in table.digests.items()
+    ]
+
+
+def reprocessed_at(plan_receipt: Path) -> float:
+    """When the newest reprocessing under this plan began; 0 if there was none."""
+    path = plan_receipt.parent / BEFORE
+    return path.stat().st_mtime if path.exists() else 0.0

@@ -1,0 +1,169 @@
+"""How far each stage and each shard of a run is, from Airflow's records and the receipts that are there already."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dataset_pages.records import Run, Task
+from pipeline.report.progress import StageProgress
+from pipeline.report.shards import ShardRow, ShardTable, StepFacts, shard_row, step_name
+from pipeline.stages.stage import PER_SHARD, WAVES
+
+STAGES = [stage for wave in WAVES for stage in wave]
+AT_WORK = {"running", "restarting", "deferred"}
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """One stage: how far it is, and how many of its tasks run or failed."""
+
+    progress: StageProgress
+    running: int
+    failed: int
+    waiting_to_retry: int
+
+    @property
+    def word(self) -> str:
+        """failed, running, done or waiting."""
+        if self.failed:
+            return "failed"
+        if self.running or self.waiting_to_retry:
+            return "running"
+        return "done" if self.progress.units_total and self.progress.is_finished else "waiting"
+
+    @property
+    def said(self) -> str:
+        """What its tasks do: 3 reused, 1 running."""
+        counts = (
+            (self.failed, "failed"),
+            (self.waiting_to_retry, "will try again"),
+            (self.running, "running"),
+            (self.progress.units_reused, "reused"),
+        )
+        return ", ".join(f"{count:,} {word}" for count, word in counts if count)
+
+
+@dataclass(frozen=True)
+class ShardLine:
+    """One shard: its row, what it does (`word`: a kind of state, `said`: the words), and the most tries of a task."""
+
+    row: ShardRow
+    word: str
+    said: str
+    tries: int
+    log: Task | None = None
+
+
+def stage_lines(tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFacts]], run: Run) -> list[StageLine]:
+    """Every stage in order; one that Airflow skipped, or that a run left out, has none."""
+    by_stage: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_stage.setdefault(task.stage, []).append(task)
+    begun = [STAGES.index(stage) for stage, found in by_stage.items() if any(task.started for task in found)]
+    lines = []
+    for number, stage in enumerate(STAGES):
+        found = by_stage.get(stage, [])
+        left_out = not found and (run.is_over or number < max(begun, default=0))
+        if left_out or any(task.state == "skipped" for task in found):
+            continue
+        lines.append(_stage_line(stage, found, steps))
+    return lines
+
+
+def _stage_line(stage: str, tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFacts]]) -> StageLine:
+    done = [task for task in tasks if task.state == "success"]
+    fresh = [
+        (task, step) for task in done for step in steps.get((task.task_id, task.map_index), []) if _is_fresh(task, step)
+    ]
+    begun = [task.started for task in tasks if task.started and task.state in AT_WORK]
+    begun += [task.started for task, _ in fresh if task.started]
+    ends = [task.ended for task, _ in fresh if task.ended]
+    unfinished = len(done) < len(tasks)
+    until = max(ends, default=None) if not unfinished else datetime.now(UTC)
+    seconds = (until - min(begun)).total_seconds() if begun and until else 0.0
+    worked = {(task.task_id, task.map_index) for task, _ in fresh}
+    progress = StageProgress(
+        stage=stage,
+        units_done=len(done),
+        units_total=len(tasks) or None,
+        bytes_done=sum(step.counts.get("bytes_read", 0) for _, step in fresh),
+        seconds=max(0.0, seconds),
+        units_reused=sum(
+            1
+            for task in done
+            if steps.get((task.task_id, task.map_index)) and (task.task_id, task.map_index) not in worked
+        ),
+    )
+    return StageLine(
+        progress=progress,
+        running=sum(task.state in AT_WORK for task in tasks),
+        failed=sum(task.state in {"failed", "upstream_failed"} for task in tasks),
+        waiting_to_retry=sum(task.state == "up_for_retry" for task in tasks),
+    )
+
+
+def _is_fresh(task: Task, step: StepFacts) -> bool:
+    """Whether the task wrote the receipt itself, rather than finding it."""
+    return task.started is None or step.finished_at >= task.started.timestamp()
+
+
+def shard_lines(
+    tasks: list[Task],
+    paths: Mapping[tuple[str, int], list[Path]],
+    steps: Mapping[Path, StepFacts],
+    shares: Mapping[tuple[str, int], float],
+) -> list[ShardLine]:
+    """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
+    by_shard: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.stage in PER_SHARD and task.map_index >= 0:
+            by_shard.setdefault(f"{task.map_index:05d}", []).append(task)
+    lines = []
+    for shard in sorted(by_shard):
+        mine = by_shard[shard]
+        found = {}
+        for task in mine:
+            for path in paths.get((task.task_id, task.map_index), []):
+                if path in steps:
+                    found[step_name(task.stage, path.parent.name.rpartition("-")[0])[1]] = steps[path]
+        word, said, log = doing(mine)
+        share = shares.get((log.task_id, log.map_index)) if log and word == "running" else None
+        said = f"{said} {share:.0%}" if share is not None else said
+        tries = max((task.tries for task in mine), default=0)
+        lines.append(ShardLine(shard_row(shard, found), word, said, tries, log))
+    return lines
+
+
+def doing(tasks: list[Task]) -> tuple[str, str, Task | None]:
+    """(kind of state, words, the task whose log says more) of a shard, from its tasks."""
+    ordered = sorted(tasks, key=lambda task: PER_SHARD.index(task.stage))
+    for word, states in (("failed", {"failed"}), ("running", AT_WORK), ("retry", {"up_for_retry"})):
+        for task in ordered:
+            if task.state in states:
+                said = {
+                    "failed": f"{task.stage} failed",
+                    "running": task.stage,
+                    "retry": f"{task.stage}: will try again",
+                }
+                return word, said[word], task
+    if all(task.state in {"success", "skipped"} for task in ordered) and any(
+        task.stage == "scatter" for task in ordered
+    ):
+        return "done", "done", None
+    for task in ordered:
+        if task.state in {"queued", "scheduled"}:
+            return "waiting", f"queued for {task.stage}", task
+    if any(task.state == "upstream_failed" for task in ordered):
+        return "stopped", "stopped: an earlier task failed", None
+    last = [task.stage for task in ordered if task.state == "success"]
+    return "waiting", f"{last[-1]} done" if last else "waiting", None
+
+
+def with_rows(lines: list[ShardLine], table: ShardTable) -> list[ShardLine]:
+    """The lines with the rows of a finished report, which knows every shard; a shard that has no task is done."""
+    known = {line.row.shard: line for line in lines}
+    return [
+        replace(known[row.shard], row=row) if row.shard in known else ShardLine(row, "done", "done", 0)
+        for row in table.rows
+    ]

@@ -1,0 +1,69 @@
+"""Receipts read once, and for a bounded time in one request.
+
+A receipt never changes under its path but for times (the path carries the step's fingerprint), and is written anew with
+another modification time. So what was read is kept, keyed by path and modification time.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+
+from pipeline.errors import CorpusmillError
+from pipeline.ledger import read_receipt
+from pipeline.report.shards import StepFacts
+
+READING_SECONDS = 0.08
+KEPT_RECEIPTS = 20_000  # 200 shards come to about 2,500 receipts, of about 1 kB each as kept here
+
+_kept: OrderedDict[tuple[str, int], StepFacts] = OrderedDict()
+_lock = Lock()
+
+
+def read_steps(
+    paths: Iterable[Path], work: Path, *, seconds: float = READING_SECONDS
+) -> tuple[dict[Path, StepFacts], int]:
+    """What the receipts at `paths` say, and how many there was no time left to read.
+
+    Only receipts of `work` are read: `work/<stage>/<unit>-<fingerprint>/receipt.json`. One that is gone or unreadable
+    is left out: its step will run again, and says why.
+    """
+    began = time.monotonic()
+    found: dict[Path, StepFacts] = {}
+    left = 0
+    for path in paths:
+        if path.parents[2] != work or ".." in path.parts:
+            continue
+        try:
+            modified = path.stat().st_mtime_ns
+        except OSError:
+            continue
+        key = (str(path), modified)
+        facts = _kept.get(key)
+        if facts is None:
+            if time.monotonic() - began > seconds:
+                left += 1
+                continue
+            facts = _read(path, modified)
+            if facts is None:
+                continue
+            _keep(key, facts)
+        found[path] = facts
+    return found, left
+
+
+def _read(path: Path, modified: int) -> StepFacts | None:
+    try:
+        receipt = read_receipt(path)
+    except (OSError, CorpusmillError):
+        return None
+    version = str(receipt.details.get("version", ""))
+    return StepFacts(receipt.counts, receipt.digest, receipt.seconds, modified / 1e9, version)
+
+
+def _keep(key: tuple[str, int], facts: StepFacts) -> None:
+    with _lock:
+        _kept[key] = facts
+        while len(_kept) > KEPT_RECEIPTS:
+            _kept.popitem(last=False)

@@ -1,0 +1,206 @@
+"""What Airflow knows about runs: their state, their tasks, what those handed on, and what a user may do."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from pipeline.ledger import RECEIPT_NAME
+from pipeline.stages.stage import VERSIONS
+
+PLAN, REPORT = "plan", "report"
+REPROCESS = "reprocess_shard"
+APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
+OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
+# Tasks whose names are not those of their stages.
+STAGES_OF_TASKS = {"shuffle_scatter": "scatter", "shuffle_gather": "gather", "parts": "export"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One DAG run."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    started: datetime | None
+    ended: datetime | None
+    conf: dict[str, Any]
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it will run any more, unless somebody clears a task."""
+        return self.state in {"success", "failed"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task instance of a stage; `unit` is the name of what it works on."""
+
+    task_id: str
+    map_index: int
+    stage: str
+    unit: str
+    state: str
+    tries: int
+    started: datetime | None
+    ended: datetime | None
+
+
+def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
+    """The run, or None if there is none."""
+    found = session.execute(_runs().where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
+    return _as_run(found) if found else None
+
+
+def _runs() -> Any:
+    return select(
+        DagRun.dag_id, DagRun.run_id, DagRun._state, DagRun.start_date, DagRun.end_date, DagRun.conf, DagRun.queued_at
+    )
+
+
+def _as_run(row: Any) -> Run:
+    dag_id, run_id, state, started, ended, conf, queued = row
+    return Run(dag_id, run_id, str(state or "queued"), started or queued, ended, dict(conf or {}))
+
+
+def newest_runs(session: Session, dag_ids: set[str], limit: int) -> list[Run]:
+    """Runs of these DAGs, the newest first."""
+    query = _runs().where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id.desc()).limit(limit)
+    return [_as_run(row) for row in session.execute(query)]
+
+
+def tasks_of(session: Session, run: Run) -> list[Task]:
+    """The mapped task instances of every stage, and the report's, in the order of their units."""
+    columns = (
+        TaskInstance.task_id,
+        TaskInstance.map_index,
+        TaskInstance._rendered_map_index,
+        TaskInstance.state,
+        TaskInstance.try_number,
+        TaskInstance.start_date,
+        TaskInstance.end_date,
+    )
+    query = select(*columns).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+    found = []
+    for task_id, map_index, name, state, tries, started, ended in session.execute(query):
+        stage = stage_of(task_id)
+        # A mapped task that has not been expanded, and the tasks that list units, have no index.
+        if stage is None or (map_index < 0 and task_id != REPORT and state != "skipped"):
+            continue
+        unit = name or (f"{map_index:05d}" if map_index >= 0 else REPORT)
+        found.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
+    return sorted(found, key=lambda one: (one.task_id, one.map_index))
+
+
+def stage_of(task_id: str) -> str | None:
+    """The stage that a task runs, or None if it runs none."""
+    name = task_id.rpartition(".")[2]
+    stage = STAGES_OF_TASKS.get(name, name)
+    return stage if stage in VERSIONS else None
+
+
+def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[Path]]:
+    """(task, map index) -> the receipt paths that it returned."""
+    query = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
+        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == "return_value"
+    )
+    found = {}
+    for task_id, map_index, value in session.execute(query):
+        paths = receipt_paths(value)
+        if paths:
+            found[task_id, map_index] = paths
+    return found
+
+
+def checkpoints_of(session: Session, run: Run) -> dict[tuple[str, int], float]:
+    """(task, map index) -> the share of its bytes that a task at work has saved as done (see ledger/checkpoint.py)."""
+    query = select(TaskStateStoreModel.task_id, TaskStateStoreModel.map_index, TaskStateStoreModel.value).where(
+        TaskStateStoreModel.dag_id == run.dag_id,
+        TaskStateStoreModel.run_id == run.run_id,
+        TaskStateStoreModel.key == CHECKPOINT,
+    )
+    found = {}
+    for task_id, map_index, value in session.execute(query):
+        state = json.loads(value) if isinstance(value, str) else value
+        if isinstance(state, dict) and state.get("total_bytes"):
+            found[task_id, map_index] = float(state.get("done_bytes", 0)) / float(state["total_bytes"])
+    return found
+
+
+def state_of_task(session: Session, run: Run, task_id: str) -> str | None:
+    """The state of a task that is not mapped; None if the run has no such task."""
+    query = select(TaskInstance.state).where(
+        TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id, TaskInstance.task_id == task_id
+    )
+    return session.execute(query).scalar()
+
+
+def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
+    """What the estimate of a dry run found; None if it was none."""
+    query = select(XComModel.value).where(
+        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == ESTIMATE
+    )
+    found = session.execute(query).scalar()
+    return found if isinstance(found, dict) else None
+
+
+def receipts_by_run(session: Session, dag_ids: set[str], task_id: str, limit: int) -> dict[tuple[str, str], Path]:
+    """(dag, run) -> the receipt that one task of it returned, of the newest runs."""
+    query = (
+        select(XComModel.dag_id, XComModel.run_id, XComModel.value)
+        .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == task_id, XComModel.key == "return_value")
+        .order_by(XComModel.dag_run_id.desc())
+        .limit(limit)
+    )
+    return {
+        (dag_id, run_id): paths[0]
+        for dag_id, run_id, value in session.execute(query)
+        if (paths := receipt_paths(value))
+    }
+
+
+def receipt_paths(value: object) -> list[Path]:
+    """The receipt paths that a task returned: one, or one for each kind of record; none if it is something else."""
+    texts = value if isinstance(value, list) else [value]
+    paths = [Path(text) for text in texts if isinstance(text, str) and text.endswith(f"/{RECEIPT_NAME}")]
+    return paths if len(paths) == len(texts) else []
+
+
+@dataclass(frozen=True)
+class Dag:
+    """Whether a DAG can be triggered."""
+
+    is_there: bool
+    is_paused: bool
+
+
+def find_dag(session: Session, dag_id: str) -> Dag:
+    """A DAG whose file was removed is there no more, even if its runs are."""
+    found = session.execute(select(DagModel.is_stale, DagModel.is_paused).where(DagModel.dag_id == dag_id)).first()
+    return Dag(False, False) if found is None else Dag(not found[0], bool(found[1]))
+
+
+def dags_readable_by(session: Session, user: BaseUser) -> set[str]:
+    """The DAGs whose runs' results the user may read."""
+    manager = get_auth_manager()
+    ids = manager.get_authorized_dag_ids(user=user, session=session)
+    return {dag_id for dag_id in ids if may(user, dag_id, "GET", DagAccessEntity.XCOM)}
+
+
+def may(user: BaseUser, dag_id: str, method: Any, entity: DagAccessEntity) -> bool:
+    """Whether Airflow lets the user do this with the DAG."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user))

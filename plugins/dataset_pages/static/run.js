@@ -1,0 +1,202 @@
+// The page of a run: progress while it runs, the report when it is written, and the reprocessing of a shard.
+"use strict";
+
+const BUSY_MS = 2000;
+const OVER_MS = 15000;
+const FIRST = ["flow"];
+const base = document.body.dataset.base;
+const here = location.pathname.replace(/\/$/, "");
+let shownReport = "";
+let filter = "";
+let wanted = "";
+
+const head = () => document.getElementById("head").dataset;
+
+// --- the report ---------------------------------------------------------------------------------------------------
+
+async function showReport() {
+  const state = `${head().report} ${head().state} ${head().over}`;
+  if (state === shownReport) return;
+  const first = document.getElementById("report-first");
+  const rest = document.getElementById("report-rest");
+  if (head().report !== "yes" || head().over !== "yes") {
+    first.replaceChildren();
+    rest.replaceChildren();
+    shownReport = state;
+    return;
+  }
+  const answer = await fetch(`${here}/report`, { credentials: "same-origin" });
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const parts = [...page.querySelectorAll("main > *:not(header)")].map((one) => document.adoptNode(one));
+  const goesFirst = (one) => one.matches(".figures") || FIRST.includes(one.id);
+  first.replaceChildren(...parts.filter(goesFirst));
+  rest.replaceChildren(...parts.filter((one) => !goesFirst(one)));
+  addSections();
+  addCopyButtons(rest);
+  shownReport = state;
+}
+
+// Jumps within the page; its own sections only, so that no address can lead elsewhere.
+function addSections() {
+  document.querySelector("nav.sections")?.remove();
+  const nav = document.createElement("nav");
+  nav.className = "sections";
+  const named = [["flow", "Flow"], ["shards", "Shards"], ["duplicates", "Duplicates"], ["lengths", "Lengths"],
+    ["shuffle", "Shuffle"], ["stages", "Stages"], ["outputs", "Outputs"], ["train", "Train on it"],
+    ["estimate", "Estimate"], ["balance", "Balance"]];
+  for (const [id, name] of named) {
+    if (!document.getElementById(id)?.children.length) continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = name;
+    button.addEventListener("click", () => document.getElementById(id).scrollIntoView({ behavior: "smooth" }));
+    nav.append(button);
+  }
+  document.getElementById("report-first").before(nav);
+}
+
+function addCopyButtons(root) {
+  for (const text of root.querySelectorAll("pre.copyable")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "small copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      button.textContent = (await copy(text)) ? "Copied" : "Select and copy by hand";
+      setTimeout(() => { button.textContent = "Copy"; }, 2500);
+    });
+    text.before(button);
+  }
+}
+
+async function copy(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  } catch { // not allowed here: over plain HTTP, or in this frame
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    return document.execCommand("copy");
+  }
+}
+
+// --- shards -------------------------------------------------------------------------------------------------------
+
+function showFiltered() {
+  for (const button of document.querySelectorAll("[data-filter]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.filter === filter));
+  }
+  for (const row of document.querySelectorAll("#shards tr[data-shard]")) {
+    row.hidden = (filter && row.dataset.word !== filter) || !row.dataset.shard.includes(wanted);
+  }
+  const search = document.querySelector("#shards input[type=search]");
+  if (search && search.value !== wanted) search.value = wanted;
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-filter]");
+  if (!button) return;
+  filter = button.dataset.filter;
+  showFiltered();
+});
+
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("#shards input[type=search]")) return;
+  wanted = event.target.value.trim();
+  showFiltered();
+});
+
+// --- reprocessing: through Airflow's own API, so that Airflow decides whether this user may -------------------------
+
+const dialog = document.getElementById("reprocess");
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-reprocess]");
+  if (!button) return;
+  dialog.querySelector("[data-shard]").textContent = button.dataset.reprocess;
+  answer("", false);
+  dialog.querySelector("[data-go]").disabled = false;
+  dialog.showModal();
+});
+
+dialog.querySelector("[data-go]").addEventListener("click", async (event) => {
+  event.target.disabled = true;
+  try {
+    await reprocess();
+  } catch (error) {
+    answer(error.message, true);
+    event.target.disabled = false;
+  }
+});
+
+async function reprocess() {
+  const form = dialog.querySelector("form");
+  const shard = Number(dialog.querySelector("[data-shard]").textContent);
+  if (form.where.value === "here") await clearTask(form.stage.selectedOptions[0].dataset.task, shard);
+  else await startRun(form, shard);
+}
+
+async function startRun(form, shard) {
+  const conf = { dataset: head().dataset, work_folder: head().work, stage: form.stage.value, shard };
+  if (form.unpause?.checked) await ask("PATCH", "/api/v2/dags/reprocess_shard?update_mask=is_paused", { is_paused: false });
+  const run = await ask("POST", "/api/v2/dags/reprocess_shard/dagRuns", { logical_date: null, conf });
+  const link = document.createElement("a");
+  link.href = `${base}/dags/reprocess_shard/runs/${encodeURIComponent(run.dag_run_id)}/plugin/dataset-report`;
+  link.dataset.outside = "";
+  link.textContent = "Watch it";
+  answer(`The run ${run.dag_run_id} has begun. `, false, link);
+}
+
+async function clearTask(task, shard) {
+  await ask("POST", `/api/v2/dags/${encodeURIComponent(head().dag)}/clearTaskInstances`, {
+    dry_run: false, dag_run_id: head().run, task_ids: [[task, shard]], only_failed: false, include_downstream: true,
+  });
+  answer("The shard's task and what follows begin again. This page shows how far they are.", false);
+}
+
+async function ask(method, path, body) {
+  const headers = { "Content-Type": "application/json", Accept: "application/json" };
+  const reply = await fetch(base + path, { method, headers, credentials: "same-origin", body: JSON.stringify(body) });
+  if (reply.ok) return reply.json();
+  const said = await reply.json().catch(() => ({}));
+  throw new Error(why(reply.status, said.detail));
+}
+
+function why(status, detail) {
+  const said = typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "";
+  const words = {
+    401: "You are not logged in any more. Log in to Airflow again, then reload this page.",
+    403: "You may look at this run, but not start work on it. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
+    404: "The DAG reprocess_shard is not there. See Airflow's import errors.",
+    409: "Airflow is starting such a run already. Wait a moment and try again.",
+    422: "Airflow did not accept the values.",
+  };
+  return `${words[status] ?? `Airflow answered ${status}.`}${said && status !== 403 ? ` (${said})` : ""}`;
+}
+
+function answer(text, isBad, link) {
+  const place = dialog.querySelector(".answer");
+  place.hidden = !text;
+  place.className = `answer notice ${isBad ? "bad" : "good"}`;
+  place.replaceChildren(text, ...(link ? [link] : []));
+}
+
+// --- keeping up ---------------------------------------------------------------------------------------------------
+
+async function keepUp() {
+  if (!document.hidden) {
+    try {
+      say(await refresh(`${here}/live`, ["head", "shards"]));
+      showFiltered();
+      await showReport();
+    } catch {
+      say("Airflow does not answer. This page tries again by itself.");
+    }
+  }
+  setTimeout(keepUp, head().over === "yes" ? OVER_MS : BUSY_MS);
+}
+
+showReport().finally(() => setTimeout(keepUp, head().over === "yes" ? OVER_MS : BUSY_MS));

@@ -1,0 +1,144 @@
+"""What a page concludes from task instances and receipts, and for how long it reads."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.ledger import RECEIPT_NAME, Receipt
+from pipeline.report.shards import StepFacts
+
+BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pages(airflow_database: None) -> None:
+    """Airflow's settings, and with them plugins/ among the folders to import from."""
+    from airflow import plugins_manager
+
+    plugins_manager._get_plugins()
+
+
+def task(stage: str, index: int, state: str, **changes: Any) -> Any:
+    from dataset_pages.records import Task
+
+    ended = BEGAN + timedelta(seconds=10) if state == "success" else None
+    values = {"started": BEGAN if state != "waiting" else None, "ended": ended, "tries": 1} | changes
+    return Task(stage, index, stage, f"{index:05d}", state, values["tries"], values["started"], values["ended"])
+
+
+def run(state: str = "running") -> Any:
+    from dataset_pages.records import Run
+
+    return Run("build_dataset", "run", state, BEGAN, None, {})
+
+
+def facts(bytes_read: int, after_seconds: float) -> list[StepFacts]:
+    return [StepFacts({"bytes_read": bytes_read}, "d", 1.0, BEGAN.timestamp() + after_seconds)]
+
+
+def test_stage_lines_receipt_older_than_its_task_counts_as_reused() -> None:
+    from dataset_pages.live import stage_lines
+
+    tasks = [task("index", 0, "success"), task("index", 1, "success"), task("index", 2, "running")]
+    steps = {("index", 0): facts(500, 9), ("index", 1): facts(700, -3600)}
+    index = stage_lines(tasks, steps, run())[0]
+    assert index.progress.stage == "index"
+    assert (index.progress.units_done, index.progress.units_total, index.progress.units_reused) == (2, 3, 1)
+    assert index.progress.bytes_done == 500
+    assert index.said == "1 running, 1 reused"
+    assert index.progress.seconds_left
+
+
+def test_stage_lines_stage_that_is_switched_off_is_left_out() -> None:
+    from dataset_pages.live import stage_lines
+
+    tasks = [task("index", 0, "success"), task("anchor", -1, "skipped"), task("tokenize", 0, "running")]
+    stages = [line.progress.stage for line in stage_lines(tasks, {}, run())]
+    assert "anchor" not in stages
+    assert "union" not in stages  # what comes after it has begun, so it will not
+    assert stages[:2] == ["index", "tokenize"]
+    assert [line.progress.stage for line in stage_lines(tasks, {}, run("failed"))] == ["index", "tokenize"]
+
+
+@pytest.mark.parametrize(
+    ("states", "word", "said"),
+    [
+        ({"index": "success", "tokenize": "failed", "writeback": "running"}, "failed", "tokenize failed"),
+        ({"index": "running"}, "running", "index"),
+        ({"index": "success", "tokenize": "up_for_retry"}, "retry", "tokenize: will try again"),
+        ({"index": "success", "tokenize": "queued"}, "waiting", "queued for tokenize"),
+        ({"index": "success"}, "waiting", "index done"),
+        ({"index": "success", "tokenize": "upstream_failed"}, "stopped", "stopped: an earlier task failed"),
+        ({"index": "success", "tokenize": "success", "scatter": "success"}, "done", "done"),
+    ],
+)
+def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str], word: str, said: str) -> None:
+    from dataset_pages.live import doing
+
+    assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, said)
+
+
+def write_receipt(work: Path, unit: str) -> Path:
+    folder = work / "index" / f"{unit}-0011223344556677"
+    folder.mkdir(parents=True)
+    receipt = Receipt(
+        stage="index",
+        stage_version=1,
+        unit=unit,
+        fingerprint="0" * 64,
+        settings={},
+        inputs=(),
+        counts={"lines": 7},
+        details={},
+        outputs=(),
+        versions={},
+        seconds=1.0,
+        peak_rss_bytes=0,
+    )
+    (folder / RECEIPT_NAME).write_text(json.dumps(receipt.model_dump(mode="json")))
+    return folder / RECEIPT_NAME
+
+
+def test_read_steps_without_time_reads_nothing_and_says_how_much_is_left(tmp_path: Path) -> None:
+    from dataset_pages.receipts import read_steps
+
+    paths = [write_receipt(tmp_path, f"{number:05d}") for number in range(3)]
+    assert read_steps(paths, tmp_path, seconds=-1) == ({}, 3)
+    found, left = read_steps(paths, tmp_path)
+    assert left == 0
+    assert [found[path].counts["lines"] for path in paths] == [7, 7, 7]
+    assert read_steps(paths, tmp_path, seconds=-1)[1] == 0  # what was read once is known
+
+
+def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp_path: Path) -> None:
+    from dataset_pages.receipts import read_steps
+
+    inside, outside = write_receipt(tmp_path / "mine", "00000"), write_receipt(tmp_path / "other", "00000")
+    broken = write_receipt(tmp_path / "mine", "00001")
+    broken.write_text("{")
+    gone = tmp_path / "mine" / "index" / "00002-00" / RECEIPT_NAME
+    climbing = tmp_path / "mine" / "index" / ".." / "x" / RECEIPT_NAME
+    found, left = read_steps([inside, outside, broken, gone, climbing], tmp_path / "mine")
+    assert (set(found), left) == ({inside}, 0)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "stage"),
+    [
+        ("tokenize", "tokenize"),
+        ("find_ranges.union", "union"),
+        ("shuffle_gather", "gather"),
+        ("export.parts", "export"),
+        ("cells", None),
+        ("approve", None),
+    ],
+)
+def test_stage_of_a_task_by_its_name(task_id: str, stage: str | None) -> None:
+    from dataset_pages.records import stage_of
+
+    assert stage_of(task_id) == stage

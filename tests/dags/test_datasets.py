@@ -1,0 +1,177 @@
+"""Dataset configurations as DAGs: schedule, owner, words, limits; bad files; files that are deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DAGS = Path(__file__).resolve().parents[2] / "dags"
+DEMO = (DAGS / "datasets" / "demo.yaml").read_text()
+SCHEDULED = """
+dag:
+  schedule: "30 2 * * 1"
+  start: 2026-01-05
+  catchup: true
+  owner: data-team
+  tags: [web, monthly]
+  doc: All the web there is.
+  deadline: 12h
+  task_timeout: 3h
+  approve_removal: true
+  queues: {tokenize: fast_disks}
+"""
+
+
+class Parsed:
+    """Both DAG files parsed. The one with the DAGs must never have an import error: Airflow would forget its DAGs."""
+
+    def __init__(self, made: Any, refused: Any) -> None:
+        assert made.import_errors == {}
+        assert refused.dags == {}
+        self.dags = made.dags
+        self.import_errors = refused.import_errors
+
+
+@pytest.fixture
+def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A function that writes configurations (a name, a text) into a folder and parses the DAG file over it."""
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    BundleDagBag(str(DAGS / "build_dataset.py"), bundle_path=DAGS)  # puts dags/ on the path, as Airflow does
+    import dataset_dag
+
+    folder = tmp_path / "datasets"
+    folder.mkdir()
+    monkeypatch.setattr(dataset_dag, "CONFIGURATIONS", folder)
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+
+    def bag(**texts: str) -> Any:
+        for name, text in texts.items():
+            (folder / f"{name}.yaml").write_text(text)
+        monkeypatch.delitem(sys.modules, "dataset_dags", raising=False)
+        return Parsed(
+            BundleDagBag(str(DAGS / "dataset_dags.py"), bundle_path=DAGS),
+            BundleDagBag(str(DAGS / "refused_configurations.py"), bundle_path=DAGS),
+        )
+
+    return bag
+
+
+def named(name: str, more: str = "") -> str:
+    return DEMO.replace("name: demo", f"name: {name}") + more
+
+
+def error_of(bag: Any) -> str:
+    (said,) = bag.import_errors.values()
+    return str(said)
+
+
+def test_dag_section_becomes_schedule_owner_tags_and_words(parse: Callable[..., Any]) -> None:
+    from airflow.sdk import CronTriggerTimetable
+
+    bag = parse(oscar=named("oscar", SCHEDULED))
+    assert bag.import_errors == {}
+    dag = bag.dags["dataset__oscar"]
+    assert isinstance(dag.timetable, CronTriggerTimetable)
+    assert dag.timetable.expression == "30 2 * * 1"
+    assert str(dag.start_date.date()) == "2026-01-05"
+    assert dag.catchup
+    assert dag.tags == {"corpusmill", "web", "monthly"}
+    assert dag.doc_md.startswith("All the web there is.")
+    assert "minimum_bytes: 200" in dag.doc_md
+    assert dag.max_active_runs == 1
+    tokenize = dag.get_task("tokenize")
+    assert tokenize.owner == "data-team"
+    assert tokenize.queue == "fast_disks"
+    assert tokenize.execution_timeout == timedelta(hours=3)
+    assert dag.params["approve_removal"] is True
+    assert [alert.interval for alert in dag.deadline] == [timedelta(hours=12)]
+    assert [asset.uri for asset in dag.get_task("report").outlets] == ["corpusmill://datasets/oscar"]
+
+
+def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., Any]) -> None:
+    bag = parse(first=named("first"), second=named("second", "\ndag: {after: [first]}\n"))
+    assert bag.import_errors == {}
+    condition = bag.dags["dataset__second"].timetable.asset_condition
+    assert [asset.uri for asset in condition.objects] == ["corpusmill://datasets/first"]
+    assert bag.dags["dataset__first"].schedule is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DEMO.replace("minimum_bytes: 200", "minimum_bites: 200"), ["minimum_bites", "did you mean minimum_bytes"]),
+        (DEMO.replace("mode: remove", "mode: delete"), ["dedup.mode", "'delete'"]),
+        (DEMO, ["the file is not called as the dataset", "name: bad"]),
+        (named("bad", "\ndag: {schedule: sometimes}\n"), ["dag.schedule", "five cron fields"]),
+        (named("bad", "\ndag: {schedule: '99 * * * *'}\n"), ["Airflow refuses the section dag"]),
+        (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),
+        (named("bad", "\ndag: {deadline: soon}\n"), ["dag.deadline", "30m, 12h, 2d"]),
+        (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such stage", "tokenize"]),
+        ("name: [", ["not valid YAML"]),
+        ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
+    ],
+)
+def test_bad_file_is_an_import_error_with_file_key_and_fix_and_its_neighbour_stays(
+    parse: Callable[..., Any], text: str, said: list[str]
+) -> None:
+    bag = parse(bad=text, good=named("good"))
+    error = error_of(bag)
+    assert "bad.yaml" in error
+    for words in said:
+        assert words in error
+    assert "Traceback" not in error
+    assert set(bag.dags) == {"dataset__good"}
+
+
+def test_two_bad_files_are_both_named(parse: Callable[..., Any]) -> None:
+    error = error_of(parse(one="name: one", two="name: two", good=named("good")))
+    assert "one.yaml" in error
+    assert "two.yaml" in error
+
+
+def test_deleted_file_with_a_run_under_way_keeps_its_dag_until_the_run_has_ended(
+    parse: Callable[..., Any], tmp_path: Path
+) -> None:
+    text = named("oscar", SCHEDULED)
+    parse()
+    import running
+
+    running.keep_copy("oscar", text)
+    dag = parse().dags["dataset__oscar"]
+    assert "deleted or spoilt while a run was under way" in dag.doc_md
+    assert dag.schedule is None
+    running.drop_copy("oscar")
+    assert parse().dags == {}
+
+
+def test_spoilt_file_with_a_run_under_way_is_an_error_and_keeps_its_dag(parse: Callable[..., Any]) -> None:
+    parse()
+    import running
+
+    running.keep_copy("oscar", named("oscar"))
+    bag = parse(oscar="name: oscar")
+    assert "oscar.yaml" in error_of(bag)
+    assert set(bag.dags) == {"dataset__oscar"}
+
+
+def test_memory_pool_and_heavy_queue_bound_the_stages_that_take_memory(
+    parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_MEMORY_POOL", "ram_gib")
+    monkeypatch.setenv("CORPUSMILL_HEAVY_QUEUE", "ram_heavy")
+    text = named("oscar").replace("memory: 128MiB", "memory: 5000MiB")
+    dag = parse(oscar=text).dags["dataset__oscar"]
+    match, tokenize = dag.get_task("find_ranges.match"), dag.get_task("tokenize")
+    assert (match.pool, match.pool_slots, match.queue) == ("ram_gib", 5, "ram_heavy")
+    assert (tokenize.pool, tokenize.queue) == ("default_pool", "default")
+
+
+def test_task_process_parses_only_its_own_dataset(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "dataset__one")
+    assert set(parse(one=named("one"), two=named("two"), bad="name: bad").dags) == {"dataset__one"}

@@ -1,0 +1,161 @@
+"""Special tokens around documents of one sequence and of several, and the three policies for empty documents."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import ConfigError, CorruptDataError
+from pipeline.export import megatron, nanoset
+from pipeline.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame
+from pipeline.export.megatron_verify import verify_part
+from pipeline.export.nanoset_verify import verify_file
+from tests.oracles import export as oracle
+
+texts = st.lists(st.lists(st.lists(st.integers(0, 97), max_size=5), max_size=4), max_size=10)
+eods, boses = st.sampled_from([None, 99]), st.sampled_from([None, 98])
+policies = st.sampled_from(["skip", "boundary", "eod"])
+
+
+def sequence_batch(documents):
+    sequences = [sequence for document in documents for sequence in document]
+    return (
+        np.array([token for sequence in sequences for token in sequence], np.uint16),
+        np.array(list(accumulate(map(len, sequences))), np.uint64),
+        np.array(list(accumulate(map(len, documents))), np.uint64),
+    )
+
+
+@settings(deadline=None)
+@given(texts, eods, boses, policies)
+def test_framing_any_documents_equal_the_oracle(documents, eod, bos, empty):
+    framing = Framing(eod, bos, empty)
+    found = frame(sequence_batch(documents), framing, dtype=np.dtype("<u2"), vocabulary_size=100)
+    sequences, boundaries = oracle.framed(documents, eod, bos, empty)
+    assert found.tokens.tolist() == [token for sequence in sequences for token in sequence]
+    assert found.lengths.tolist() == [len(sequence) for sequence in sequences]
+    assert [0, *np.cumsum(found.sequences).tolist()] == boundaries
+    assert found.documents_empty == sum(not any(document) for document in documents)
+    assert found.special_tokens == found.tokens.size - sum(len(one) for doc in documents for one in doc)
+
+
+def written(folder: Path, documents, *, eod: int | None = 99, bos: int | None = None, empty="skip"):
+    megatron.write_part(
+        folder,
+        "x_text_document",
+        [sequence_batch(documents)],
+        dtype=megatron.UINT16,
+        eod_id=eod,
+        bos_id=bos,
+        empty_documents=empty,
+        vocabulary_size=100,
+    )
+    return megatron.open_part(folder / "x_text_document")
+
+
+# Megatron's own golden vectors: documents `1 2 3`, `7`, "" and `10 11 12 13 14`, EOD 99.
+GOLDEN = [[[1, 2, 3]], [[7]], [[]], [[10, 11, 12, 13, 14]]]
+
+
+def test_megatron_m06_eod_ends_every_document_that_has_tokens_once(tmp_path):
+    part = written(tmp_path, GOLDEN, empty="boundary")
+    assert [part.sequence(i).tolist() for i in range(3)] == [[1, 2, 3, 99], [7, 99], [10, 11, 12, 13, 14, 99]]
+    assert part.lengths.tolist() == [4, 2, 6]
+    without = written(tmp_path, GOLDEN, eod=None)
+    assert [without.sequence(i).tolist() for i in range(3)] == [[1, 2, 3], [7], [10, 11, 12, 13, 14]]
+
+
+@pytest.mark.parametrize(
+    ("empty", "boundaries"), [("boundary", [0, 1, 2, 2, 3]), ("skip", [0, 1, 2, 3]), ("eod", [0, 1, 2, 3, 4])]
+)
+def test_megatron_m07_every_policy_for_empty_documents(tmp_path, empty, boundaries):
+    part = written(tmp_path, GOLDEN, empty=empty)
+    assert part.boundaries.tolist() == boundaries
+    assert part.lengths.tolist() == ([4, 2, 1, 6] if empty == "eod" else [4, 2, 6])
+    verify_part(tmp_path / "x_text_document", vocabulary_size=100, eod_id=99, empty_documents=empty)
+
+
+def test_megatron_m07_classic_empty_document_has_the_documented_bytes(tmp_path):
+    part = written(tmp_path, [[[5, 6]], [[]], [[9]]], eod=None, empty="boundary")
+    assert (part.lengths.tolist(), part.pointers.tolist()) == ([2, 1], [0, 4])
+    assert part.boundaries.tolist() == [0, 1, 1, 2]
+    assert part.index_path.stat().st_size == 90
+
+
+def test_megatron_m10_list_text_is_many_sequences_of_one_document(tmp_path):
+    part = written(tmp_path, [[[1, 2], [], [3]], [[4]]])
+    assert [part.sequence(i).tolist() for i in range(3)] == [[1, 2], [3, 99], [4, 99]]
+    assert part.boundaries.tolist() == [0, 2, 3]
+    assert part.document(0).tolist() == [1, 2, 3, 99]
+    counted = verify_part(tmp_path / "x_text_document", vocabulary_size=100, eod_id=99, several_sequences=True)
+    assert (counted["documents"], counted["tokens"], counted["special_tokens"]) == (2, 4, 2)
+
+
+def test_megatron_m28_modes_of_a_multimodal_part_are_read(tmp_path):
+    part = written(tmp_path, [[[1, 2]], [[3]]], eod=None)
+    part.index_path.write_bytes(part.index_path.read_bytes() + b"\0\1")
+    assert part.index_path.stat().st_size == 34 + 12 * 2 + 8 * 3 + 2
+    read = megatron.open_part(tmp_path / "x_text_document", multimodal=True)
+    assert read.modes.tolist() == [0, 1]
+    assert read.sequence(1).tolist() == [3]
+
+
+def test_megatron_m15_sequence_of_2_to_the_31_tokens_with_both_special_ones_is_refused():
+    tokens = np.broadcast_to(np.uint16(5), LONGEST_SEQUENCE_TOKENS - 1)
+    batch = (tokens, np.array([tokens.size], np.uint64))
+    with pytest.raises(CorruptDataError) as caught:
+        frame(batch, Framing(99, 98), dtype=np.dtype("<u2"), vocabulary_size=100, first_document=4)
+    assert f"at most {LONGEST_SEQUENCE_TOKENS}" in str(caught.value)
+    assert str(LONGEST_SEQUENCE_TOKENS + 1) in str(caught.value)
+    assert "document 4" in str(caught.value)
+
+
+def test_framing_eod_policy_without_eod_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="EOD"):
+        written(tmp_path, GOLDEN, eod=None, empty="eod")
+
+
+def nanoset_file(folder: Path, documents, **framing):
+    nanoset.write_file(folder, "n", [sequence_batch(documents)], tokenizer_name="t", vocabulary_size=100, **framing)
+    return nanoset.open_file(folder / "n.ds")
+
+
+def test_nanoset_n07_bos_stays_beside_eos(tmp_path):
+    opened = nanoset_file(tmp_path, GOLDEN, eos_id=99, bos_id=98)
+    assert [opened.document(i).tolist() for i in range(2)] == [[98, 1, 2, 3, 99], [98, 7, 99]]
+    verify_file(tmp_path / "n.ds", vocabulary_size=100, eos_id=99, bos_id=98, tokenizer_name="t")
+    bare = nanoset_file(tmp_path, GOLDEN, eos_id=None)
+    assert bare.tokens.tolist() == [1, 2, 3, 7, 10, 11, 12, 13, 14]
+
+
+def test_nanoset_n08_empty_document_is_its_eos_or_left_out_and_never_of_zero_length(tmp_path):
+    opened = nanoset_file(tmp_path, GOLDEN, eos_id=99, empty_documents="eod")
+    assert opened.ends.tolist() == [4, 6, 7, 13]
+    verify_file(tmp_path / "n.ds", vocabulary_size=100, eos_id=99, tokenizer_name="t", empty_documents="eod")
+    assert nanoset_file(tmp_path, GOLDEN, eos_id=99).ends.tolist() == [4, 6, 12]
+    with pytest.raises(ConfigError, match="without tokens"):
+        nanoset_file(tmp_path, GOLDEN, eos_id=99, empty_documents="boundary")
+
+
+def test_nanoset_n04_loss_is_a_byte_a_token_and_verified(tmp_path):
+    from pipeline.errors import VerificationError
+
+    nanoset_file(tmp_path, GOLDEN, eos_id=99)
+    path = tmp_path / "n.ds"
+    assert nanoset.write_loss(path, [np.array([False, False]), np.ones(10, np.bool_)]) == 12
+    assert nanoset.loss_path(path).read_bytes() == bytes([0, 0] + [1] * 10)
+    known = {"vocabulary_size": 100, "eos_id": 99, "tokenizer_name": "t"}
+    verify_file(path, **known)
+    for content, at in ((b"\1" * 3, 3), (b"\1" * 13, 12), (b"\1" * 5 + b"\2" * 7, 5)):
+        nanoset.loss_path(path).write_bytes(content)
+        with pytest.raises(VerificationError) as caught:
+            verify_file(path, **known)
+        assert f"n.ds.loss, byte {at}\n" in str(caught.value)
+    nanoset.loss_path(path).unlink()
+    with pytest.raises(VerificationError, match="missing"):
+        verify_file(path, **known, loss=True)

@@ -1,0 +1,356 @@
+"""A usual finished build: 1.2 M documents, 4.6 GB of text, 19 shards, every account balanced."""
+
+from __future__ import annotations
+
+import hashlib
+
+from pipeline.report.summary import (
+    BalanceCheck,
+    BuildSummary,
+    DestinationSummary,
+    DuplicateSummary,
+    ExportSummary,
+    Flow,
+    LengthSummary,
+    MixingTable,
+    OutputFile,
+    PackingSummary,
+    PowerBin,
+    PowerHistogram,
+    QualityMeasure,
+    QuarantineExample,
+    QuarantineFile,
+    RepeatedString,
+    ShuffleSummary,
+    SourceFileDuplicates,
+    StageSummary,
+)
+
+PLAN = hashlib.sha256(b"plan").hexdigest()
+CONFIGURATION = """name: web-en
+source:
+  paths: [data/web/, "data/books/*.jsonl.zst"]
+dedup:
+  mode: remove
+  minimum_bytes: 500
+tokenizer:
+  name: cl100k_base
+shuffle:
+  seed: 1234
+exports:
+  webdataset: {context_tokens: 2049}
+  megatron: {}
+"""
+
+
+def histogram(shape: dict[int, int], *, mean: float = 1.44) -> PowerHistogram:
+    """`shape` counts by power; the mean value of a bin is `mean` times its lower edge."""
+    return PowerHistogram(
+        bins=tuple(
+            PowerBin(power=p, count=n, total=0 if p < 0 else int(n * 2**p * mean)) for p, n in sorted(shape.items())
+        )
+    )
+
+
+def powers(first: int, counts: str) -> dict[int, int]:
+    """{power: count} of consecutive powers from `first`."""
+    return {first + place: int(count) for place, count in enumerate(counts.split())}
+
+
+def mixture(stretches: int, files: int) -> tuple[tuple[int, ...], ...]:
+    """Counts around 200 with a spread like chance's, and one place that is far off."""
+    rows = [[200 + (row * 7919 + file * 104_729) % 43 - 21 for file in range(files)] for row in range(stretches)]
+    rows[3][5] = 320
+    return tuple(tuple(row) for row in rows)
+
+
+def stage(
+    name: str,
+    units: int,
+    unit: str,
+    seconds: tuple[float, float],
+    timed_bytes: int,
+    peak_rss_bytes: int,
+    *,
+    documents: Flow | None = None,
+    text_bytes: Flow | None = None,
+    tokens: Flow | None = None,
+    on_trunk: bool = True,
+    reused: int = 0,
+) -> StageSummary:
+    """A finished stage; `seconds` of work and on the clock."""
+    return StageSummary(
+        stage=name,
+        unit=unit,
+        units_total=units,
+        units_done=units,
+        units_reused=reused,
+        documents=documents,
+        text_bytes=text_bytes,
+        tokens=tokens,
+        seconds=seconds[0],
+        wall_seconds=seconds[1],
+        timed_bytes=timed_bytes,
+        peak_rss_bytes=peak_rss_bytes,
+        on_trunk=on_trunk,
+    )
+
+
+def usual() -> BuildSummary:
+    """About 1.2 M documents and 4.6 GB of text, all stages finished, every account balanced."""
+    ranges = histogram(
+        {8: 3120, 9: 187_204, 10: 96_411, 11: 40_877, 12: 15_310, 13: 5208, 14: 1406, 15: 322, 16: 41, 18: 2}
+    )
+    removed = ranges.total
+    documents, text = 1_234_567, 4_612_345_678
+    too_long, not_utf8, empty = 212, 31, 960
+    kept_documents = documents - too_long - not_utf8 - empty
+    emptied = 3411
+    tokens = 1_021_443_876
+    contexts = 499_001
+    special, pad = kept_documents - emptied, 1291
+    slots = contexts * 2049
+    tokens = slots - special - pad
+    megatron_tokens = tokens + special
+    return BuildSummary(
+        dataset="web-en",
+        plan=PLAN,
+        code_version="0.1.0",
+        configuration=CONFIGURATION,
+        source_files=48,
+        source_bytes=1_402_118_220,
+        stages=(
+            stage("download", 19, "shard", (21.2, 11.1), 1_402_118_220, 61_000_000, reused=17),
+            stage(
+                "index",
+                19,
+                "shard",
+                (38.77, 20.4),
+                text,
+                412_000_000,
+                documents=Flow(
+                    into=documents,
+                    out=kept_documents,
+                    lost={"empty": empty, "too long": too_long, "not UTF-8": not_utf8},
+                ),
+                text_bytes=Flow(into=text, out=text - 48_112_004, lost={"rejected": 48_112_004}),
+                reused=17,
+            ),
+            stage("match", 16, "partition", (49.4, 25.8), text, 1_190_000_000, on_trunk=False),
+            stage(
+                "find_ranges",
+                19,
+                "shard",
+                (6.1, 3.3),
+                text,
+                210_000_000,
+                text_bytes=Flow(into=text - 48_112_004, out=text - 48_112_004 - removed, lost={"duplicates": removed}),
+            ),
+            stage(
+                "writeback",
+                19,
+                "shard",
+                (31.0, 16.2),
+                text,
+                380_000_000,
+                documents=Flow(into=kept_documents, out=kept_documents),
+                text_bytes=Flow(into=text - 48_112_004 - removed, out=text - 48_112_004 - removed),
+                on_trunk=False,
+            ),
+            stage(
+                "tokenize",
+                19,
+                "shard",
+                (38.2, 20.1),
+                text - removed,
+                690_000_000,
+                documents=Flow(
+                    into=kept_documents, out=kept_documents - emptied, lost={"emptied by deduplication": emptied}
+                ),
+                text_bytes=Flow(into=text - 48_112_004 - removed, out=text - 48_112_004 - removed),
+                tokens=Flow(into=tokens, out=tokens),
+            ),
+            stage(
+                "scatter",
+                19,
+                "shard",
+                (7.7, 4.1),
+                4 * slots,
+                300_000_000,
+                tokens=Flow(into=tokens, out=slots, gained={"end of text": special, "padding": pad}),
+            ),
+            stage("gather", 16, "cell", (6.9, 3.7), 4 * slots, 280_000_000, tokens=Flow(into=slots, out=slots)),
+            stage("export", 62, "part", (9.3, 5.0), 4 * slots, 150_000_000, tokens=Flow(into=slots, out=slots)),
+            stage("upload", 62, "part", (12.5, 7.7), 8 * slots, 90_000_000),
+        ),
+        duplicates=DuplicateSummary(
+            mode="remove",
+            minimum_bytes=500,
+            ranges=ranges,
+            text_bytes=text - 48_112_004,
+            documents=kept_documents,
+            documents_touched=214_006,
+            documents_emptied=emptied,
+            by_source_file=tuple(
+                SourceFileDuplicates(
+                    path=f"data/web/part-{n:05d}.jsonl.zst",
+                    text_bytes=96_000_000 + 1_234_567 * (n % 7),
+                    duplicate_bytes=(removed // 48) * (1 + n * 11 % 17) // 9,
+                )
+                for n in range(48)
+            ),
+            kept_gaps=histogram(
+                {0: 310, 1: 2400, 2: 3100, 3: 9800, 5: 41_000, 7: 96_000, 9: 88_000, 11: 30_500, 14: 90}
+            ),
+            most_repeated=(
+                RepeatedString(
+                    count=41_206,
+                    source_file="data/web/part-00001.jsonl.zst",
+                    line=17,
+                    excerpt="We use cookies to make this site work.\n<script>alert(1)</script>\nBy clicking you agree",
+                ),
+                RepeatedString(
+                    count=9_014, source_file="data/web/part-00003.jsonl.zst", line=5, excerpt="中文 über " * 16
+                ),
+            ),
+        ),
+        lengths=LengthSummary(
+            text_bytes_before=histogram(
+                {-1: 0}
+                | powers(4, "900 3300 9800 26400 71000 164000 274000 301000 218000 108000 41200 12100 3200 700 64")
+            ),
+            text_bytes_after=histogram(
+                {-1: emptied}
+                | powers(4, "1400 4100 12000 31000 80000 174000 276000 291000 204000 99000 37500 10800 2900 610 50")
+            ),
+            tokens=histogram(
+                powers(1, "700 2600 8000 22800 62000 144000 250000 292000 224000 118000 46000 14000 3900 900 110 4")
+            ),
+        ),
+        packing=PackingSummary(
+            context_tokens=2049, contexts=contexts, real_tokens=tokens, special_tokens=special, pad_tokens=pad
+        ),
+        shuffle=ShuffleSummary(
+            mixing=(
+                MixingTable(format="webdataset", records=mixture(32, 29)),
+                MixingTable(format="megatron", records=mixture(12, 8)),
+            ),
+            seed=1234,
+            cells=16,
+            records_by_kind={"context": contexts, "document": special},
+            quality=(
+                QualityMeasure(
+                    name="rank correlation of old and new position", measured=0.00071, ideal=0.0, tolerance=0.0042
+                ),
+                QualityMeasure(name="neighbours from one document", measured=0.00002, ideal=0.00001, tolerance=0.0001),
+            ),
+        ),
+        exports=(
+            export(
+                "webdataset", "shard_{:08d}.tar", "manifest.jsonl", files=61, contexts=contexts, context_tokens=2049
+            ),
+            ExportSummary(
+                format="megatron",
+                files=(
+                    OutputFile(
+                        path="megatron/web-en_text_document.bin",
+                        size_bytes=4 * megatron_tokens,
+                        records=special,
+                        tokens=megatron_tokens,
+                        sha256=hashlib.sha256(b"bin").hexdigest(),
+                    ),
+                    OutputFile(
+                        path="megatron/web-en_text_document.idx",
+                        size_bytes=34 + 20 * special,
+                        sha256=hashlib.sha256(b"idx").hexdigest(),
+                    ),
+                ),
+            ),
+        ),
+        destinations=(
+            DestinationSummary(where="outputs/web-en", files=64, verified_files=64, size_bytes=8_219_004_110),
+            DestinationSummary(where="s3://corpora/web-en", files=64, verified_files=64, size_bytes=8_219_004_110),
+        ),
+        quarantine=(
+            QuarantineFile(
+                path="index/00003-9f2c51d0a4e7b813/quarantine.jsonl",
+                documents=31 + 212,
+                examples=(
+                    QuarantineExample(
+                        reason="not UTF-8",
+                        source_file="data/web/part-00003.jsonl.zst",
+                        line=4711,
+                        excerpt='{"id": "a81", "text": "caf\\u00e9 \\ud83d',
+                    ),
+                    QuarantineExample(
+                        reason="too long",
+                        source_file="data/web/part-00003.jsonl.zst",
+                        line=60_125,
+                        excerpt='{"id": "b07", "text": "0,0,0,0,0,0,0,0,0,0,0,0,0,0,',
+                    ),
+                ),
+            ),
+            QuarantineFile(
+                path="index/00011-02aa19cd77b01f3e/quarantine.jsonl",
+                documents=960,
+                examples=(
+                    QuarantineExample(
+                        reason="empty", source_file="data/books/gutenberg.jsonl.zst", line=17, excerpt='{"text": ""}'
+                    ),
+                ),
+            ),
+        ),
+        checks=(
+            BalanceCheck(
+                name="index: documents",
+                left=(("in", documents),),
+                right=(("out", kept_documents), ("empty", empty), ("too long", too_long), ("not UTF-8", not_utf8)),
+            ),
+            BalanceCheck(
+                name="find_ranges: text bytes",
+                left=(("in", text - 48_112_004),),
+                right=(("out", text - 48_112_004 - removed), ("removed", removed)),
+            ),
+            BalanceCheck(
+                name="match: windows", left=(("sum over partitions", 391_004_122),), right=(("union", 391_004_122),)
+            ),
+            BalanceCheck(
+                name="tokenize: documents",
+                left=(("in", kept_documents),),
+                right=(("out", special), ("emptied", emptied)),
+            ),
+            BalanceCheck(
+                name="scatter: token slots",
+                left=(("tokens", tokens), ("special", special), ("padding", pad)),
+                right=(("slots", slots),),
+            ),
+            BalanceCheck(
+                name="shuffle is a permutation",
+                left=(("before", "5d1c9e0f77ab3321"),),
+                right=(("after", "5d1c9e0f77ab3321"),),
+            ),
+            BalanceCheck(
+                name="export webdataset: records", left=(("gathered", contexts),), right=(("exported", contexts),)
+            ),
+        ),
+    )
+
+
+def export(name: str, pattern: str, index: str, *, files: int, contexts: int, context_tokens: int) -> ExportSummary:
+    """`contexts` spread over `files`, every file full except the last, then an index file."""
+    per_file = -(-contexts // files)
+    counts = [min(per_file, max(0, contexts - number * per_file)) for number in range(files)]
+    outputs = [
+        OutputFile(
+            path=f"{name}/{pattern.format(number)}",
+            size_bytes=count * context_tokens * 4 + 10_240,
+            records=count,
+            tokens=count * context_tokens,
+            sha256=hashlib.sha256(pattern.format(number).encode()).hexdigest(),
+        )
+        for number, count in enumerate(counts)
+    ]
+    outputs.append(
+        OutputFile(path=f"{name}/{index}", size_bytes=files * 74, sha256=hashlib.sha256(index.encode()).hexdigest())
+    )
+    return ExportSummary(format=name, files=tuple(outputs))

@@ -1,0 +1,108 @@
+"""Doing a step again, going on with one that was cut off, and what people are told before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.ledger import checkpoints_in, read_receipt
+from pipeline.local import build_dataset
+from pipeline.stages import Build, open_build
+from pipeline.stages.announce import announcement
+from pipeline.stages.removal import removal_in_words
+from pipeline.tokens.tokenizer import Tokenizer
+from tests.ledger.test_checkpoint import CutOffError, Memory
+from tests.system.corpus import configuration, write_corpus
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished build of the small corpus."""
+    root = tmp_path_factory.mktemp("again")
+    write_corpus(root / "corpus")
+    small_batches = {"name": "cl100k_base", "batch_bytes": 2000}
+    build_dataset(check_config(configuration(root, tokenizer=small_batches), where="a test"), workers=1)
+    return root
+
+
+@pytest.fixture
+def build(root: Path) -> Build:
+    return open_build(next((root / "work").glob("*/plan/*/receipt.json")))
+
+
+def test_finished_task_is_reused_and_again_really_does_it_again(build: Build) -> None:
+    shard = build.tasks("tokenize")[0]
+    (path,) = build.run_task("tokenize", shard)
+    digest, tokens = read_receipt(path).digest, path.parent / "tokens"
+    inode = tokens.stat().st_ino
+    tokens.rename(tokens.with_name("set aside"))  # keeps the inode from being given away again
+    (tokens.with_name("set aside")).rename(tokens)
+    build.run_task("tokenize", shard)
+    assert tokens.stat().st_ino == inode
+    kept = tokens.open("rb")
+    build.run_task("tokenize", shard, again=True)
+    assert tokens.stat().st_ino != inode
+    kept.close()
+    assert read_receipt(path).digest == digest
+
+
+def test_again_does_every_step_of_a_task_with_several(build: Build) -> None:
+    shard = build.tasks("scatter")[0]
+    before = [path.stat().st_mtime_ns for path in build.run_task("scatter", shard)]
+    assert len(before) == 2
+    after = [path.stat().st_mtime_ns for path in build.run_task("scatter", shard, again=True)]
+    assert all(new > old for new, old in zip(after, before, strict=True))
+
+
+def test_tokenize_cut_off_goes_on_within_its_shard_and_writes_the_same_bytes(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.ledger.checkpoint.SAVE_SECONDS", 0.0)
+    shard = max(build.units("tokenize"), key=lambda unit: build.receipt("tokenize", unit).counts["bytes_read"])
+    path = build.run("tokenize", shard)
+    digest, encode = read_receipt(path).digest, Tokenizer.encode
+    batches: list[int] = []
+
+    def encoding(stop: int | None) -> Any:
+        def encode_some(tokenizer: Tokenizer, texts: list[bytes]) -> Any:
+            if len(batches) == stop:
+                raise CutOffError
+            batches.append(len(texts))
+            return encode(tokenizer, texts)
+
+        return encode_some
+
+    path.unlink()
+    memory = Memory()
+    monkeypatch.setattr(Tokenizer, "encode", encoding(4))
+    with checkpoints_in(memory), pytest.raises(CutOffError):
+        open_build(build.plan_receipt).run("tokenize", shard)
+    assert len(batches) == 4
+    assert memory.state is not None
+    assert 0 < memory.state["done_bytes"] < memory.state["total_bytes"]
+
+    batches.clear()
+    monkeypatch.setattr(Tokenizer, "encode", encoding(None))
+    with checkpoints_in(memory):
+        assert read_receipt(open_build(build.plan_receipt).run("tokenize", shard)).digest == digest
+    resumed = len(batches)
+    path.unlink()
+    batches.clear()
+    assert read_receipt(open_build(build.plan_receipt).run("tokenize", shard)).digest == digest
+    assert resumed == len(batches) - 4
+
+
+def test_removal_in_words_states_the_counts_of_the_receipts(build: Build) -> None:
+    said = removal_in_words(build)
+    assert f"{build.total('union', 'removed_bytes'):,} of {build.total('index', 'text_bytes_out'):,} bytes" in said
+    assert said.count("| `") == 5
+
+
+def test_announcement_states_counts_and_a_digest_for_each_format(build: Build) -> None:
+    said = announcement(build)
+    assert said["tokens"] == build.total("tokenize", "tokens")
+    assert set(said["digests"]) >= {*build.config.exports.formats(), "documents"}
+    assert said == announcement(open_build(build.plan_receipt))

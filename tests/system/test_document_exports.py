@@ -1,0 +1,193 @@
+"""Megatron and Nanoset in whole builds: framing, empty documents, selection, samples, one token file everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import ConfigError
+from pipeline.export import megatron, nanoset
+from pipeline.lineage import verify_records
+from pipeline.local import build_dataset
+from pipeline.stages import Build, open_build
+from pipeline.verify import render, verify_build
+from tests.system.corpus import configuration, write_corpus
+
+EOT, BOS = 100257, 100258  # cl100k_base's <|endoftext|> and <|fim_prefix|>
+BOTH = {"megatron": {"part_bytes": "40KiB"}, "nanoset": {"file_bytes": "40KiB"}}
+
+
+def build(root: Path, **changes: object) -> Build:
+    return open_build(build_dataset(check_config(configuration(root, **changes), where="test"), workers=1))
+
+
+def outputs(root: Path, name: str) -> Path:
+    return (root / "outputs" / name / "latest").resolve()
+
+
+def parts_of(folder: Path) -> list[megatron.MegatronPart]:
+    return [megatron.open_part(path.with_suffix("")) for path in sorted((folder / "megatron").glob("*.idx"))]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    write_corpus(folder / "corpus", documents=60)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def framed(root) -> Build:
+    return build(
+        root,
+        name="framed",
+        tokenizer={"name": "cl100k_base", "bos": "<|fim_prefix|>"},
+        framing={"bos": True, "empty_documents": "eod"},
+        exports={
+            "numpy": {"tokens_per_shard": 5000},
+            "megatron": {"part_bytes": "40KiB"},
+            "nanoset": {"file_bytes": "40KiB", "loss": True, "sequence_tokens": 128},
+            "sample_documents": 7,
+        },
+    )
+
+
+def test_framing_bos_and_empty_documents_stand_in_both_formats_and_verify(framed, root) -> None:
+    parts = parts_of(outputs(root, "framed"))
+    documents = [part.document(i).tolist() for part in parts for i in range(part.documents)]
+    assert all(document[0] == BOS and document[-1] == EOT for document in documents)
+    assert [BOS, EOT] in documents
+    assert len(documents) == framed.total("tokenize", "documents_out") == 60
+    found = verify_build(framed)
+    assert not found.findings, render(found)
+    assert sum(verify_records(framed, 10_000, 0).records.values()) >= 2 * 60
+
+
+def test_framing_boundary_keeps_empty_documents_in_megatron_alone(root) -> None:
+    built = build(root, name="classic", framing={"empty_documents": "boundary"}, exports={"megatron": {}})
+    (part,) = parts_of(outputs(root, "classic"))
+    empty = built.total("tokenize", "documents_empty")
+    assert empty > 0
+    assert (np.diff(part.boundaries) == 0).sum() == empty
+    assert part.documents == 60
+    found = verify_build(built)
+    assert not found.findings, render(found)
+    assert verify_records(built, 10_000, 0).records == {"megatron": 60}
+    with pytest.raises(ConfigError, match="only megatron"):
+        check_config(configuration(root, framing={"empty_documents": "boundary"}), where="test")
+
+
+def test_framing_without_eod_the_documents_stand_bare(root) -> None:
+    built = build(root, name="bare", framing={"eod": False}, exports=BOTH)
+    tokens = np.concatenate([part.tokens for part in parts_of(outputs(root, "bare"))])
+    assert EOT not in tokens
+    assert tokens.size == built.total("tokenize", "tokens")
+    found = verify_build(built)
+    assert not found.findings, render(found)
+
+
+def test_nanoset_n04_loss_of_a_build_has_a_byte_for_every_token(framed, root) -> None:
+    files = sorted((outputs(root, "framed") / "nanoset").glob("*.ds"))
+    for path in files:
+        loss = np.fromfile(nanoset.loss_path(path), np.uint8)
+        assert loss.size == nanoset.open_file(path).tokens.size
+        assert loss.all()
+
+
+def test_one_token_file_n20_is_one_file_at_a_local_destination(framed, root) -> None:
+    folder = outputs(root, "framed")
+    bins, files = sorted((folder / "megatron").glob("*.bin")), sorted((folder / "nanoset").glob("*.ds"))
+    assert len(bins) == len(files) > 1
+    assert all(one.samefile(two) for one, two in zip(bins, files, strict=True))
+    counts = framed.receipt("upload", "00000").counts
+    assert counts["files_named"] == len(bins) + 1  # the sample, too
+    again = build(root, **_config_of(framed))
+    assert again.receipt("upload", "00000").counts["files_named"] == 0
+    assert again.receipt("upload", "00000").counts["files_sent"] == 0
+
+
+def _config_of(built: Build) -> dict[str, object]:
+    """Enough to plan the same build again."""
+    dumped = built.config.model_dump(mode="json", exclude_none=True)
+    return {key: dumped[key] for key in ("name", "tokenizer", "framing", "exports", "selection")}
+
+
+def test_sample_m25_is_the_first_documents_of_the_shuffled_order_token_for_token(framed, root) -> None:
+    folder = outputs(root, "framed")
+    sample = megatron.open_part(folder / "sample" / "framed_sample_text_document")
+    whole = [part.document(i) for part in parts_of(folder) for i in range(part.documents)][:7]
+    assert sample.documents == 7
+    assert all(np.array_equal(sample.document(i), document) for i, document in enumerate(whole))
+    file = nanoset.open_file(folder / "sample" / "framed_sample.ds")
+    assert len(file) == 7
+    assert file.tokens.tobytes() == sample.tokens.tobytes()
+
+
+def test_sums_name_every_file_as_sha256sum_writes_them(framed, root) -> None:
+    folder = outputs(root, "framed")
+    said = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert set(said) == there - {"SHA256SUMS"}
+    assert all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256 for name, sha256 in said.items())
+
+
+def test_selection_leaves_short_documents_out_of_every_export_and_counts_them(root) -> None:
+    everything = build(root, name="everything")
+    chosen = build(root, name="chosen", selection={"minimum_tokens": 200, "minimum_bytes": 900})
+    lengths = []
+    for unit in everything.units("tokenize"):
+        ends = np.fromfile(everything.folder("tokenize", unit) / "ends", "<u8")
+        lengths += np.diff(ends, prepend=0).tolist()
+    short = chosen.total("tokenize", "documents_short")
+    parts = parts_of(outputs(root, "chosen"))
+    kept = sorted(part.document(i).size - 1 for part in parts for i in range(part.documents))
+    assert min(kept) >= 200
+    assert 0 < short < sum(length > 0 for length in lengths)
+    assert len(kept) + short == sum(length > 0 for length in lengths)
+    assert sum(kept) + chosen.total("tokenize", "tokens_short") == sum(lengths)
+    found = verify_build(chosen)
+    assert not found.findings, render(found)
+    verify_records(chosen, 200, 0)
+
+
+def test_selection_and_kept_empty_documents_do_not_go_together(root) -> None:
+    for changes in ({"framing": {"empty_documents": "eod"}}, {"packing": {"empty_documents": "keep"}}):
+        with pytest.raises(ConfigError, match="selection"):
+            check_config(configuration(root, selection={"minimum_tokens": 5}, **changes), where="test")
+
+
+def test_prefix_m23_is_new_for_new_content_and_index_caches_are_left_alone(root) -> None:
+    first = build(root, name="versions", exports={"megatron": {}})
+    before = outputs(root, "versions")
+    cache = before / "megatron" / "versions_00000_text_document" / "cache" / "GPTDataset_indices"
+    cache.mkdir(parents=True)
+    (cache / "0-GPTDataset-train-document_index.npy").write_bytes(b"an index of Megatron's loader")
+    same = build(root, name="versions", exports={"megatron": {}})
+    assert outputs(root, "versions") == before
+    assert not verify_build(same).findings
+    build(root, name="versions", exports={"megatron": {}}, shuffle={"seed": 8})
+    after = outputs(root, "versions")
+    assert after != before
+    assert not list(after.rglob("cache"))  # a trainer that reads the new prefix cannot meet the old one's indexes
+    assert json.loads((before.parent / "latest.json").read_text())["version"] == after.name
+    assert first.receipt("manifest", "dataset").outputs
+
+
+def test_report_n15_windows_and_dropped_tokens_of_every_file(framed, root) -> None:
+    from pipeline.report.summary import from_json
+
+    summary = from_json((framed.folder("report", "report") / "summary.json").read_bytes())
+    told = next(one for one in summary.exports if one.format == "nanoset")
+    assert told.sequence_tokens == 128
+    files = {one.path: one for one in told.files}
+    for path in sorted((outputs(root, "framed") / "nanoset").glob("*.ds")):
+        tokens = nanoset.open_file(path).tokens.size
+        one = files[f"nanoset/{path.name}"]
+        assert (one.windows, one.dropped_tokens) == (tokens // 129, tokens % 129)
+    assert told.windows > 0
+    assert all(one.windows is None for one in files.values() if not one.path.endswith(".ds"))

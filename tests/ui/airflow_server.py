@@ -1,0 +1,58 @@
+"""An Airflow of its own for the browser tests: with logins, in a folder of its own, over a small corpus.
+
+Run by the repository's Python (`python airflow_server.py up FOLDER` prints the address, `down FOLDER` stops it); the
+tests themselves run in an environment that has a browser's driver and no Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "demo")]
+
+import server  # noqa: E402
+
+USERS = {"admin": "admin", "looker": "viewer"}  # user -> role
+START_SECONDS = 600  # a machine that does other things, too
+
+
+def set_up(folder: Path) -> None:
+    """Let demo/server.py work in `folder`, for users who log in."""
+    home = folder / "airflow"
+    home.mkdir(parents=True, exist_ok=True)
+    passwords = home / "passwords.json"
+    passwords.write_text(json.dumps({user: user for user in USERS}))
+    usual = server.environment
+    ours = {
+        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+    }
+
+    def environment(port: int) -> dict[str, str]:
+        settings = {f"AIRFLOW__{name}": value for name, value in ours.items()}
+        return usual(port) | settings | {"AIRFLOW_HOME": str(home), "CORPUSMILL_ROOT": str(folder / "data")}
+
+    server.environment = environment
+    server.HOME, server.STATE, server.LOG = home, home / "server.json", home / "standalone.log"
+    server.START_SECONDS = START_SECONDS
+
+
+def write_data(folder: Path) -> None:
+    """The form's default source, small: five files, of which each becomes a shard of its own."""
+    from tests.system.corpus import write_corpus
+
+    write_corpus(folder / "data" / "sample", documents=240)
+
+
+if __name__ == "__main__":
+    verb, where = sys.argv[1], Path(sys.argv[2])
+    set_up(where)
+    if verb == "up":
+        write_data(where)
+        print(server.start()[0].url)
+    else:
+        server.stop()

@@ -1,0 +1,206 @@
+"""From the login to a reprocessed shard, as a person does it. The tests build on each other, in this order."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import BUILD_MS, OUT, URL, log_in, our_frame, picture
+from playwright.sync_api import Browser, Frame, Page, expect
+
+MINIMUM_BYTES, SHARD_BYTES = "150", "20KB"
+CHANGED = OUT / "data" / "sample" / "a1.jsonl"
+
+
+@pytest.fixture(scope="session")
+def known() -> SimpleNamespace:
+    """What one test finds out and the next ones use."""
+    return SimpleNamespace()
+
+
+def report_of(page: Page, dag: str, run: str) -> Frame:
+    page.goto(f"{URL}/dags/{dag}/runs/{run}/plugin/dataset-report")
+    return our_frame(page)
+
+
+def wait_until_over(frame: Frame) -> str:
+    """Until the page itself says that the run has ended, and shows the report; the run's state."""
+    frame.wait_for_selector("#head[data-over=yes]", state="attached", timeout=BUILD_MS)
+    state = str(frame.get_attribute("#head", "data-state"))
+    if state == "success":
+        frame.wait_for_selector("#flow")
+    return state
+
+
+def digests(frame: Frame) -> dict[str, str]:
+    """Shard -> digest of its tokens, as the table shows them."""
+    rows = frame.query_selector_all("tr[data-shard]")
+    found = {str(row.get_attribute("data-shard")): row.query_selector("code") for row in rows}
+    return {shard: str(code.get_attribute("title")) for shard, code in found.items() if code}
+
+
+def fill(page: Page, field: str, value: str) -> None:
+    """One line of the trigger form, whichever section it stands in."""
+    line = page.locator(f"[role=dialog] [name=element_{field}]").last
+    if not line.is_visible():
+        for section in page.locator("[role=dialog] [data-scope=accordion][data-part=item-trigger]:visible").all():
+            if section.get_attribute("aria-expanded") == "false":
+                section.click()
+                page.wait_for_timeout(500)  # sections close each other while they open
+            if line.is_visible():
+                break
+    line.fill(value)
+    line.blur()
+
+
+def test_datasets_page_before_the_first_build_says_what_to_do(page: Page) -> None:
+    page.goto(f"{URL}/plugin/datasets")
+    frame = our_frame(page)
+    expect(frame.locator("main")).to_contain_text(re.compile("No dataset yet|Build it"))
+    picture(page, "01-no-dataset-yet")
+
+
+def test_form_with_changed_values_starts_a_build(page: Page, known: SimpleNamespace) -> None:
+    page.goto(f"{URL}/dags/build_dataset")
+    page.get_by_role("button", name=re.compile("trigger", re.IGNORECASE)).first.click()
+    page.locator("[role=dialog] [name=element_minimum_bytes]").last.wait_for(state="attached")
+    fill(page, "minimum_bytes", MINIMUM_BYTES)
+    fill(page, "shard_bytes", SHARD_BYTES)
+    picture(page, "02-form")
+    with page.expect_response(lambda one: one.request.method == "POST" and one.url.endswith("/dagRuns")) as answered:
+        page.locator("[role=dialog] button").filter(has_text="Trigger").last.click()
+    assert answered.value.ok, answered.value.text()
+    known.run = answered.value.json()["dag_run_id"]
+    conf = answered.value.json()["conf"]
+    assert str(conf["minimum_bytes"]) == MINIMUM_BYTES
+    assert conf["shard_bytes"] == SHARD_BYTES
+
+
+def test_progress_moves_while_the_build_runs(page: Page, known: SimpleNamespace) -> None:
+    frame = report_of(page, "build_dataset", known.run)
+    frame.wait_for_selector("#progress", timeout=BUILD_MS)
+    frame.wait_for_selector("#shards tr[data-shard]", timeout=BUILD_MS)
+    first = int(frame.locator("#progress [role=progressbar]").get_attribute("aria-valuenow") or 0)
+    picture(page, "03-progress")
+    frame.wait_for_function(
+        "first => !document.querySelector('#progress') ||"
+        " Number(document.querySelector('#progress [role=progressbar]').ariaValueNow) > first",
+        arg=first,
+        timeout=BUILD_MS,
+    )
+    buttons = frame.locator("[data-reprocess]")
+    assert not buttons.count() or not buttons.first.is_enabled() or frame.locator("#head[data-over=yes]").count()
+
+
+def test_report_appears_by_itself_when_the_build_has_finished(page: Page, known: SimpleNamespace) -> None:
+    frame = our_frame(page)
+    assert wait_until_over(frame) == "success"
+    for section in ("flow", "duplicates", "lengths", "shuffle", "outputs", "train", "balance"):
+        expect(frame.locator(f"#{section}")).to_be_attached()
+    expect(frame.locator("#train")).to_contain_text("--data-path")
+    expect(frame.locator("#train")).to_contain_text("dataset_folder")
+    expect(frame.locator("#train")).to_contain_text("manifest.jsonl")
+    known.digests = digests(frame)
+    assert len(known.digests) > 2
+    frame.evaluate("scrollTo(0, 0)")
+    picture(page, "readme/report")
+    frame.get_by_role("button", name="Train on it").click()
+    frame.locator("#train .copy").first.click()
+    expect(frame.locator("#train .copy").first).to_have_text("Copied")
+    picture(page, "05-train")
+
+
+def test_shards_are_filtered_by_number(page: Page, known: SimpleNamespace) -> None:
+    frame = our_frame(page)
+    frame.fill("#shards input[type=search]", "00001")
+    expect(frame.locator("#shards tr[data-shard]:visible")).to_have_count(1)
+    frame.fill("#shards input[type=search]", "")
+    expect(frame.locator("#shards tr[data-shard]:visible")).to_have_count(len(known.digests))
+
+
+def test_user_who_may_only_look_is_told_why_the_button_is_off(browser: Browser, known: SimpleNamespace) -> None:
+    window = log_in(browser, "looker")
+    frame = report_of(window.pages[0], "build_dataset", known.run)
+    frame.wait_for_selector("#flow")
+    expect(frame.locator("[data-reprocess]").first).to_be_disabled()
+    expect(frame.locator("#shards")).to_contain_text("not trigger the DAG reprocess_shard")
+    # A page that was open while the role changed: Airflow itself refuses, and the page says so.
+    frame.evaluate("document.querySelectorAll('[data-reprocess]').forEach((one) => { one.disabled = false; })")
+    frame.click("[data-reprocess='00001']")
+    frame.click("dialog [data-go]")
+    expect(frame.locator("dialog .answer")).to_contain_text("Nothing was changed")
+    picture(window.pages[0], "06-not-allowed")
+    window.close()
+
+
+def test_reprocessing_a_shard_whose_file_changed_says_which_digests_changed(page: Page, known: SimpleNamespace) -> None:
+    lines = CHANGED.read_text(encoding="utf-8").splitlines()
+    CHANGED.write_text("\n".join([*lines, json.dumps({"id": "new", "text": "A document more. " * 40})]) + "\n")
+    frame = report_of(page, "build_dataset", known.run)
+    frame.wait_for_selector("#flow")
+    frame.click("[data-reprocess='00000']")
+    frame.select_option("dialog select[name=stage]", "tokenize")
+    picture(page, "07-reprocess")
+    frame.click("dialog [data-go]")
+    expect(frame.locator("dialog .answer")).to_contain_text("has begun")
+    with page.expect_navigation():
+        frame.click("dialog .answer a")
+    frame = our_frame(page)
+    assert wait_until_over(frame) == "success"
+    expect(frame.locator("#head")).to_contain_text("shard 0 from tokenize")
+    row = frame.locator("#changes tr").filter(has=frame.locator("td.name", has_text=re.compile("^tokenize$")))
+    expect(row).to_contain_text("00000")
+    after = digests(frame)
+    assert after["00000"] != known.digests["00000"]
+    expect(row).to_contain_text(f"{known.digests['00000'][:10]} → {after['00000'][:10]}")
+    frame.evaluate("scrollTo(0, 0)")
+    picture(page, "readme/reprocessed")
+
+
+def test_reprocessing_in_the_same_run_is_a_second_try(page: Page, known: SimpleNamespace) -> None:
+    frame = report_of(page, "build_dataset", known.run)
+    frame.wait_for_selector("#flow")
+    shard = frame.locator("tr[data-shard='00002']")
+    expect(shard).not_to_contain_text("try 2")
+    frame.click("[data-reprocess='00002']")
+    frame.check("dialog input[value=here]")
+    frame.click("dialog [data-go]")
+    expect(frame.locator("dialog .answer")).to_contain_text("begin again")
+    page.keyboard.press("Escape")
+    expect(shard).to_contain_text("try 2", timeout=BUILD_MS)
+    frame.wait_for_selector("#head[data-over=no]", state="attached")
+    picture(page, "09-second-try")
+    assert wait_until_over(frame) == "success"
+    expect(shard).to_contain_text("try 2")
+    assert digests(frame)["00002"] == known.digests["00002"]
+
+
+def test_datasets_page_lists_the_dataset_and_follows_airflows_theme(
+    browser: Browser, page: Page, known: SimpleNamespace
+) -> None:
+    page.goto(f"{URL}/plugin/datasets")
+    frame = our_frame(page)
+    expect(frame.locator(".datasets")).to_contain_text("demo")
+    expect(frame.locator(".trend-button")).to_be_visible()
+    frame.click(".trend-button")
+    expect(frame.locator(".history table")).to_be_visible()
+    picture(page, "readme/datasets")
+    assert frame.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    dark = log_in(browser, "admin", "dark")
+    for name, show in (
+        ("10-datasets-dark", lambda one: one.goto(f"{URL}/plugin/datasets")),
+        ("11-report-dark", lambda one: report_of(one, "build_dataset", known.run).wait_for_selector("#flow")),
+    ):
+        show(dark.pages[0])
+        frame = our_frame(dark.pages[0])
+        frame.wait_for_function("getComputedStyle(document.documentElement).colorScheme === 'dark'")
+        picture(dark.pages[0], name)
+    dark.close()
+
+
+def test_pictures_were_taken() -> None:
+    names = {path.relative_to(OUT).as_posix() for path in Path(OUT).rglob("*.png")}
+    assert {"readme/report.png", "readme/reprocessed.png", "readme/datasets.png", "02-form.png"} <= names
