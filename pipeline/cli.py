@@ -211,9 +211,9 @@ def tokenize(
     loaded = load_tokenizer(
         tokenizer, file=file, engine=engine, pattern=pattern, special_tokens=tuple(sorted(special)), eot=eot
     )
-    for one in tokenize_files(inputs, loaded, output, text_field):
-        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in one.rejected.items())
-        typer.echo(f"{one.source}: {one.documents:,} documents, {one.tokens:,} tokens{lost}")
+    for done in tokenize_files(inputs, loaded, output, text_field):
+        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in done.rejected.items())
+        typer.echo(f"{done.source}: {done.documents:,} documents, {done.tokens:,} tokens{lost}")
 
 
 @app.command()

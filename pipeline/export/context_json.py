@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import orjson
@@ -64,9 +65,10 @@ def _numbers(bits: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return table, (digits + 1).astype(np.uint8)
 
 
-def _write_kernel(contexts, table, lengths, text, ends):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def _write(contexts: Any, table: Any, lengths: Any, text: Any, ends: Any) -> None:
     """Write all rows back to back; ends[i] (int64) is where row i ends. `text` has PLACES bytes to spare."""
-    at = 0
+    at = np.int64(0)
     for row in range(len(contexts)):
         text[at] = _OPEN
         at += 1
@@ -77,9 +79,6 @@ def _write_kernel(contexts, table, lengths, text, ends):  # type: ignore[no-unty
             at += np.int64(lengths[number])
         text[at - 1] = _CLOSE
         ends[row] = at
-
-
-_write = njit(nogil=True, cache=True)(_write_kernel)
 
 
 def write_list(ids: TokenArray) -> bytes:
