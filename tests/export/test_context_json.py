@@ -42,7 +42,7 @@ def test_context_json_write_lists_equals_write_list_row_by_row(width, rows, belo
 
 def test_context_json_write_lists_every_number_of_the_table():
     numbers = np.arange(TABLE_IDS, dtype=np.uint32).reshape(-1, 64)
-    assert b"".join(write_lists(numbers)) == b"".join(oracle.compact_json(row) for row in numbers.tolist())
+    assert b"".join(map(bytes, write_lists(numbers))) == b"".join(oracle.compact_json(row) for row in numbers.tolist())
 
 
 @settings(deadline=None)
