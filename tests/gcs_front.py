@@ -76,7 +76,7 @@ class GcsFront(FaultyProxy):
         if client.command == "PUT":
             crc32c = base64.b64encode(google_crc32c.Checksum(body).digest()).decode()
             if client.headers.get("x-goog-hash") != f"crc32c={crc32c}":
-                return 400, [], b"<Error><Code>BadDigest</Code></Error>"
+                return 400, [], b"<Error><Code>BadDigest</Code><Message>unequal</Message><Details>MD5</Details></Error>"
             self.uploads[name][2][int(query["partNumber"][0])] = body
             self.parts += 1
             etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
