@@ -9,6 +9,8 @@ STAMP  := $(VENV)/.installed
 LOCK   := --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
           --no-annotate --no-header
 
+# uv does not read pip's settings, and a wheel may be where only pip was told to look.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 # Some environments forbid Python to keep compiled files; every process would then compile every library anew.
 export PYTHONDONTWRITEBYTECODE :=
 # OpenMP returns wrong numbers in forked children, and tasks are forked.
@@ -16,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-slow test-consumers test-ui screenshots check lock clean
+.PHONY: help setup demo up down compose-env test test-slow test-consumers test-ui screenshots check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +33,9 @@ up: $(STAMP) ## start Airflow and leave it running; prints the address of its UI
 
 down: $(STAMP) ## stop Airflow
 	@$(BIN)/python demo/server.py down
+
+compose-env: ## write .env for docker compose: generated passwords and keys
+	@python3 deploy/compose_env.py .env
 
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile

@@ -100,7 +100,7 @@ def require(digest: str, got: str) -> None:
     assert got == digest
 
 
-def compared(contenders: dict[str, Callable[[], object]]) -> dict[str, object]:
+def compared(contenders: dict[str, Callable[[], object]], size_bytes: int = FILE_BYTES) -> dict[str, object]:
     """Each in turn, REPEATS times after one to warm up; shares of the peer's best setting, above 1 where ours wins."""
     times: dict[str, list[Times]] = {name: [] for name in contenders}
     for turn in range(REPEATS + 1):
@@ -115,8 +115,8 @@ def compared(contenders: dict[str, Callable[[], object]]) -> dict[str, object]:
         return round(min(one for name, one in seconds.items() if name != "ours") / seconds["ours"], 3)
 
     return {
-        "megabytes_per_second": {name: round(FILE_BYTES / 1e6 / wall) for name, wall in best.items()},
-        "median_megabytes_per_second": {name: round(FILE_BYTES / 1e6 / wall) for name, wall in middle.items()},
+        "megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in best.items()},
+        "median_megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in middle.items()},
         "cpu_seconds_of_client_and_server": {name: round(one, 2) for name, one in cpu.items()},
         "share_of_best_peer": share(best),
         "share_of_best_peer_by_medians": share(middle),

@@ -1,7 +1,7 @@
 """A DAG `dataset__<name>` for every configuration in datasets/*.yaml (an Airflow DAG file).
 
-A file that cannot be used is an import error of this file which names it, its key and what to do; every other file has
-its DAG all the same.
+A file that cannot be used has no DAG; refused_configurations.py says so. It must not be said here: Airflow takes an
+import error of a file for one of every DAG that the file ever had, and forgets them all.
 """
 
 from __future__ import annotations
@@ -26,16 +26,6 @@ Its runs finish from a copy; no new ones are started by schedule. Restore `dags/
 `.corpusmill/running/{name}.yaml` below the root folder to let this DAG go, too.
 
 """
-
-
-class RefusedConfigurations(DAG):
-    """Stands for the files that cannot be used: Airflow refuses it, and shows why among its import errors."""
-
-    refused: tuple[ConfigError, ...] = ()
-
-    def validate(self) -> None:
-        """Raise what was wrong with every file."""
-        raise ConfigError("\n\n".join(str(error) for error in self.refused))
 
 
 def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> DAG:
@@ -97,15 +87,13 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
     return dag
 
 
-def dataset_dags() -> dict[str, DAG]:
-    """{dag_id: DAG} of every usable configuration, and one that carries what is wrong with the others."""
+def dataset_dags(wanted: str | None = None) -> tuple[list[DAG], list[ConfigError]]:
+    """The DAGs of all usable configurations, or of one, and what is wrong with the others."""
     files = {path.stem: path for path in sorted(CONFIGURATIONS.glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
-    wanted = (get_parsing_context().dag_id or "").removeprefix(PREFIX)
-    names = [wanted] if wanted in files | kept else sorted(files | kept)  # a task's process needs its own DAG only
     made: dict[str, DAG] = {}
     refused: list[ConfigError] = []
-    for name in names:
+    for name in [wanted] if wanted in files | kept else sorted(files | kept):
         if name in files:
             try:
                 made[name] = dataset_dag(name, _text(files[name]), str(files[name]))
@@ -113,10 +101,7 @@ def dataset_dags() -> dict[str, DAG]:
                 refused.append(error)
         if name in kept and name not in made:
             made[name] = dataset_dag(name, _text(kept[name]), str(kept[name]), is_copy=True)
-    if refused:
-        made["refused"] = RefusedConfigurations(dag_id="refused_configurations", schedule=None)
-        made["refused"].refused = tuple(refused)
-    return {dag.dag_id: dag for dag in made.values()}
+    return list(made.values()), refused
 
 
 def _text(path: Path) -> str:
@@ -126,4 +111,6 @@ def _text(path: Path) -> str:
         raise ConfigError("the configuration file cannot be read", where=path, got=error) from error
 
 
-globals().update(dataset_dags())
+# A task's process needs its own DAG only.
+MADE, REFUSED = dataset_dags((get_parsing_context().dag_id or "").removeprefix(PREFIX))
+globals().update({dag.dag_id: dag for dag in MADE})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from server import DIRECT, Server, ServerError, log_tail
+from server import DIRECT, USER, Server, ServerError, log_tail, password
 
 DAG = "build_dataset"
 PARSE_SECONDS = 60
@@ -42,8 +42,9 @@ class Api:
 
     @cached_property
     def token(self) -> str:
-        """A short-lived token; on loopback without a login anybody gets one."""
-        return str(self._call("GET", "/auth/token", authorized=False)["access_token"])
+        """A short-lived token."""
+        login = {"username": USER, "password": password()}
+        return str(self._call("POST", "/auth/token", login, authorized=False)["access_token"])
 
     def trigger(self, run: str) -> None:
         """Unpause the DAG and start a run with the form's defaults, in the place of unfinished runs of the same kind.

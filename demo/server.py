@@ -1,7 +1,7 @@
 """Start and stop Airflow for this repository: `make up`, `make down`.
 
-One machine, one user: SQLite, LocalExecutor, the API server on loopback only and therefore without a login. Everything
-it writes lies below `.airflow/`. The processes form a session of their own: `stop` asks them to end and, after a
+One machine: SQLite, LocalExecutor, the API server on loopback only, a generated password. Everything it writes lies
+below `.airflow/`. The processes form a session of their own: `stop` asks them to end and, after a
 grace time, ends every process that is left in that session and no other.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -26,6 +27,8 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".airflow"
 STATE = HOME / "server.json"
+PASSWORDS = HOME / "passwords.json"
+USER = "admin"
 LOG = HOME / "standalone.log"
 DEFAULT_PORT = 8080
 NO_PROXY = ",".join(
@@ -80,7 +83,9 @@ def environment(port: int) -> dict[str, str]:
         "CORE__PARALLELISM": workers(),
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": 64,
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
-        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": True,  # no login; the API server listens on loopback only
+        # Loopback alone would let every user of this machine in.
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": PASSWORDS,
         "CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks the network for a name
         "API__HOST": "127.0.0.1",
         "API__PORT": port,
@@ -91,6 +96,11 @@ def environment(port: int) -> dict[str, str]:
         # A supervisor that misses the moment its task ends sleeps this long; the default 5 s doubled the demo's time.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
         "STATE_STORE__CLEAR_ON_SUCCESS": True,
+        # A worker that was killed is missed after 30 s instead of 300, looked for every 5 instead of 10: its task runs
+        # again within the minute, retry delay and all. Supervisors say that they live every 5 s or more often.
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 30,
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 5,
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": 5,
     }
     # Without compiled files kept, every task would compile every library anew; some environments ask for that.
     dropped = ("AIRFLOW", "PYTHONDONTWRITEBYTECODE")
@@ -100,6 +110,7 @@ def environment(port: int) -> dict[str, str]:
         **{f"AIRFLOW__{name}": str(value) for name, value in settings.items()},
         "AIRFLOW_HOME": str(HOME),
         "CORPUSMILL_ROOT": str(ROOT),
+        "CORPUSMILL_MEMORY_POOL": "ram_gib",  # standalone.py makes it, one slot a GiB
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "NO_PROXY": NO_PROXY,
@@ -131,6 +142,7 @@ def start() -> tuple[Server, bool]:
                 return server, False
             _stop()
         port = _free_port()
+        _make_password()
         with LOG.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, str(ROOT / "demo" / "standalone.py")],
@@ -151,6 +163,21 @@ def start() -> tuple[Server, bool]:
             _stop()
             raise
         return server, True
+
+
+def password() -> str:
+    """The generated password of the user `admin`; only this user of the machine may read its file."""
+    return str(json.loads(PASSWORDS.read_text())[USER])
+
+
+def _make_password() -> None:
+    if PASSWORDS.exists():
+        return
+    made = secrets.token_urlsafe(18)
+    descriptor = os.open(PASSWORDS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump({USER: made}, file)
+    print(f"Airflow's UI asks for a login: {USER}, password {made}   (said only now; kept in {PASSWORDS})")
 
 
 def stop() -> bool:
@@ -276,7 +303,7 @@ def main(verb: str) -> int:
         print(error, file=sys.stderr)
         return 1
     word = "is running" if started else "is already running"
-    print(f"Airflow {word}: {server.url}   (no login; this machine only)   stop it with: make down")
+    print(f"Airflow {word}: {server.url}   (user {USER}; this machine only)   stop it with: make down")
     return 0
 
 

@@ -25,6 +25,7 @@ config_app = typer.Typer(help="Dataset configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.command()(store_commands.download)
 app.command()(store_commands.upload)
+app.command()(store_commands.repair)
 register(app)
 in_order_commands.register(app)
 
@@ -189,6 +190,9 @@ def tokenize(
     output: Annotated[Path, typer.Option(help="A token shard per file goes below this folder.")],
     engine: Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")] = "gigatoken",
     pattern: Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")] = None,
+    special_token: Annotated[
+        list[str] | None, typer.Option(help="Of a .tiktoken file, as often as needed: TOKEN=ID.", metavar="TOKEN=ID")
+    ] = None,
     eot: Annotated[str | None, typer.Option(help="The token that separates documents.")] = None,
     text_field: Annotated[str, typer.Option(help="The JSON key that holds a document's text.")] = "text",
 ) -> None:
@@ -198,10 +202,18 @@ def tokenize(
     from pipeline.tokens.tokenizer import load_tokenizer
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
-    loaded = load_tokenizer(tokenizer, file=file, engine=engine, pattern=pattern, eot=eot)
-    for one in tokenize_files(inputs, loaded, output, text_field):
-        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in one.rejected.items())
-        typer.echo(f"{one.source}: {one.documents:,} documents, {one.tokens:,} tokens{lost}")
+    special = []
+    for one in special_token or ():
+        token, _, number = one.rpartition("=")
+        if not token or not number.isdecimal():
+            raise typer.BadParameter(f"{one!r} is not TOKEN=ID", param_hint="--special-token")
+        special.append((token, int(number)))
+    loaded = load_tokenizer(
+        tokenizer, file=file, engine=engine, pattern=pattern, special_tokens=tuple(sorted(special)), eot=eot
+    )
+    for done in tokenize_files(inputs, loaded, output, text_field):
+        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in done.rejected.items())
+        typer.echo(f"{done.source}: {done.documents:,} documents, {done.tokens:,} tokens{lost}")
 
 
 @app.command()

@@ -104,6 +104,7 @@ class TokenizerConfig(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     revision: str | None = None
     engine: Literal["gigatoken", "tiktoken", "tokenizers"] = "gigatoken"
+    batch_bytes: Bytes = ByteSize(2 << 20)
     pattern: str | None = None
     special_tokens: dict[str, Annotated[int, Field(ge=0, strict=True)]] = {}
     eot: str | None = None

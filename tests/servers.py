@@ -21,6 +21,7 @@ import boto3
 import pytest
 
 from pipeline.storage import retries
+from tests.gcs_front import GcsFront
 
 ACCESS_KEY, SECRET_KEY = "corpusmill-tests", "a-secret-of-the-tests"
 
@@ -97,28 +98,36 @@ def rclone(rclone_server: Server, rclone_client: Any, monkeypatch: pytest.Monkey
     return rclone_server
 
 
-@pytest.fixture(scope="session")
-def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One GCS emulator for all tests."""
+@contextmanager
+def gcs_emulator(folder: Path) -> Iterator[Server]:
+    """Google's emulator, which keeps all in memory; its log goes to `folder`."""
     port = _free_port()
     program = Path(sys.executable).with_name("gcp-storage-emulator")
     command = [str(program), "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
-    with _started(command, port, tmp_path_factory.mktemp("gcs") / "log"):
+    with _started(command, port, folder / "gcs.log"):
         yield Server(f"http://127.0.0.1:{port}")
 
 
-@pytest.fixture
-def gcs(gcs_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """The same, named by the environment, with an empty bucket `corpus`."""
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
+@pytest.fixture(scope="session")
+def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One GCS emulator for all tests."""
+    with gcs_emulator(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
 
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)
-    client = storage.Client(credentials=AnonymousCredentials(), project="tests")
-    bucket = client.lookup_bucket("corpus") or client.create_bucket("corpus")
-    for blob in list(bucket.list_blobs()):
-        blob.delete()
-    return gcs_server
+
+@pytest.fixture(scope="session")
+def gcs_front(gcs_server: Server) -> Iterator[GcsFront]:
+    """What stands before it for all tests."""
+    with GcsFront(gcs_server.endpoint) as front:
+        yield front
+
+
+@pytest.fixture
+def gcs(gcs_front: GcsFront, monkeypatch: pytest.MonkeyPatch) -> GcsFront:
+    """The same, named by the environment, with an empty bucket `corpus`."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_front.endpoint)
+    gcs_front.empty("corpus")
+    return gcs_front
 
 
 @contextmanager

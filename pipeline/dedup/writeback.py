@@ -34,6 +34,23 @@ Edit = tuple[int, int, bytes]
 """Bytes [start, end) of a block give way to these."""
 
 
+@dataclass(frozen=True, slots=True)
+class WriteBackOptions:
+    """What happens to a document's duplicate ranges.
+
+    `annotate_key`  where `annotate` puts its list: a key of the line's object, or a dotted path (`metadata.ranges`);
+                    objects that the path lacks are added. In parquet a column of that name. A document (a table) that
+                    has it already is an error, unless `replace_existing`
+    `drop_empty`    `remove` leaves out the documents that become empty instead of keeping them with an empty text
+    """
+
+    mode: Literal["remove", "annotate"]
+    text_field: str
+    annotate_key: str = "sa_remove_ranges"
+    replace_existing: bool = False
+    drop_empty: bool = False
+
+
 @dataclass(slots=True)
 class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
@@ -81,11 +98,7 @@ def write_back_file(
     line_numbers: NDArray[np.uint64],
     bounds: NDArray[np.uint64],
     ranges: NDArray[np.uint64],
-    mode: Literal["remove", "annotate"],
-    text_field: str,
-    annotate_key: str = "sa_remove_ranges",
-    replace_existing: bool = False,
-    drop_empty: bool = False,
+    options: WriteBackOptions,
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
 ) -> WriteBackCounts:
@@ -96,15 +109,12 @@ def write_back_file(
     `bounds`        uint64 (n + 1,): `TextShard.bounds` of these documents
     `ranges`        uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
                     one document and aligned to UTF-8 characters; empty ones are ignored
-    `annotate_key`  where `annotate` puts its list: a key of the line's object, or a dotted path (`metadata.ranges`);
-                    objects that the path lacks are added. A document that has that key already is an error, unless
-                    `replace_existing`
-    `drop_empty`    leave out the documents that become empty instead of keeping them with an empty text
 
     Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
     that cannot be placed. After an error the output is not whole and must be thrown away.
     """
-    path = _annotation_path(annotate_key, text_field) if mode == "annotate" else []
+    annotating = options.mode == "annotate"
+    path = _annotation_path(options.annotate_key, options.text_field) if annotating else []
     documents = _documents(source, line_numbers, bounds, ranges)
     counts = WriteBackCounts(documents_changed=int(np.count_nonzero(np.diff(documents.first_range))))
     for block in read_located_blocks(
@@ -112,7 +122,7 @@ def write_back_file(
         source=source,
         line_numbers=documents.line_numbers,
         text_bytes=documents.text_bytes,
-        text_field=text_field,
+        text_field=options.text_field,
         block_bytes=block_bytes,
         longest_line_bytes=longest_line_bytes,
     ):
@@ -122,10 +132,10 @@ def write_back_file(
         counts.text_bytes_in += text_bytes
         counts.text_bytes_out += text_bytes
         edits = [_without_line(block, line) for line in np.delete(np.arange(len(block.line_ends)), block.lines)]
-        if mode == "remove":
-            edits += _removals(block, documents, drop_empty, counts)
+        if annotating:
+            edits += _annotations(block, documents, path, options.replace_existing)
         else:
-            edits += _annotations(block, documents, path, replace_existing)
+            edits += _removals(block, documents, options.drop_empty, counts)
         sink.write(_edited(block.data, edits))
     return counts
 

@@ -10,14 +10,14 @@ Price: one row group in memory, decompressed.
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.dedup.writeback import WriteBackCounts, without_ranges
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges
 from pipeline.documents.located import changed_source
 from pipeline.documents.parquet import open_parquet, text_column, utf8_values
 from pipeline.errors import ConfigError
@@ -34,11 +34,7 @@ def write_back_table(
     row_numbers: NDArray[np.uint64],
     bounds: NDArray[np.uint64],
     ranges: NDArray[np.uint64],
-    mode: Literal["remove", "annotate"],
-    text_field: str,
-    annotate_key: str = "sa_remove_ranges",
-    replace_existing: bool = False,
-    drop_empty: bool = False,
+    options: WriteBackOptions,
 ) -> WriteBackCounts:
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
 
@@ -46,9 +42,10 @@ def write_back_table(
     indexed; ConfigError for an annotation whose column is there already.
     """
     file = open_parquet(stream, source)
+    text_field = options.text_field
     kind = text_column(file, source, text_field)
-    annotated = mode == "annotate"
-    schema = _schema(file.schema_arrow, annotate_key, replace_existing, source) if annotated else file.schema_arrow
+    annotated = options.mode == "annotate"
+    schema = _schema(file.schema_arrow, options, source) if annotated else file.schema_arrow
     rows = row_numbers.astype(np.int64)
     counts = WriteBackCounts()
     first_row = 0
@@ -63,14 +60,15 @@ def write_back_table(
             cut = _cut_texts(texts, found, source, rows[low:high], bounds[low : high + 1], counts)
             if annotated:
                 counts.text_bytes_out += sum(len(text or b"") for text in texts)
-                kept = _with_column(kept, annotate_key, pa.array(found, RANGES))
+                kept = _with_column(kept, options.annotate_key, pa.array(found, RANGES))
             else:
                 counts.text_bytes_out += sum(map(len, cut))
                 counts.text_bytes_removed += sum(end - start for spans in found for start, end in spans)
                 counts.documents_empty += sum(bool(spans) and not text for text, spans in zip(cut, found, strict=True))
                 kept = _with_column(kept, text_field, _text_array(cut, kind))
-                if drop_empty:
-                    kept = kept.filter(pa.array([bool(text) or not one for text, one in zip(cut, found, strict=True)]))
+                if options.drop_empty:
+                    stays = [bool(text) or not spans for text, spans in zip(cut, found, strict=True)]
+                    kept = kept.filter(pa.array(stays, pa.bool_()))
             counts.documents_out += kept.num_rows
             writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
     if counts.documents_in != len(rows):
@@ -80,16 +78,17 @@ def write_back_table(
     return counts
 
 
-def _schema(schema: pa.Schema, key: str, replace_existing: bool, source: str) -> pa.Schema:
+def _schema(schema: pa.Schema, options: WriteBackOptions, source: str) -> pa.Schema:
+    key = options.annotate_key
     place = schema.get_field_index(key)
     if place < 0:
         return schema.append(pa.field(key, RANGES))
-    if not replace_existing:
+    if not options.replace_existing:
         raise ConfigError(
             "a parquet file already has a column with the annotation's name",
             where=f"{source}, column {key}",
             expected="no such column",
-            next_step="name another annotate_key",
+            next_step="name another annotate_key, or set replace_existing if the old values may go",
         )
     return schema.set(place, pa.field(key, RANGES))
 

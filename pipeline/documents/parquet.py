@@ -9,7 +9,6 @@ Price: one batch of rows of two columns in memory, decompressed.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -21,56 +20,36 @@ import pyarrow.parquet as pq
 from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
 from pipeline.documents.splitting import Cut, Uncut
 from pipeline.errors import CorruptDataError, SourceError
+from pipeline.storage import SeekableFile
 
 ROWS = 4096  # per batch
 MAGIC = b"PAR1"
 
 
-class Placed(io.RawIOBase):
+class Placed(SeekableFile):
     """A parquet file of which only some stretches are there, at their old offsets.
 
     `stream` holds the stretches `pieces` [(offset in the file, size), ...] one after another.
     """
 
     def __init__(self, stream: BinaryIO, pieces: tuple[tuple[int, int], ...]) -> None:
+        super().__init__(max(offset + size for offset, size in pieces))
         self._stream = stream
         self._places = []
         at = 0
         for offset, size in pieces:
             self._places.append((offset, size, at))
             at += size
-        self._size = max(offset + size for offset, size in pieces)
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes; between stretches zeros, which a prefetch of the footer may run over."""
-        wanted = self._size - self._at if size is None or size < 0 else min(size, self._size - self._at)
-        found = bytearray(max(0, wanted))
+    def _next(self, wanted: int) -> bytes:
+        """Between stretches zeros, which a prefetch of the footer may run over."""
+        found = bytearray(wanted)
         for offset, length, at in self._places:
             first, last = max(offset, self._at), min(offset + length, self._at + wanted)
             if first < last:
                 self._stream.seek(at + first - offset)
                 found[first - self._at : last - self._at] = self._stream.read(last - first)
-        self._at += len(found)
         return bytes(found)
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:

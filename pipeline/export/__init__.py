@@ -11,6 +11,7 @@ configuration, receipt or store: arrays in, files out.
     nanoset.py         <stem>.ds             a a a # b b #               the same bytes as .bin
                        <stem>.ds.index       4 7                         ends in tokens, u64
                        <stem>.ds.metadata    gpt2|2 \n 7 \n 7.00 T
+                       <stem>.ds.loss        1 1 1 1 1 1 1           optional; 0 = not trained on
 
     numpy_shards.py    test/test_0000.npy    \x93NUMPY header, 128 B | # a a a # b b #  cut every N tokens,
                        train/train_0000.npy  \x93NUMPY header, 128 B | b b ...          # = EOT before every document
@@ -19,15 +20,17 @@ configuration, receipt or store: arrays in, files out.
     manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
 
     merge.py           parts of either kind as one, the same bytes as if written at once
+    sample.py          the first documents of either kind as an export of their own
 
-Beside them: batches.py adds the special tokens, files.py writes whole files or none, scan.py reads tokens for the
-verifiers, megatron_verify.py, tar.py and context_json.py keep their neighbours short.
+Beside them: framing.py puts special tokens around documents, batches.py holds the refusals all share, files.py writes
+whole files or none, scan.py reads tokens for the verifiers; megatron_verify.py, nanoset_verify.py, tar.py and
+context_json.py keep their neighbours short.
 
 Invariants, checked by the verifiers and tests:
 
 * the same input gives the same bytes in any folder, in any batches, at any time;
 * a file has its final name only when it is whole, Megatron's index last; what holds no record is not written at all;
-* no document is empty: one without tokens is left out and counted;
+* a document without tokens is left out and counted, unless framing.py is told otherwise; none of length 0 in a `.ds`;
 * no id is narrowed in silence: an id outside the vocabulary stops the writer, with the id and what it would become;
 * counts balance: tokens + special tokens = tokens in the file, of every format;
 * verifiers re-read every byte and name file and byte of the first fault.

@@ -11,6 +11,7 @@ of the index, however many documents there are (Megatron's tool holds 136 bytes 
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from pipeline.export import megatron, nanoset
 from pipeline.export.files import BUFFER_BYTES, file_bytes, whole_file
 from pipeline.export.scan import BLOCK_DOCUMENTS
 
-COPY_BYTES = 64 << 20
+COPY_BYTES = 1 << 30
 SUFFIXES = (".bin", ".ds")
 
 
@@ -138,8 +139,12 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
 
 
 def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
+    """A mapped array block by block; pages that were read are let go, or a process would come to hold all of it."""
+    behind = getattr(items, "_mmap", None)  # an array that is empty is not mapped
     for first in range(0, items.size, BLOCK_DOCUMENTS):
         yield items[first : first + BLOCK_DOCUMENTS]
+        if isinstance(behind, mmap.mmap):
+            behind.madvise(mmap.MADV_DONTNEED)
 
 
 def _append(data: BinaryIO, path: Path) -> None:
@@ -156,7 +161,7 @@ def _append(data: BinaryIO, path: Path) -> None:
 
 
 def _require_tokens(part: megatron.MegatronPart) -> None:
-    expected = int(part.lengths.sum(dtype=np.int64))
+    expected = sum(int(lengths.sum(dtype=np.int64)) for lengths in _blocks(part.lengths))
     if expected != part.tokens.size:
         raise _does_not_fit(part.data_path, expected, part.tokens.size)
 

@@ -28,6 +28,7 @@ SECTIONS = {
     "tokenizer": "Tokenizer",
     "lock": "Tokenizer",
     "audit": "Tokenizer",
+    "selection": "Tokenizer",
     "packing": "Exports",
     "shuffle": "Shuffle",
     "exports": "Exports",
@@ -157,14 +158,15 @@ def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
 def _name(keys: tuple[str, ...]) -> str:
     if keys[0] == "exports":
         return f"export_{keys[1]}" if len(keys) == 2 else "_".join(keys[1:])
-    return keys[-1] if len(keys) == 1 or keys[-1] in STAND_ALONE else "_".join(keys)
+    stands_alone = keys[-1] in STAND_ALONE and keys[0] != "selection"
+    return keys[-1] if len(keys) == 1 or stands_alone else "_".join(keys)
 
 
 def _title(keys: tuple[str, ...]) -> str:
     words = keys[-1].replace("_", " ")
     if keys[0] == "exports":
         return f"Write {words}" if len(keys) == 2 else f"{keys[1]}: {words}"
-    if keys[0] in {"index", "packing", "audit", "lock", "estimate"}:
+    if keys[0] in {"index", "packing", "audit", "lock", "selection", "estimate"}:
         return f"{keys[0].capitalize()}: {words}"
     return "Dataset name" if keys == ("name",) else words.capitalize()
 

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import SourceError
+from pipeline.export.megatron import HEADER
 
 DATASET = "dataset.json"
 
 
 @dataclass(frozen=True)
 class TokenFile:
-    """One file of tokens: its path, documents, and tokens with every special one."""
+    """One file of tokens: its path, documents, tokens with special ones, and Megatron's sequences (elsewhere 0)."""
 
     path: Path
     documents: int
     tokens: int
+    sequences: int = 0
 
     def windows(self, sequence_tokens: int) -> int:
         """Samples that datatrove's reader makes of a `.ds`: windows of sequence + 1 tokens, without the tail."""
@@ -58,26 +60,29 @@ def open_source(folder: Path) -> Source:
     said = json.loads(path.read_bytes())
     sizes = {one["name"]: one["size_bytes"] for one in said["files"]}
     width_bytes = np.dtype(said["vocabulary"]["dtype"]).itemsize
-    files = {
-        suffix: tuple(
-            TokenFile(folder / name, _documents(sizes, name), size // width_bytes)
-            for name, size in sizes.items()
-            if name.endswith(suffix)
-        )
-        for suffix in (".ds", ".bin")
-    }
-    if not any(files.values()):
+    nanoset = tuple(
+        TokenFile(folder / name, sizes[f"{name}.index"] // 8, size // width_bytes)
+        for name, size in sizes.items()
+        if name.startswith("nanoset/") and name.endswith(".ds")
+    )
+    # Other .bin files are no parts: numpy's layout for nanoGPT has them, too.
+    megatron = tuple(
+        _part(folder / name, size // width_bytes)
+        for name, size in sizes.items()
+        if name.startswith("megatron/") and name.endswith(".bin")
+    )
+    if not nanoset and not megatron:
         raise SourceError(
             "the dataset has no export that can be mixed",
             where=folder,
             expected="nanoset or megatron files",
             got=", ".join(said["formats"]) or "no export",
         )
-    return Source(folder, said["name"], said["vocabulary"], files[".ds"], files[".bin"])
+    return Source(folder, said["name"], said["vocabulary"], nanoset, megatron)
 
 
-def _documents(sizes: dict[str, int], name: str) -> int:
-    """Documents of a token file, by its index's size: 8 bytes each beside a `.ds`, 42 + 20 each beside a `.bin`."""
-    if name.endswith(".ds"):
-        return sizes[f"{name}.index"] // 8
-    return (sizes[f"{name.removesuffix('.bin')}.idx"] - 42) // 20
+def _part(path: Path, tokens: int) -> TokenFile:
+    """A Megatron part by the header of its index: documents can be empty, so no size tells their number."""
+    with path.with_suffix(".idx").open("rb") as file:
+        *_, sequences, boundaries = HEADER.unpack(file.read(HEADER.size))
+    return TokenFile(path, boundaries - 1, tokens, sequences)

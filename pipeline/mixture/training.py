@@ -34,7 +34,7 @@ def training_files(mixture: Mixture, split: tuple[int, int, int] = DEFAULT_SPLIT
         files["megatron_data_path.txt"] = " ".join(data_path(mixture)) + "\n"
         files["megatron_splits.json"] = _json(splits(mixture, split))
         files["megatron_sequences.json"] = _json(
-            {_prefix(file): [file.documents, file.documents + 1] for _, file in _megatron_files(mixture)}
+            {_prefix(file): [file.sequences, file.documents + 1] for _, file in _megatron_files(mixture)}
         )
     return files
 

@@ -27,7 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
+from pipeline.tokens.packing import ContextPlan
+
+Pieces = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 SCALE_BITS = 20
 LARGEST_TABLE = 32  # stretches and groups of files: what a picture can show
@@ -112,11 +114,11 @@ class OrderMeter:
         rows = (shards[together], ordinals[together], ordinals[together + 1])
         self._candidates.append(np.stack(rows, axis=1))
 
-    def finish(self, spans: Callable[[int], Spans] | None) -> OrderQuality:
-        """The measures. `spans` gives a shard's (first, last) document of each context, both int64 and ascending."""
+    def finish(self, pieces: Callable[[int], Pieces] | None) -> OrderQuality:
+        """The measures. `pieces` gives a shard's `split_pieces`; None: records are whole documents."""
         neighbours = pairs = None
-        if spans is not None:
-            neighbours, pairs = self._neighbours(spans)
+        if pieces is not None:
+            neighbours, pairs = self._neighbours(pieces)
         tables = {name: grouped_table(table) for name, table in self._tables.items()}
         return OrderQuality(self._seen, self._correlation(), neighbours, pairs, tables)
 
@@ -125,28 +127,38 @@ class OrderMeter:
         spread = (n * uu - u * u) * (n * vv - v * v)
         return round((n * uv - u * v) / math.sqrt(spread), 9) if spread else 0.0
 
-    def _neighbours(self, spans: Callable[[int], Spans]) -> tuple[int, int]:
+    def _neighbours(self, pieces: Callable[[int], Pieces]) -> tuple[int, int]:
         rows = np.concatenate(self._candidates) if self._candidates else np.empty((0, 3), np.uint64)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         cuts = np.searchsorted(rows[:, 0], np.arange(len(self._bases), dtype=np.uint64))
         neighbours = pairs = 0
         for shard, (begin, end) in enumerate(pairwise(cuts.tolist())):
-            first, last = spans(shard)
-            pairs += int((np.searchsorted(first, last, side="right") - np.arange(1, len(last) + 1)).sum())
+            contexts, documents = pieces(shard)
+            held = np.bincount(documents)  # no two contexts share more than one document, so no pair counts twice
+            pairs += int((held * (held - 1) // 2).sum())
             ordinals = rows[begin:end, 1:].astype(np.int64)
-            low, high = ordinals.min(axis=1), ordinals.max(axis=1)
-            neighbours += int((last[low] >= first[high]).sum())
+            before, behind = (_documents_of(ordinals[:, side], contexts, documents, len(held)) for side in (0, 1))
+            neighbours += len(np.intersect1d(before, behind, assume_unique=True))
         return neighbours, pairs
 
 
-def context_spans(ends: NDArray[np.uint64], context_tokens: int) -> Spans:
-    """(first, last) document in each context of a shard's stream, counted among documents with tokens."""
-    lengths = np.diff(ends, prepend=np.uint64(0))
-    stream_ends = np.cumsum(lengths[lengths > 0] + np.uint64(1), dtype=np.uint64).astype(np.int64)
-    tokens = int(stream_ends[-1]) if len(stream_ends) else 0
-    starts = np.arange(0, tokens, context_tokens)
-    lasts = np.minimum(starts + context_tokens, tokens) - 1
-    return np.searchsorted(stream_ends, starts, side="right"), np.searchsorted(stream_ends, lasts, side="right")
+def split_pieces(plan: ContextPlan) -> Pieces:
+    """(context, document) of every piece whose document stands in more contexts than one, ascending by context."""
+    contexts = np.repeat(np.arange(plan.contexts), np.diff(plan.bounds))
+    split = np.bincount(plan.documents)[plan.documents] > 1 if len(plan.documents) else np.empty(0, np.bool_)
+    return contexts[split], plan.documents[split]
+
+
+def _documents_of(
+    chosen: NDArray[np.int64], contexts: NDArray[np.int64], documents: NDArray[np.int64], size: int
+) -> NDArray[np.int64]:
+    """place x size + document for every piece of contexts[chosen[place]]; each occurs once."""
+    starts, ends = (np.searchsorted(contexts, chosen, side=side) for side in ("left", "right"))
+    counts = ends - starts
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(np.arange(len(chosen)), counts)
+    found: NDArray[np.int64] = places * size + documents[np.repeat(starts, counts) + within]
+    return found
 
 
 def grouped_table(table: NDArray[np.int64]) -> list[list[int]] | None:

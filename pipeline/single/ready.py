@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, SourceError
 from pipeline.shuffle.lines import full_disk_said
 from pipeline.single.shuffle_text import list_inputs
 
@@ -43,8 +43,8 @@ def whole_folder(output: Path) -> Iterator[Path]:
     """A folder inside `output` to write into, whose files move up into `output` when the block ends without an error.
 
     A run that fails leaves nothing, one that is killed a folder `.incomplete`, which the next one removes. ConfigError
-    if `output` holds anything else: stale shards beside new ones would be read with them. StorageFullError when the
-    device or the quota is full.
+    if `output` holds anything else: stale shards beside new ones would be read with them. SourceError if nothing was
+    written, StorageFullError when the device or the quota is full.
     """
     found = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
     if found and found != [INCOMPLETE]:
@@ -61,6 +61,8 @@ def whole_folder(output: Path) -> Iterator[Path]:
     try:
         with full_disk_said(output, "the output needs as much as the input"):
             yield inner
+        if not any(inner.iterdir()):
+            raise SourceError("the inputs hold no record", next_step="check --input, and --seqlen if it was given")
         for path in sorted(inner.iterdir(), reverse=True):  # a manifest, which says what is there, after its shards
             path.rename(output / path.name)
     finally:

@@ -109,11 +109,33 @@ def export(
     typer.echo(build.folder("manifest", "dataset"))
 
 
+def find_batch(
+    input: Inputs,
+    tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
+    output: Annotated[Path, typer.Option(help="A CSV file of sizes and rates; sizes it has are not measured again.")],
+    seconds: Annotated[float, typer.Option(help="CPU seconds for every size.", min=0.01)] = 5.0,
+    text_field: Annotated[str, typer.Option(help="The JSON key that holds a document's text.")] = "text",
+) -> None:
+    """Measure how much text to encode at once on this machine, and say which tokenizer.batch_bytes is best."""
+    from pipeline.config import absolute
+    from pipeline.single.find_batch import choose
+    from pipeline.single.find_batch import find_batch as run
+    from pipeline.tokens.tokenizer import load_tokenizer
+
+    file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
+    loaded = load_tokenizer(tokenizer, file=file, engine="gigatoken")
+    rates = run(input, loaded, output, seconds=seconds, text_field=text_field)
+    for size, rate in rates.items():
+        typer.echo(f"{size:>12,} bytes  {rate:>12,} tokens/s")
+    typer.echo(f"tokenizer.batch_bytes: {choose(rates)}")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("shuffle-text")(shuffle_text)
     app.command("shuffle")(shuffle)
     app.command("export")(export)
+    app.command("find-batch")(find_batch)
 
 
 def _size(text: str) -> int:

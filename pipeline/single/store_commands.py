@@ -1,4 +1,4 @@
-"""Commands that move files: `corpusmill download` and `corpusmill upload`."""
+"""Commands that move files: `corpusmill download`, `corpusmill upload` and `corpusmill repair`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,26 @@ def upload(config: ConfigFile) -> None:
             counts = receipt.counts
             sent = f"{counts['files_sent']:,} sent of {_in_words(counts['files'], counts['dataset_bytes'])}"
             typer.echo(f"{destination_folder(planned, unit)}  {sent}{_wire(receipt.traffic)}")
+
+
+def repair(
+    first: Annotated[str, typer.Argument(help="One copy: <destination>/<name>, or a version's folder below it.")],
+    second: Annotated[str, typer.Argument(help="The other copy of the same version.")],
+    check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 when something is wrong.")] = False,
+    first_endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
+    second_endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
+) -> None:
+    """Compare two copies of a finished dataset file by file, and put right at each what the other has right."""
+    from pipeline.verify.repair import compare_copies, render_compared, repair_copies
+
+    compared = compare_copies(
+        first, second, first_endpoint_url=first_endpoint_url, second_endpoint_url=second_endpoint_url
+    )
+    typer.echo(render_compared(compared))
+    if check:
+        raise typer.Exit(1 if compared.wrong_first or compared.wrong_second else 0)
+    repaired = repair_copies(compared)
+    typer.echo(f"repaired: {repaired[0]:,} at the first, {repaired[1]:,} at the second")
 
 
 def _in_words(files: int, size_bytes: int) -> str:

@@ -222,5 +222,8 @@ def stage_named(name: str) -> Stage:
 
 def _in_words(receipt: Receipt) -> str:
     counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
-    speed = receipt.counts.get("bytes_read", 0) / 1e6 / max(receipt.seconds, 1e-3)
-    return f"{counts}; {receipt.seconds:.1f} s, {speed:.0f} MB/s, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"
+    seconds = max(receipt.seconds, 1e-3)
+    speed = f"{receipt.counts.get('bytes_read', 0) / 1e6 / seconds:.0f} MB/s"
+    if tokens := receipt.counts.get("tokens", receipt.counts.get("slots")):
+        speed += f", {tokens / seconds:,.0f} tokens/s"
+    return f"{counts}; {receipt.seconds:.1f} s, {speed}, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"

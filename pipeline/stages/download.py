@@ -36,21 +36,22 @@ LISTING = "files.json"
 ARRIVING = "arriving"
 
 
-def local_copies(build: Build, shard: str) -> list[SourceCopy]:
-    """The source files of a downloaded shard, in order."""
+def local_copies(build: Build, shard: str, traffic: Traffic | None = None) -> list[SourceCopy]:
+    """The source files of a downloaded shard, in order; reading streamed ones counts in `traffic`."""
     folder = build.folder("download", shard)
     digests = json.loads((folder / LISTING).read_text())
     files = build.plan.shards[int(shard)]
-    return [_copy(build, file, folder, one["sha256"]) for file, one in zip(files, digests, strict=True)]
+    counted = traffic or Traffic()
+    return [_copy(build, file, folder, one["sha256"], counted) for file, one in zip(files, digests, strict=True)]
 
 
-def _copy(build: Build, file: SourceFile, folder: Path, sha256: str | None) -> SourceCopy:
+def _copy(build: Build, file: SourceFile, folder: Path, sha256: str | None, traffic: Traffic) -> SourceCopy:
     path, pieces = None, None
     if is_local(file.location):
         path, pieces = Path(file.location), file.part.pieces if file.part else None
     elif not build.config.source.stream:
         path = folder / "files" / file.name
-    return SourceCopy(file, path, pieces, sha256, build.config.source.endpoint_url)
+    return SourceCopy(file, path, pieces, sha256, build.config.source.endpoint_url, traffic)
 
 
 def _units(build: Build) -> list[str]:

@@ -61,14 +61,16 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.documents.quarantine import append_rejections
     from pipeline.documents.text_shard import TextShardWriter
     from pipeline.report.histograms import merge_histograms, power_histogram
-    from pipeline.stages.sources import read_source
+    from pipeline.stages.sources import count_traffic, read_source
+    from pipeline.storage import Traffic
 
     source = build.config.source
     counts: Counter[str] = Counter(lines=0, documents_out=0, documents_empty=0, text_bytes_out=0, bytes_read=0)
     examples: list[dict[str, Any]] = []
     lengths = []
+    traffic = Traffic()
     with TextShardWriter(folder) as writer, (folder / QUARANTINE).open("wb") as quarantine:
-        for copy in download.local_copies(build, shard):
+        for copy in download.local_copies(build, shard, traffic):
             writer.start_source(copy.name)
             for batch in read_source(copy, source):
                 writer.append(batch)
@@ -84,7 +86,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                         examples.append({"source": copy.name, "line": line, "reason": rejection.reason.value})
     counts["documents_out"], counts["text_bytes_out"] = writer.documents, writer.text_bytes
     details = {"examples": examples, "document_bytes": merge_histograms(lengths).model_dump()}
-    return Outcome(counts=dict(counts), details=details)
+    return Outcome(counts=dict(counts), details=details, traffic=count_traffic(traffic))
 
 
 def _checks(_build: Build, _shard: str, receipt: Receipt) -> list[Check]:

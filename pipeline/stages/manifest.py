@@ -204,12 +204,14 @@ def measure_shuffle(build: Build) -> dict[str, OrderQuality]:
 def _measure(build: Build, kind: str) -> OrderQuality:
     import numpy as np
 
-    from pipeline.shuffle.quality import OrderMeter, context_spans
+    from pipeline.shuffle.quality import OrderMeter, Pieces, split_pieces
+    from pipeline.tokens.packing import plan_contexts
     from pipeline.tokens.record_shard import open_record_shard
     from pipeline.tokens.token_shard import open_token_shard
 
-    def ends_of(unit: str) -> Any:
-        return np.asarray(open_token_shard(build.folder("tokenize", unit)).ends)
+    def pieces(shard: int) -> Pieces:
+        tokens = open_token_shard(build.folder("tokenize", units[shard]))
+        return split_pieces(plan_contexts(tokens.ends, width, scatter.packing_of(build), tokens.source_ends))
 
     scattered = [build.receipt("scatter", unit).counts["records"] for unit in gather.scattered_units(build, kind)]
     documents = [one.counts["documents_out"] for one in build.receipts("tokenize")]
@@ -229,7 +231,7 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     assert build.config.exports.webdataset is not None
     width = build.config.exports.webdataset.context_tokens
     units = build.units("tokenize")
-    return meter.finish(lambda shard: context_spans(ends_of(units[shard]), width))
+    return meter.finish(pieces)
 
 
 def _format(build: Build, name: str) -> dict[str, Any]:

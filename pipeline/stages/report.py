@@ -43,10 +43,11 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
-    return Outcome(counts=_headline(summary), details={"version": dataset_version(build)})
+    return Outcome(counts=headline(summary), details={"version": dataset_version(build)})
 
 
-def _headline(summary: BuildSummary) -> dict[str, int]:
+def headline(summary: BuildSummary) -> dict[str, int]:
+    """The figures of a build that a list of builds shows."""
     found = summary.duplicates
     return {
         "checks": len(summary.checks),

@@ -34,7 +34,8 @@ class SourceCopy:
     """A planned source file that can be opened.
 
     `path` is where it lies on this machine, as `pieces` of that file (None: all of it); no path: it is read from its
-    store. `sha256` is that of the pieces together; None for a streamed file whose store does not say.
+    store, and counted in `traffic`. `sha256` is that of the pieces together; None for a streamed file whose store
+    does not say.
     """
 
     file: SourceFile
@@ -42,6 +43,7 @@ class SourceCopy:
     pieces: tuple[tuple[int, int], ...] | None
     sha256: str | None
     endpoint_url: str | None
+    traffic: Traffic
 
     @property
     def name(self) -> str:
@@ -61,7 +63,7 @@ def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
             yield stream
         return
     file = copy.file
-    store, name = open_location(file.location, endpoint_url=copy.endpoint_url)
+    store, name = open_location(file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
     pieces = file.part.pieces if file.part else ((0, file.size_bytes),)
     end = max(offset + size for offset, size in pieces)
     ranged = open_ranged(lambda first, last: store.read_range(name, first, last, identity=file.identity), 0, end)
@@ -112,7 +114,7 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
 
     file = copy.file
     if copy.path is None:
-        store, name = open_location(file.location, endpoint_url=copy.endpoint_url)
+        store, name = open_location(file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
         there = store.stat(name)
         size = there.size_bytes if there else file.size_bytes
         with open_ranged(

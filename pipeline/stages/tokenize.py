@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
 
-BATCH_BYTES = 2 << 20
 FILES = ("tokens", "ends")  # grow batch by batch; a second try goes on behind what stands of them
 
 
@@ -112,7 +111,7 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # The lock stands for the vocabulary: loading refuses any file whose sha256 is not the one that it names.
-    wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision"})
+    wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
     lock = build.config.lock.model_dump() if build.config.lock else {}
     libraries = versions_of(wanted["engine"])
     settings = {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
@@ -140,7 +139,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     selection = selection_of(build.config)
-    batches = list(runs(text.bounds(0, text.documents)[1:], BATCH_BYTES))
+    batches = list(runs(text.bounds(0, text.documents)[1:], build.config.tokenizer.batch_bytes))
     tally = _Tally(selecting=build.config.selection.leaves_out())
     checkpoint = current_checkpoint()
     if build.config.selection.leaves_out():

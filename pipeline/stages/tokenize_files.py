@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config import absolute
+from pipeline.errors import SourceError
 
 if TYPE_CHECKING:
     from pipeline.tokens.files import TokenizedFile
@@ -19,7 +20,8 @@ def tokenize_files(
 ) -> Iterator[TokenizedFile]:
     """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
 
-    Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there.
+    Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there, or
+    that stands where its shard would.
     """
     from pipeline.documents.compression import ENDINGS
     from pipeline.storage import list_sources
@@ -28,6 +30,12 @@ def tokenize_files(
 
     audit_tricky(tokenizer)
     for file in list_sources([absolute(path) for path in inputs], tuple(ENDINGS)):
+        if (output / file.name).is_file():
+            raise SourceError(
+                "a file stands where a token shard's folder would",
+                where=output / file.name,
+                next_step="name another folder as --output",
+            )
         batches = _batches(Path(file.location), file.name, text_field)
         yield write_file_shard(batches, file.name, tokenizer, output / file.name)
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
-from pipeline.stages.sources import PARQUET, SourceCopy, open_lines, open_table
+from pipeline.stages.sources import PARQUET, SourceCopy, count_traffic, open_lines, open_table
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
+from pipeline.storage import Traffic
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pipeline.dedup.writeback import WriteBackOptions
     from pipeline.stages.build import Build
 
 FOLDER = "documents"
@@ -47,19 +49,19 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.documents.compression import open_compressed
     from pipeline.documents.text_shard import open_text_shard
 
-    dedup = build.config.dedup
-    assert dedup.mode != "none"
+    options = _options(build)
+    traffic = Traffic()
     text = open_text_shard(build.folder("index", shard))
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
     totals: Counter[str] = Counter()
-    for copy, source in zip(download.local_copies(build, shard), text.sources, strict=True):
+    for copy, source in zip(download.local_copies(build, shard, traffic), text.sources, strict=True):
         path = folder / FOLDER / copy.name
         path.parent.mkdir(parents=True, exist_ok=True)
         bounds = text.bounds(source.first_document, source.documents)
         first, last = np.searchsorted(ranges[:, 0], bounds[[0, -1]])
         if copy.is_parquet:
             numbers = text.line_numbers[source.first_document : source.first_document + source.documents]
-            totals.update(_rows(build, copy, path, numbers, bounds, ranges[first:last]))
+            totals.update(_rows(copy, options, path, numbers, bounds, ranges[first:last]))
             continue
         with (
             open_lines(copy) as lines,
@@ -73,19 +75,29 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 line_numbers=text.line_numbers[source.first_document : source.first_document + source.documents],
                 bounds=bounds,
                 ranges=ranges[first:last],
-                mode=dedup.mode,
-                text_field=build.config.source.text_field,
-                annotate_key=dedup.annotate_key,
-                replace_existing=dedup.replace_existing,
-                drop_empty=dedup.drop_empty,
+                options=options,
             )
         totals.update(asdict(counts))
-    return Outcome(counts={**totals, "bytes_read": len(text.text)})
+    return Outcome(counts={**totals, "bytes_read": len(text.text)}, traffic=count_traffic(traffic))
+
+
+def _options(build: Build) -> WriteBackOptions:
+    from pipeline.dedup.writeback import WriteBackOptions
+
+    dedup = build.config.dedup
+    assert dedup.mode != "none"
+    return WriteBackOptions(
+        mode=dedup.mode,
+        text_field=build.config.source.text_field,
+        annotate_key=dedup.annotate_key,
+        replace_existing=dedup.replace_existing,
+        drop_empty=dedup.drop_empty,
+    )
 
 
 def _rows(
-    build: Build,
     copy: SourceCopy,
+    options: WriteBackOptions,
     path: Path,
     numbers: NDArray[np.uint64],
     bounds: NDArray[np.uint64],
@@ -94,8 +106,6 @@ def _rows(
     """Write a parquet file, or one part of it, back."""
     from pipeline.dedup.writeback_parquet import write_back_table
 
-    dedup = build.config.dedup
-    assert dedup.mode != "none"
     with open_table(copy) as table, path.open("wb") as file:
         counts = write_back_table(
             table,
@@ -105,11 +115,7 @@ def _rows(
             row_numbers=numbers,
             bounds=bounds,
             ranges=ranges,
-            mode=dedup.mode,
-            text_field=build.config.source.text_field,
-            annotate_key=dedup.annotate_key,
-            replace_existing=dedup.replace_existing,
-            drop_empty=dedup.drop_empty,
+            options=options,
         )
     return asdict(counts)
 

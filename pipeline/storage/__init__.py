@@ -19,7 +19,7 @@ Price: listings hold one small object per accepted file; a transfer holds a few 
 
 from pipeline.storage.listing import list_sources, natural_order
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
-from pipeline.storage.ranged import open_ranged
+from pipeline.storage.ranged import SeekableFile, open_ranged
 from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store
 from pipeline.storage.transfers import Wanted, fetch
@@ -27,6 +27,7 @@ from pipeline.storage.verified import Pieces, open_hashed, open_pieces, open_ver
 
 __all__ = [
     "Pieces",
+    "SeekableFile",
     "Store",
     "StoredFile",
     "Traffic",

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from pipeline.errors import ConfigError, CorpusmillError, PermanentError, SourceError, StoreUnavailableError
+from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
-from pipeline.storage.ranged import open_ranged
+from pipeline.storage.ranged import open_remote, whole_body
 from pipeline.storage.retries import Traffic, retried
 
 T = TypeVar("T")
@@ -107,11 +107,7 @@ class HubStore:
             answer = get_session().get(address, headers=headers, follow_redirects=True, timeout=TIMEOUT_SECONDS)
             hf_raise_for_status(answer)
             data: bytes = answer.content if answer.status_code == 206 else answer.content[first:last]
-            if len(data) != last - first:
-                raise StoreUnavailableError(
-                    "a body broke off", where=self._location(name), expected=last - first, got=len(data)
-                )
-            return data
+            return whole_body(data, last - first, self._location(name))
 
         data = self._call("read", self._location(name), read)
         self.traffic.add(bytes_received=len(data))
@@ -119,12 +115,7 @@ class HubStore:
 
     def open(self, name: str) -> BinaryIO:
         """See Store."""
-        there = self.stat(name)
-        if there is None:
-            raise SourceError("there is no such file on the hub", where=self._location(name))
-        return open_ranged(
-            lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
-        )
+        return open_remote(self, name)
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: sha256 of large files, git's sha1 of small ones."""

@@ -1,10 +1,18 @@
-"""A remote file as a stream: reads become ranged requests of one window each, which are retried by themselves."""
+"""Raw files that are made up of something else, and a remote file as one of them.
+
+Reads of a remote file become ranged requests of one window each, which are retried by themselves.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from pipeline.errors import SourceError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from pipeline.storage.stores import Store
 
 WINDOW_BYTES = 8 << 20
 
@@ -12,14 +20,16 @@ ReadRange = Callable[[int, int], bytes]
 """(first, last) -> the bytes [first, last), whole or an error."""
 
 
-class RangedStream(io.RawIOBase):
-    """Bytes [first, last) of a file, seekable. Holds one window; a break in the middle costs that window again."""
+class SeekableFile(io.RawIOBase):
+    """A file of `size_bytes` to read; who inherits says what lies at a place."""
 
-    def __init__(self, read_range: ReadRange, first: int, last: int) -> None:
-        self._read_range = read_range
-        self._first, self._size = first, last - first
+    def __init__(self, size_bytes: int) -> None:
+        self._size = size_bytes
         self._at = 0
-        self._window, self._window_at = b"", 0
+
+    def _next(self, wanted: int) -> bytes:
+        """The bytes at `_at`: 1 to `wanted` of them, all before the end; none if what is below is cut off."""
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -27,12 +37,12 @@ class RangedStream(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self._at
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, base + offset)
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
@@ -40,8 +50,7 @@ class RangedStream(io.RawIOBase):
         wanted = max(0, self._size - self._at)
         wanted = wanted if size is None or size < 0 else min(wanted, size)
         pieces = []
-        while wanted:
-            piece = self._piece(wanted)
+        while wanted and (piece := self._next(wanted)):
             pieces.append(piece)
             self._at += len(piece)
             wanted -= len(piece)
@@ -52,8 +61,18 @@ class RangedStream(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
-    def _piece(self, wanted: int) -> bytes:
-        """Some of the next bytes, from the window or as a new one."""
+
+class RangedFile(SeekableFile):
+    """Bytes [first, last) of a file. Holds one window; a break in the middle costs that window again."""
+
+    def __init__(self, read_range: ReadRange, first: int, last: int) -> None:
+        super().__init__(last - first)
+        self._read_range = read_range
+        self._first = first
+        self._window, self._window_at = b"", 0
+
+    def _next(self, wanted: int) -> bytes:
+        """From the window or as a new one."""
         inside = self._at - self._window_at
         if not 0 <= inside < len(self._window):
             last = min(self._size, self._at + max(WINDOW_BYTES, wanted if wanted < 2 * WINDOW_BYTES else 0))
@@ -65,4 +84,21 @@ class RangedStream(io.RawIOBase):
 
 def open_ranged(read_range: ReadRange, first: int, last: int) -> BinaryIO:
     """Bytes [first, last) as a binary stream."""
-    return cast(BinaryIO, RangedStream(read_range, first, last))
+    return cast(BinaryIO, RangedFile(read_range, first, last))
+
+
+def open_remote(store: Store, name: str) -> BinaryIO:
+    """A file of a store that reads by ranges, as one stream of one identity."""
+    there = store.stat(name)
+    if there is None:
+        raise SourceError("there is no such object", where=f"{store.folder}/{name}")
+    return open_ranged(
+        lambda first, last: store.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
+    )
+
+
+def whole_body(data: bytes, size_bytes: int, where: str) -> bytes:
+    """A body that has arrived; StoreUnavailableError, to be tried again, if it is not all of it."""
+    if len(data) != size_bytes:
+        raise StoreUnavailableError("a body broke off", where=where, expected=size_bytes, got=len(data))
+    return data

@@ -1,7 +1,8 @@
 """The one policy for calls to a store that may succeed if they are made again.
 
     transient  a store that does not answer, resets, answers 429 or 5xx, or breaks off a body (StoreUnavailableError):
-               again after a pause that doubles from 0.1 s to 20 s, at most ATTEMPTS times and BUDGET_SECONDS of pauses
+               again after a pause that doubles from 0.1 s to 20 s, at most 10 times and 120 s of pauses; the variables
+               CORPUSMILL_STORE_ATTEMPTS and CORPUSMILL_STORE_BUDGET_SECONDS say other numbers, for reads and writes
     mismatch   bytes that are not what their checksum says (ChecksumMismatchError): once again; twice is permanent
     permanent  everything else (403, 404, a changed object): at once
 
@@ -15,11 +16,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pipeline.errors import StoreUnavailableError, VerificationError
+from pipeline.errors import ConfigError, StoreUnavailableError, VerificationError
 
 T = TypeVar("T")
 
@@ -47,7 +48,23 @@ class RetryPolicy:
         return whole * (0.5 + 0.5 * share)
 
 
-POLICY = RetryPolicy()
+ATTEMPTS_KEY, BUDGET_KEY = "CORPUSMILL_STORE_ATTEMPTS", "CORPUSMILL_STORE_BUDGET_SECONDS"
+
+
+def policy_of(environment: Mapping[str, str]) -> RetryPolicy:
+    """The policy, its attempts and its budget of pauses as the environment says; ConfigError for what is no number."""
+    policy = RetryPolicy()
+    for key, name, least in ((ATTEMPTS_KEY, "attempts", 1), (BUDGET_KEY, "budget_seconds", 0)):
+        if said := environment.get(key):
+            if not said.isdecimal() or int(said) < least:
+                raise ConfigError(
+                    "an environment variable is no number of tries", where=key, expected=f"{least} or more", got=said
+                )
+            policy = replace(policy, **{name: int(said)})
+    return policy
+
+
+POLICY = policy_of(os.environ)
 
 
 @dataclass

@@ -14,14 +14,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pipeline.errors import SourceError, StoreUnavailableError, VerificationError
+from pipeline.errors import SourceError, VerificationError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
-from pipeline.storage.ranged import open_ranged
+from pipeline.storage.ranged import open_remote, whole_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
 from pipeline.storage.s3_errors import ABSENT, explained, is_absent
-from pipeline.storage.verified import matches_file
+from pipeline.storage.verified import changed_before_upload, matches_file
 
 T = TypeVar("T")
 
@@ -87,11 +87,7 @@ class S3Store:
                 raise
             if got["ETag"] != etag:
                 raise changed_since_planned(self.location(name), identity, f"ETag {got['ETag']}")
-            if len(data) != last - first:
-                raise StoreUnavailableError(
-                    "a body broke off", where=self.location(name), expected=last - first, got=len(data)
-                )
-            return data
+            return whole_body(data, last - first, self.location(name))
 
         data = self.call("read", self.location(name), read)
         self.traffic.add(bytes_received=len(data))
@@ -99,12 +95,7 @@ class S3Store:
 
     def open(self, name: str) -> BinaryIO:
         """See Store."""
-        there = self.stat(name)
-        if there is None:
-            raise SourceError("there is no such object", where=self.location(name))
-        return open_ranged(
-            lambda first, last: self.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
-        )
+        return open_remote(self, name)
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
@@ -263,16 +254,6 @@ class S3Store:
         return StoredFile(
             name, f"s3://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{etag.strip(chr(34))}"
         )
-
-
-def changed_before_upload(source: Path, sha256: str) -> VerificationError:
-    """The error for a local file that is not the one whose sha256 was recorded."""
-    return VerificationError(
-        "a file to upload is not what its receipt says",
-        where=source,
-        expected=f"sha256 {sha256}",
-        next_step="it changed after it was written: remove its folder and run again",
-    )
 
 
 @cache

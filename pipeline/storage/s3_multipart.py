@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import multipart_etag
 from pipeline.storage.retries import ChecksumMismatchError
+from pipeline.storage.verified import changed_before_upload
 
 if TYPE_CHECKING:
     from pipeline.storage.s3 import S3Store
@@ -155,8 +156,6 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
 
 def _require_same(source: Path, got: str, sha256: str) -> None:
     """Nothing becomes visible that is not the file of the receipt."""
-    from pipeline.storage.s3 import changed_before_upload
-
     if got != sha256:
         raise changed_before_upload(source, sha256)
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from pipeline.errors import SourceError
+from pipeline.errors import SourceError, VerificationError
 from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.ranged import SeekableFile
 
 READ_BYTES = 1 << 20
 
@@ -18,40 +19,23 @@ Pieces = Sequence[tuple[int, int]]
 """(offset, size) of stretches of a file, read one after another as if they were one file."""
 
 
-class PiecesFile(io.RawIOBase):
-    """Stretches of a stream as one seekable raw file; closing it leaves the stream open."""
+class PiecesFile(SeekableFile):
+    """Stretches of a stream, one after another; closing it leaves the stream open."""
 
     def __init__(self, stream: BinaryIO, pieces: Pieces) -> None:
+        super().__init__(sum(size for _, size in pieces))
         self._stream = stream
         self._pieces = pieces
-        self._size = sum(size for _, size in pieces)
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def _next(self, wanted: int) -> bytes:
         before = 0
         for offset, size in self._pieces:
             inside = self._at - before
             if 0 <= inside < size:
                 self._stream.seek(offset + inside)
-                data = self._stream.read(min(size - inside, len(buffer)))
-                buffer[: len(data)] = data
-                self._at += len(data)
-                return len(data)
+                return self._stream.read(min(size - inside, wanted))
             before += size
-        return 0
+        return b""
 
 
 class _HashingFile(io.RawIOBase):
@@ -121,7 +105,15 @@ def matches_file(path: Path, stated: Iterable[Checksum]) -> bool:
     if not checksums:
         return True
     verifier = Verifier(checksums, path.stat().st_size)
-    with path.open("rb") as file:
-        while data := file.read(READ_BYTES):
-            verifier.update(data)
+    verifier.read(path)
     return not verifier.contradicted()
+
+
+def changed_before_upload(source: Path, sha256: str) -> VerificationError:
+    """The error for a local file that is not the one whose sha256 was recorded."""
+    return VerificationError(
+        "a file to upload is not what its receipt says",
+        where=source,
+        expected=f"sha256 {sha256}",
+        next_step="it changed after it was written: remove its folder and run again",
+    )

@@ -30,6 +30,5 @@ Invariants: `ends` has one entry per document of the text shard, so ordinals agr
 makes no record; tokens + special tokens + padding + tokens repeated by an overlap = slots of all contexts.
 
 Price: gigatoken encodes about 100 MB of text per second and core, tiktoken and tokenizers 2 to 17; memory is one batch
-of text (8 MiB) and its tokens,
-plus the engine's cache of known words.
+of text (2 MiB, or one document if that is longer) and its tokens, plus the engine's cache of known words.
 """

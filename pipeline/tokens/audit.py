@@ -5,8 +5,8 @@ reference's; and where the tokenizer promises it, decoding gives the text back. 
 averaged away.
 
 The reference is 10 to 20 times slower than the engine, and needs 10 bytes of memory per byte of text. So a document
-longer than a window is held to it in two steps, but for one document in 16: the engine gives the written ids again
-for all of it, and the reference gives the engine's for a window at a random place in it. The sixteenth is compared
+longer than a window is held to it in two steps, but for one document in 64: the engine gives the written ids again
+for all of it, and the reference gives the engine's for a window at a random place in it. The 64th is compared
 whole, unless it is longer than 1 MiB.
 
 Price: the engine's speed over the long documents of the sample, the reference library's (tiktoken 5 to 17 MB/s,
@@ -31,6 +31,7 @@ from pipeline.tokens.tokenizer import Tokenizer
 
 TRICKY = Path(__file__).with_name("tricky.yaml")
 WINDOW_BYTES = 2 << 10
+WHOLE_EVERY = 64
 WHOLE_BYTES = 1 << 20
 BATCH_BYTES = 2 << 20
 SHOWN_IDS = 12
@@ -93,7 +94,11 @@ def _batches(documents: Iterable[Sampled]) -> Iterator[list[tuple[int, Sampled]]
 
 def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer) -> Iterator[Sampled]:
     """What of a batch the reference has to give again: whole documents, and windows of those it does not read whole."""
-    long = [one for number, one in batch if len(one[1]) > WINDOW_BYTES and (number % 16 or len(one[1]) > WHOLE_BYTES)]
+    long = [
+        one
+        for number, one in batch
+        if len(one[1]) > WINDOW_BYTES and (number % WHOLE_EVERY or len(one[1]) > WHOLE_BYTES)
+    ]
     windows = [_window(*one[:2]) for one in long]
     rows = _rows([one[1] for one in long] + [text for _, text in windows], tokenizer)
     for (where, _, ids), again in zip(long, rows, strict=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +20,10 @@ from pipeline.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A loaded tokenizer. Literal special strings in text are text, unless it was loaded with `parse_special`."""
+    """A loaded tokenizer. Literal special strings in text are text, unless it was loaded with `parse_special`.
+
+    `reference` is the library that defines this tokenizer's ids.
+    """
 
     name: str
     sha256: str
@@ -29,7 +31,7 @@ class Tokenizer:
     eot_id: int
     engine: str
     _encode: Engine = field(repr=False)
-    _reference: Callable[[], Reference] = field(repr=False)
+    reference: Reference = field(repr=False)
     pad_id: int | None = None
     bos_id: int | None = None
     revision: str = ""
@@ -38,11 +40,6 @@ class Tokenizer:
     def dtype(self) -> np.dtype[Any]:
         """uint16 when every id fits (at most 65,536 of them), else uint32; little endian."""
         return np.dtype("<u2" if self.vocabulary_size <= 1 << 16 else "<u4")
-
-    @property
-    def reference(self) -> Reference:
-        """The library that defines this tokenizer's ids."""
-        return self._reference()
 
     def encode(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
         """Ids of several documents: (tokens of `dtype`, ends uint64), ends cumulative and exclusive."""
@@ -102,7 +99,7 @@ def load_tokenizer(
         eot_id=ids.eot_id,
         engine=engine,
         _encode=load_engine(engine, name, found, reference, pattern_name, parse_special=parse_special),
-        _reference=lambda: reference,
+        reference=reference,
         pad_id=ids.pad_id,
         bos_id=ids.bos_id,
         revision=found.revision,

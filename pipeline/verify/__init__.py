@@ -8,6 +8,7 @@ Out: a `Verification`: what was read, and a `Finding` for every fault: what, whe
     receipts.py      receipt <-> folder's fingerprint <-> digests that later receipts name; files <-> receipt; balance
     recount.py       counts, details and the order-free record digest, from the files
     exports.py       each format's own verifier, with sizes from the layout and ids from the tokenize receipts
+    repair.py        two destinations against each other, without a build
     destinations.py  every file there, of the right size and sha256, and nothing else
 
 Every field of a receipt is bound. Stage, version, unit, settings and inputs by the fingerprint in the folder's name;

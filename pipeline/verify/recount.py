@@ -32,8 +32,9 @@ from pipeline.report.summary import from_json
 from pipeline.stages import download, writeback
 from pipeline.stages.audit import AUDIT
 from pipeline.stages.index import QUARANTINE
-from pipeline.stages.manifest import DATASET
-from pipeline.stages.report import SUMMARY
+from pipeline.stages.manifest import DATASET, version_of
+from pipeline.stages.manifest import UNIT as DATASET_UNIT
+from pipeline.stages.report import SUMMARY, headline
 from pipeline.stages.union import CUT_RANGES, REMOVE_RANGES
 from pipeline.tokens.record_shard import open_record_shard
 from pipeline.tokens.records import record_digest
@@ -233,9 +234,10 @@ def _upload(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
     return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size})
 
 
-def _report(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
-    summary = from_json((folder / SUMMARY).read_bytes())
-    return Recount({"checks": len(summary.checks), "bytes_read": 0}, complete=True)
+def _report(build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+    counts = headline(from_json((folder / SUMMARY).read_bytes()))
+    manifest = build.find("manifest", DATASET_UNIT)  # without one, a finding of its own says so
+    return Recount(counts, {"version": version_of(manifest)} if manifest else {}, complete=manifest is not None)
 
 
 def _require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 
 
 def build_datasets(folder: Path) -> None:
-    """`folder`/all/latest: every format; `folder`/raw/latest: nanoGPT's layout."""
+    """outputs/all/latest: every format; outputs/raw/latest: nanoGPT's layout; in_order/: see write_in_order."""
     sys.path.insert(0, str(ROOT))
     from pipeline.config import check_config
     from pipeline.local import build_dataset
@@ -31,6 +32,47 @@ def build_datasets(folder: Path) -> None:
     build_dataset(check_config(everything | {"name": "all"}, where="consumers"), workers=1)
     raw = configuration(folder, name="raw", exports={"numpy": {"layout": "bin"}})
     build_dataset(check_config(raw, where="consumers"), workers=1)
+    write_in_order(folder / "in_order")
+
+
+def write_in_order(folder: Path) -> None:
+    """source.jsonl.zst, a tokenizer of its own, and what corpusmill megatron and nanoset make of them.
+
+    tokenizer/tokenizer.json   byte-level BPE of 600 tokens, uint16
+    nanoset/                   00000_unshuffled.ds ..., its metadata naming tokenizer/tokenizer.json
+    auto/                      the same, its metadata naming the folder, which AutoTokenizer loads
+    megatron/web_*_document    keys text and title; text may be a list
+    """
+    import zstandard
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    from pipeline.single.in_order import Source, write_megatron, write_nanoset
+    from pipeline.tokens.tokenizer import load_tokenizer
+    from tests.system.corpus import make_documents
+
+    texts = [text for text in make_documents(150, seed=5) if text]
+    rows = [{"id": f"d{i}", "text": text, "title": text[:20]} for i, text in enumerate(texts)]
+    (folder / "tokenizer").mkdir(parents=True)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (folder / "source.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
+    lists = [{"text": [text, "", text[:50]], "title": text[:20]} for text in texts[:40]] + [{"text": [], "title": "x"}]
+    (folder / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lists))
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    wanted = trainers.BpeTrainer(vocab_size=600, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet)
+    trained.train_from_iterator(texts, wanted)
+    path = folder / "tokenizer" / "tokenizer.json"
+    trained.save(str(path))
+    said = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(said))
+    for name, output in ((path, "nanoset"), (path.parent, "auto")):
+        tokenizer = load_tokenizer(str(name), file=str(path), engine="gigatoken")
+        source = Source([str(folder / "source.jsonl.zst")], ("text",), folder / "rejected.jsonl")
+        write_nanoset(source, folder / output, tokenizer)
+    source = Source([str(folder / "lists.jsonl")], ("text", "title"), folder / "rejected.jsonl")
+    write_megatron(source, folder / "megatron" / "web", tokenizer)
 
 
 def environment(lock: Path) -> Path:
@@ -42,7 +84,9 @@ def environment(lock: Path) -> Path:
         base = Path(sys.executable)
         subprocess.run([UV, "venv", "-q", "--clear", "--python", base, folder], check=True)
         sync = [UV, "pip", "sync", "-q", "--python", folder / "bin" / "python", "--require-hashes", lock]
-        subprocess.run(sync, check=True)
+        # uv does not read pip's settings, and a wheel may be where only pip was told to look.
+        links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
+        subprocess.run(sync, check=True, env={**links, **os.environ})
         stamp.write_text(wanted)
     return folder / "bin" / "python"
 
@@ -68,7 +112,11 @@ def main() -> int:
             "--confcutdir",
             HERE,
         ]
-        settings = {**os.environ, "CORPUSMILL_CONSUMER_DATASET": str(datasets / "outputs")}
+        settings = {
+            **os.environ,
+            "CORPUSMILL_CONSUMER_DATASET": str(datasets / "outputs"),
+            "CORPUSMILL_CONSUMER_IN_ORDER": str(datasets / "in_order"),
+        }
         if subprocess.run([*command, lock.parent], env=settings, check=False).returncode:
             failed.append(lock)
     for lock in failed:

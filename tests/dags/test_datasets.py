@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,16 @@ dag:
 """
 
 
+class Parsed:
+    """Both DAG files parsed. The one with the DAGs must never have an import error: Airflow would forget its DAGs."""
+
+    def __init__(self, made: Any, refused: Any) -> None:
+        assert made.import_errors == {}
+        assert refused.dags == {}
+        self.dags = made.dags
+        self.import_errors = refused.import_errors
+
+
 @pytest.fixture
 def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that writes configurations (a name, a text) into a folder and parses the DAG file over it."""
@@ -42,7 +53,11 @@ def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def bag(**texts: str) -> Any:
         for name, text in texts.items():
             (folder / f"{name}.yaml").write_text(text)
-        return BundleDagBag(str(DAGS / "dataset_dags.py"), bundle_path=DAGS)
+        monkeypatch.delitem(sys.modules, "dataset_dags", raising=False)
+        return Parsed(
+            BundleDagBag(str(DAGS / "dataset_dags.py"), bundle_path=DAGS),
+            BundleDagBag(str(DAGS / "refused_configurations.py"), bundle_path=DAGS),
+        )
 
     return bag
 

@@ -91,6 +91,21 @@ def test_dag_writes_the_same_bytes_as_the_command_line(
     assert {name.split("-")[0] for name in names(run, "export.parts")} == {"webdataset", "numpy", "documents"}
 
 
+def test_dry_run_ends_with_the_estimate_and_builds_nothing(
+    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_dag(**form | {"dry_run": True})
+    assert run.state == "success"
+    states = {one.task_id: str(one.state) for one in run.get_task_instances()}
+    assert {name for name, state in states.items() if state == "success"} == {"plan", "estimate"}
+    assert set(states.values()) == {"success", "skipped"}
+    assert not (tmp_path / "airflow" / "outputs").exists()
+    handed_on = results(run)["estimate"]
+    assert any(isinstance(one, dict) and one["tokens_low"] <= one["tokens"] for one in handed_on)
+    said = capsys.readouterr().out
+    assert "hours on" in said
+
+
 def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
     run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
 ) -> None:

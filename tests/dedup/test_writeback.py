@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.dedup.writeback import WriteBackCounts, without_ranges, write_back_file
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges, write_back_file
 from pipeline.errors import ConfigError, CorruptDataError
 from tests.documents.json_lines import files
 from tests.oracles.documents import documents_of, lines_of, member_spans, records_written_back, text_shard_of
@@ -39,6 +39,7 @@ def write_back_documents(
         for start, end in found
     ]
     sink = io.BytesIO()
+    sizes = {name: options.pop(name) for name in ("block_bytes", "longest_line_bytes") if name in options}
     counts = write_back_file(
         io.BytesIO(data),
         sink,
@@ -46,9 +47,8 @@ def write_back_documents(
         line_numbers=np.array([number for number, _ in documents], np.uint64),
         bounds=np.array([*offsets, len(tokenized)], np.uint64) + np.uint64(FIRST_BYTE),
         ranges=np.array(absolute, np.uint64).reshape(-1, 2),
-        mode=mode,  # type: ignore[arg-type]
-        text_field="text",
-        **options,
+        options=WriteBackOptions(mode, "text", **options),  # type: ignore[arg-type]
+        **sizes,
     )
     return sink.getvalue(), counts
 

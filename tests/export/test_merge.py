@@ -165,3 +165,20 @@ def test_merge_command_says_what_it_merged(tmp_path) -> None:
     assert done.exit_code == 0, done.output
     assert "2 parts, 2 documents, 4 tokens" in done.output
     assert nanoset.open_file(tmp_path / "out" / "all.ds").total_tokens == 4
+
+
+def test_merge_parts_m13_memory_does_not_grow_with_the_documents(tmp_path) -> None:
+    """Megatron's tool holds 136 bytes a document at its peak; mapped pages are let go as well (benchmarks/merge.py)."""
+    import tracemalloc
+
+    peaks = []
+    for documents in (70_000, 700_000):
+        ends = np.arange(1, documents + 1, dtype=np.uint64)
+        batch = (np.zeros(documents, np.uint16), ends)
+        name = f"p{documents}"
+        megatron.write_part(tmp_path, name, [batch], dtype=megatron.UINT16, eod_id=1, vocabulary_size=2)
+        tracemalloc.start()
+        merge_parts([tmp_path / name, tmp_path / name], tmp_path / f"merged{documents}")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 1_000_000

@@ -169,6 +169,28 @@ def test_training_files_m22_sequences_json_holds_sequences_and_boundaries(source
         assert (len(part), len(part.boundaries)) == (sequences, boundaries)
 
 
+def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp_path) -> None:
+    source = dataset(tmp_path / "a", [[5, 5, 5, 3]])
+    batch = (np.arange(7, dtype=np.uint16), np.array([4, 4, 7], np.uint64))
+    megatron.write_part(
+        tmp_path / "a" / "megatron",
+        "d_00000_text_document",
+        [batch],
+        dtype=megatron.UINT16,
+        eod_id=50256,
+        vocabulary_size=50257,
+        empty_documents="boundary",
+    )
+    (tmp_path / "a" / "numpy").mkdir()
+    (tmp_path / "a" / "numpy" / "train.bin").write_bytes(bytes(20))
+    said = json.loads((tmp_path / "a" / "dataset.json").read_text())
+    said["files"].append({"name": "numpy/train.bin", "size_bytes": 20})
+    (tmp_path / "a" / "dataset.json").write_text(json.dumps(said))
+    mixture = mix([open_source(source.folder)], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
+    (counts,) = json.loads(training_files(mixture)["megatron_sequences.json"]).values()
+    assert counts == [2, 4]
+
+
 def test_splits_m21_files_go_to_one_split_each(tmp_path) -> None:
     many = dataset(tmp_path / "many", [[10]] * 10)
     mixture = mix([many], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,13 +11,14 @@ from pipeline.shuffle.placement import draw_placements
 from pipeline.shuffle.quality import (
     OrderMeter,
     OrderQuality,
-    context_spans,
     correlation_band,
     grouped_table,
     poisson_limit,
     qualities_bands,
+    split_pieces,
     table_band,
 )
+from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
 from tests.oracles.quality import correlation, documents_in_contexts, neighbours_and_pairs
 
 CONTEXT = 4
@@ -25,8 +28,12 @@ def ends_of(lengths: list[int]) -> np.ndarray:
     return np.cumsum(lengths, dtype=np.uint64)
 
 
+def contents(plan: ContextPlan) -> list[frozenset[int]]:
+    return [frozenset(plan.documents[first:last].tolist()) for first, last in pairwise(plan.bounds.tolist())]
+
+
 def measured(
-    order: list[tuple[int, int]], positions: list[int], ends: dict[str, list[int]], cut: int = 3, spans=None
+    order: list[tuple[int, int]], positions: list[int], ends: dict[str, list[int]], cut: int = 3, pieces=None
 ) -> OrderQuality:
     """The quality of an order of (shard, ordinal), handed over in pieces of `cut` records."""
     meter = OrderMeter(positions, len(order), ends)
@@ -34,19 +41,25 @@ def measured(
     for first in range(0, len(rows), cut):
         piece = rows[first : first + cut]
         meter.add(piece[:, 0], piece[:, 1], {})
-    return meter.finish(spans)
+    return meter.finish(pieces)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 14), max_size=6), min_size=1, max_size=3), st.randoms(), st.integers(1, 5))
-def test_quality_neighbours_and_correlation_equal_the_oracles(shards, rng, cut: int) -> None:
-    held = [documents_in_contexts(lengths, CONTEXT) for lengths in shards]
+@given(
+    st.lists(st.lists(st.integers(0, 14), max_size=6), min_size=1, max_size=3),
+    st.randoms(),
+    st.integers(1, 5),
+    st.sampled_from([{}, {"fit": "best_fit"}, {"overlap_tokens": 1}, {"tail": "always_pad", "eot": "around"}]),
+)
+def test_quality_neighbours_and_correlation_equal_the_oracles(shards, rng, cut: int, options) -> None:
+    plans = [plan_contexts(ends_of(lengths), CONTEXT, Packing(**options)) for lengths in shards]
+    held = [documents_in_contexts(lengths, CONTEXT) for lengths in shards] if not options else [*map(contents, plans)]
     order = [(shard, ordinal) for shard, contexts in enumerate(held) for ordinal in range(len(contexts))]
     rng.shuffle(order)
     counts = [len(contexts) for contexts in held]
     if not order:
         return
-    found = measured(order, counts, {}, cut, lambda shard: context_spans(ends_of(shards[shard]), CONTEXT))
+    found = measured(order, counts, {}, cut, lambda shard: split_pieces(plans[shard]))
     expected = neighbours_and_pairs([(shard, ordinal, held[shard][ordinal]) for shard, ordinal in order])
     assert (found.neighbours, found.pairs) == expected
     if len(order) > 2:
@@ -64,7 +77,7 @@ def shuffled_order(seed: int, shards: int, records: int) -> list[tuple[int, int]
 
 def bands(order: list[tuple[int, int]], shards: int, records: int, significance: float) -> list[bool]:
     ends = {"webdataset": [*range(500, len(order), 500), len(order)]}
-    one = measured(order, [records] * shards, ends, 1000, lambda _: (np.arange(records) // 2, np.arange(records) // 2))
+    one = measured(order, [records] * shards, ends, 1000, lambda _: (np.arange(records), np.arange(records) // 2))
     found = qualities_bands([("contexts", one)], significance)
     assert len(found) == 3
     return [abs(band.measured - band.ideal) <= band.tolerance for _, band in found]
@@ -89,8 +102,8 @@ def test_quality_order_shuffled_only_within_shards_is_found() -> None:
 @pytest.mark.parametrize("records", [0, 1, 2, 3])
 def test_quality_few_records_are_measured_without_a_fault(records: int) -> None:
     order = [(0, ordinal) for ordinal in range(records)]
-    spans = (np.arange(records), np.arange(records))
-    one = measured(order, [records], {"webdataset": [records]}, spans=lambda _: spans)
+    pieces = (np.arange(records), np.arange(records))
+    one = measured(order, [records], {"webdataset": [records]}, pieces=lambda _: pieces)
     assert one.tables == {"webdataset": None}
     assert (correlation_band(one, 0.001) is None) == (records < 3)
 

@@ -242,3 +242,34 @@ def test_megatron_m11_same_bytes_whatever_the_block_size(tmp_path, tokenizer, mo
     for suffix in (".bin", ".idx"):
         assert Path(f"{whole.path}{suffix}").read_bytes() == Path(f"{small.path}{suffix}").read_bytes()
     assert Path(f"{whole.path}.bin").stat().st_size > 0
+
+
+def test_nanoset_n24_bad_lines_are_counted_and_the_rest_of_the_file_is_read(tmp_path, tokenizer):
+    rows = [{"text": "one"}, '{"text": "\\ud800"}', "{", {"text": "two"}, {"text": 5}, {"text": "three"}]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    path.write_bytes(path.read_bytes() + b'{"text": "\xff"}\n' + b'{"text": "four"}\n')
+    source = source_of(path, max_rejected_share=0.6)
+    (one,) = write_nanoset(source, tmp_path / "out", tokenizer)
+    opened = nanoset.open_file(one.path.with_name(f"{one.path.name}.ds"))
+    expected = [[*ids(tokenizer, text), EOT] for text in ("one", "two", "three", "four")]
+    assert [opened.document(i).tolist() for i in range(4)] == expected
+    assert source.rejected == {"lone_surrogate": 1, "broken_json": 1, "text_not_a_string": 1, "invalid_utf8": 1}
+    with pytest.raises(RejectedDocumentsError, match="4 of 8 lines"):
+        write_nanoset(source_of(path), tmp_path / "other", tokenizer)
+
+
+def test_part_files_of_different_tokenizers_are_not_merged_and_both_are_named(tmp_path, tokenizer):
+    from pipeline.export.merge import merge_files
+    from pipeline.tokens.tokenizer import load_tokenizer as load
+
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "one"}])
+    (first,) = write_nanoset(source_of(path), tmp_path / "a", tokenizer)
+    file = nanoset.metadata_path(Path(f"{first.path}.ds"))
+    (second,) = write_nanoset(source_of(path), tmp_path / "b", load("cl100k_base", engine="gigatoken"))
+    other = nanoset.metadata_path(Path(f"{second.path}.ds"))
+    other.write_bytes(other.read_bytes().replace(b"cl100k_base", b"o200k_base"))
+    with pytest.raises(ConfigError) as caught:
+        merge_files([Path(f"{first.path}.ds"), Path(f"{second.path}.ds")], tmp_path / "merged.ds")
+    assert "cl100k_base|4" in str(caught.value)
+    assert "o200k_base|4" in str(caught.value)
+    assert file.is_file()

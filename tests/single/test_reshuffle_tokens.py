@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.errors import ConfigError, CorruptDataError, SourceError, StorageFullError
 from pipeline.single.ready import INCOMPLETE, ready_inputs, whole_folder
+from pipeline.single.reshuffle import reshuffle
 from pipeline.single.reshuffle_npy import reshuffle_npy
 from pipeline.single.reshuffle_tokens import reshuffle_token_shards
 from pipeline.tokens.token_shard import open_token_shard, write_described_shard
@@ -24,7 +27,7 @@ EOT = 9
 ABOUT = {"dtype": "uint16", "tokenizer": "test", "sha256": "0" * 64, "vocabulary_size": 10, "eot_id": EOT}
 ABOUT |= {"bos_id": None, "pad_id": EOT, "revision": ""}
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=7), max_size=20)
-SHARDS = st.lists(DOCUMENTS, min_size=1, max_size=4)
+SHARDS = st.lists(DOCUMENTS, min_size=1, max_size=4).filter(any)
 
 
 def write_shards(shards: list[list[list[int]]], folder: Path, **changes: object) -> list[Path]:
@@ -231,3 +234,24 @@ def test_shuffle_command_takes_tokens_and_says_what_it_did(tmp_path, kind: str) 
     assert len(list((tmp_path / "out").iterdir())) == 2
     wrong = CliRunner().invoke(app, [*command, "--seqlen", "3"])
     assert wrong.exit_code != 0
+
+
+@pytest.mark.parametrize("kind", ["tokens", "tars"])
+def test_shuffle_only_zero_records_are_refused(tmp_path, kind: str) -> None:
+    if kind == "tokens":
+        write_shards([[], []], tmp_path / "in")
+    else:
+        (tmp_path / "in").mkdir()
+        tarfile.open(tmp_path / "in/a.tar", "w").close()
+    found = ready_inputs([str(tmp_path / "in")])[1]
+    run = reshuffle_token_shards if kind == "tokens" else partial(reshuffle, samples_per_shard=5)
+    with pytest.raises(SourceError, match="no record"):
+        run(found, tmp_path / "out", **options(tmp_path))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_shuffle_only_one_record_comes_out_as_it_was(tmp_path) -> None:
+    reshuffle_token_shards(write_shards([[[1, 2, 3]]], tmp_path / "in"), tmp_path / "out", **options(tmp_path))
+    assert documents_in(tmp_path / "out") == [(1, 2, 3)]
+    reshuffle_npy(write_npy([EOT, 1, 2], 2, tmp_path / "npy"), tmp_path / "two", **options(tmp_path), eot_id=EOT)
+    assert stream_in(tmp_path / "two") == [EOT, 1, 2]

@@ -23,7 +23,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished build of the small corpus."""
     root = tmp_path_factory.mktemp("again")
     write_corpus(root / "corpus")
-    build_dataset(check_config(configuration(root), where="a test"), workers=1)
+    small_batches = {"name": "cl100k_base", "batch_bytes": 2000}
+    build_dataset(check_config(configuration(root, tokenizer=small_batches), where="a test"), workers=1)
     return root
 
 
@@ -60,7 +61,6 @@ def test_tokenize_cut_off_goes_on_within_its_shard_and_writes_the_same_bytes(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.ledger.checkpoint.SAVE_SECONDS", 0.0)
-    monkeypatch.setattr("pipeline.stages.tokenize.BATCH_BYTES", 2000)
     shard = max(build.units("tokenize"), key=lambda unit: build.receipt("tokenize", unit).counts["bytes_read"])
     path = build.run("tokenize", shard)
     digest, encode = read_receipt(path).digest, Tokenizer.encode

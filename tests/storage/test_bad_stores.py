@@ -126,6 +126,12 @@ def test_s3_key_that_would_leave_the_folder_is_refused(moto, moto_client, key: s
         list_sources(["s3://corpus/data"], (".jsonl",), moto)
 
 
+def test_s3_key_with_a_leading_slash_is_refused(moto, moto_client) -> None:
+    moto_client.put_object(Bucket="corpus", Key="/etc/x.jsonl", Body=b"{}")
+    with pytest.raises(SourceError, match="leave its folder"):
+        list_sources(["s3://corpus"], (".jsonl",), moto)
+
+
 @pytest.mark.parametrize("location", ["s3://corpus//x.jsonl", "s3://corpus/../x.jsonl", "gs://corpus/a//x.jsonl"])
 def test_location_with_odd_parts_is_refused_before_anything_is_asked(location: str) -> None:
     with pytest.raises(SourceError, match="leave its folder"):

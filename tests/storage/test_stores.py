@@ -115,10 +115,9 @@ def test_store_folder_never_matches_its_longer_neighbour(store: Store) -> None:
     assert [file.name for file in store.iter_files()] == ["x/a"]
 
 
-def test_local_store_file_that_changed_since_its_receipt_is_refused(tmp_path) -> None:
-    path, _ = source(tmp_path, b"changed")
-    (tmp_path / "data").mkdir()
-    store = open_store(str(tmp_path / "data"))
+@pytest.mark.parametrize("size", [10, 9 << 20])
+def test_store_file_that_changed_since_its_receipt_is_refused(store: Store, tmp_path, size: int) -> None:
+    path, _ = source(tmp_path, bytes(size))
     with pytest.raises(VerificationError, match="not what its receipt says"):
         store.receive(path, "a", "0" * 64)
     assert store.list_files() == []
@@ -205,3 +204,29 @@ def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> N
         assert not list((folder / "out").iterdir())
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_copy_in_a_folder_is_a_link_that_costs_no_disk(tmp_path) -> None:
+    store = open_store(str(tmp_path / "data"))
+    path, digest = source(tmp_path, b"tokens")
+    store.receive(path, "megatron/a.bin", digest)
+    store.copy("megatron/a.bin", "nanoset/a.ds")
+    assert (tmp_path / "data/megatron/a.bin").samefile(tmp_path / "data/nanoset/a.ds")
+    store.copy("megatron/a.bin", "nanoset/a.ds")  # once more over itself
+    assert store.digest("nanoset/a.ds") == digest
+
+
+def test_copy_of_an_object_beyond_one_request_goes_in_ranges_and_keeps_its_sha256(moto, tmp_path, monkeypatch) -> None:
+    from pipeline.storage import s3_multipart
+
+    monkeypatch.setattr(s3_multipart, "LARGEST_COPY_BYTES", 5 << 20)
+    monkeypatch.setattr(s3_multipart, "COPY_PART_BYTES", 5 << 20)
+    store = open_store("s3://corpus/data", endpoint_url=moto)
+    content = hashlib.shake_128(b"large").digest(12 << 20)
+    path, digest = source(tmp_path, content)
+    store.receive(path, "a.bin", digest)
+    store.copy("a.bin", "a.ds")
+    assert store.digest("a.ds") == digest
+    assert store.holds("a.ds", path, digest)
+    with store.open("a.ds") as file:
+        assert file.read() == content

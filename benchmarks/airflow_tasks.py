@@ -1,0 +1,144 @@
+"""Claims: at most 0.25 s of orchestration per mapped task, and a 16-shard build under Airflow at most 1.3 times
+`corpusmill build` on the same input; both with LocalExecutor and SQLite, as `make up` starts them.
+
+The first: a DAG of 64 mapped tasks that do nothing; from the first one's start to the last one's end, over 64. The
+second: the same corpus, configuration and compiled kernels, built by both into folders of their own.
+`python benchmarks/airflow_tasks.py [--megabytes 256]`; run it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from results import write_result
+
+from pipeline.documents.sample_corpus import write_sample_corpus
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tests.dags.live import Live, free_port  # noqa: E402
+
+TASKS, SHARDS = 64, 16
+NOTHING = f'''"""{TASKS} tasks that do nothing (an Airflow DAG)."""
+from airflow.sdk import dag, task
+
+@task
+def nothing(number: int) -> None:
+    pass
+
+@dag(schedule=None, max_active_tasks=64)
+def nothing_at_all() -> None:
+    nothing.expand(number=list(range({TASKS})))
+
+nothing_at_all()
+'''
+
+
+def settings(folder: Path, name: str, megabytes: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "source": {"paths": [str(folder / "corpus")], "shard_bytes": megabytes * 1_100_000 // SHARDS},
+        "dedup": {"mode": "remove", "minimum_bytes": 500},
+        "tokenizer": {"name": "cl100k_base"},
+        "shuffle": {"seed": 1},
+        "exports": {"webdataset": {}, "megatron": {}},
+        "destinations": [{"path": str(folder / f"out-{name}")}],
+        "work_folder": str(folder / f"work-{name}"),
+    }
+
+
+def seconds_between(first: str, last: str) -> float:
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+
+
+def overhead(live: Live) -> dict[str, float]:
+    """Seconds per mapped no-op, the best and the worst of two runs."""
+    found = []
+    for run in ("one", "two"):
+        live.trigger("nothing_at_all", run)
+        assert live.finish("nothing_at_all", run) == "success"
+        tasks = live.tasks("nothing_at_all", run).values()
+        found.append(seconds_between(min(one["start_date"] for one in tasks), max(one["end_date"] for one in tasks)))
+    return {"best": round(min(found) / TASKS, 3), "worst": round(max(found) / TASKS, 3)}
+
+
+def under_airflow(live: Live) -> dict[str, float]:
+    """Seconds of a build's run, and those of its tasks' bodies summed."""
+    live.trigger("dataset__airflow", "build")
+    assert live.finish("dataset__airflow", "build") == "success"
+    run = live.call("GET", "/api/v2/dags/dataset__airflow/dagRuns/build")
+    tasks = [one for one in live.tasks("dataset__airflow", "build").values() if one["duration"] is not None]
+    return {"seconds": round(seconds_between(run["start_date"], run["end_date"]), 1), "tasks": len(tasks)}
+
+
+def by_command(folder: Path, megabytes: int, environment: dict[str, str]) -> float:
+    """Seconds of `corpusmill build`, workers as many as cores."""
+    path = folder / "command.yaml"
+    path.write_text(yaml.safe_dump(settings(folder, "command", megabytes)))
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pipeline.cli", "build", str(path)]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return time.monotonic() - began
+
+
+def main() -> None:
+    """Measure, print, write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=256, help="text to build, in 16 files")
+    parser.add_argument("--only-overhead", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="corpusmill-") as name:
+        folder = Path(name)
+        live = Live(folder, free_port())
+        (live.folder / "dags" / "nothing_dag.py").write_text(NOTHING)
+        figures: dict[str, Any] = {"load_of_the_machine": round(os.getloadavg()[0], 1)}
+        if not asked.only_overhead:
+            corpus(folder, asked.megabytes)
+            live.configure(settings(folder, "airflow", asked.megabytes))
+            cache = {"NUMBA_CACHE_DIR": str(ROOT / ".cache" / "numba"), "NUMBA_THREADING_LAYER": "workqueue"}
+            figures["command_seconds"] = round(by_command(folder, asked.megabytes, os.environ | cache), 1)
+        live.server("up")
+        try:
+            live.login()
+            live.wait_until_parsed("nothing_at_all")
+            figures["seconds_per_mapped_task"] = overhead(live)
+            if not asked.only_overhead:
+                figures["under_airflow"] = under_airflow(live)
+                figures["ratio"] = round(figures["under_airflow"]["seconds"] / figures["command_seconds"], 2)
+                figures["text_megabytes"] = asked.megabytes
+        finally:
+            live.server("down")
+    print(figures)
+    write_result("airflow_tasks", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
+
+
+def corpus(folder: Path, megabytes: int) -> None:
+    """16 files, each the sample corpus from another place on: as much of it repeats as fits."""
+    written = folder / "sample"
+    write_sample_corpus(written, target_bytes=40_000_000, files=1)
+    import zstandard
+
+    with next(written.glob("*.zst")).open("rb") as packed:
+        lines = zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()
+    (folder / "corpus").mkdir()
+    for number in range(SHARDS):
+        with (folder / "corpus" / f"{number:02d}.jsonl").open("wb") as file:
+            left = megabytes * 1_000_000 // SHARDS
+            for line in lines[number * len(lines) // SHARDS :] + lines[: number * len(lines) // SHARDS]:
+                file.write(line + b"\n")
+                left -= len(line)
+                if left < 0:
+                    break
+
+
+if __name__ == "__main__":
+    main()

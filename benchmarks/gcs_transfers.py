@@ -1,0 +1,92 @@
+"""Claim: verified transfers to and from GCS keep 70 % of the speed of the SDK's transfer_manager by itself.
+
+Against an emulator in Python on loopback, which takes most of the time, so shares say how much ours adds and no more;
+the CPU of transfer_manager's processes is not counted.
+Down: ours (ranges in order, sha256 and the store's crc32c) beside transfer_manager.download_chunks_concurrently with
+threads and with its default, processes. Up: ours (sha256 and crc32c of the file first, then transfer_manager's parts)
+beside its bare parts and beside one stream. `python benchmarks/gcs_transfers.py`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from results import write_result
+from transfers import compared
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from pipeline.storage import Wanted, fetch, open_store
+from tests.gcs_front import GcsFront
+from tests.servers import gcs_emulator
+
+FILE_BYTES, PART_BYTES, THREADS = 64 << 20, 8 << 20, 4
+
+
+def main() -> None:
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+    from google.cloud.storage import transfer_manager
+
+    with (
+        tempfile.TemporaryDirectory(prefix="gcs-") as folder,
+        gcs_emulator(root := Path(folder)) as server,
+        GcsFront(server.endpoint) as front,
+    ):
+        front.empty("corpus")
+        source, target = root / "source", root / "target"
+        source.write_bytes(b"".join(hashlib.shake_128(b"%d" % number).digest(1 << 20) for number in range(64)))
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+
+        os.environ["STORAGE_EMULATOR_HOST"] = front.endpoint
+        store = open_store("gs://corpus")
+        client = storage.Client(credentials=AnonymousCredentials(), project="benchmark")
+        sizes = {"chunk_size": PART_BYTES, "max_workers": THREADS}
+
+        def their_parts() -> None:
+            transfer_manager.upload_chunks_concurrently(
+                str(source), client.bucket("corpus").blob("theirs"), worker_type="thread", **sizes
+            )
+
+        up = compared(
+            {
+                "ours": lambda: store.receive(source, "ours", digest),
+                "transfer_manager, threads": their_parts,
+                "one stream": lambda: client.bucket("corpus").blob("one").upload_from_filename(str(source)),
+            },
+            FILE_BYTES,
+        )
+
+        os.environ["STORAGE_EMULATOR_HOST"] = server.endpoint
+        store = open_store("gs://corpus")
+        there = store.stat("ours")
+        assert there is not None
+        wanted = Wanted("ours", FILE_BYTES, there.identity)
+        direct = storage.Client(credentials=AnonymousCredentials(), project="benchmark")
+
+        def ours() -> None:
+            assert fetch(store, wanted, target, root / "partial") == digest
+
+        def theirs(workers: str) -> None:
+            blob = direct.bucket("corpus").get_blob("ours")
+            transfer_manager.download_chunks_concurrently(blob, str(target), worker_type=workers, **sizes)
+
+        down = compared(
+            {
+                "ours": ours,
+                "transfer_manager, threads": lambda: theirs("thread"),
+                "transfer_manager, processes": lambda: theirs("process"),
+            },
+            FILE_BYTES,
+        )
+    figures = {"up": up, "down": down}
+    print(figures)
+    print(write_result("gcs_transfers", "verified GCS transfers keep 70 % of transfer_manager's speed", figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Before a build on several machines: do all workers see one work folder and run the same versions?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Param, dag, task
+from stage_tasks import RETRYING
+
+PARAMS = {
+    "work_folder": Param(
+        "work", type="string", title="Work folder", description="The one that builds will use; shared by all workers."
+    ),
+    "probes": Param(16, type="integer", minimum=1, maximum=1000, title="Probes", description="Several per worker."),
+}
+
+
+@task
+def begin(params: dict[str, Any] | None = None) -> list[str]:
+    """Leave a file that every worker must find; returns the names of the probes."""
+    from pipeline.stages import worker_check
+
+    values = params or {}
+    return worker_check.begin(_folder(values), values["probes"])
+
+
+@task
+def probe(name: str, params: dict[str, Any] | None = None) -> str:
+    """Write down what the worker finds that this task came to; returns where."""
+    from pipeline.stages import worker_check
+
+    return str(worker_check.probe(_folder(params or {}), name))
+
+
+@task
+def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
+    """Say how many probes each host got; fail if the workers do not fit together."""
+    from pipeline.stages import worker_check
+
+    print(worker_check.conclude(_folder(params or {}), [Path(one) for one in probes]))
+
+
+def _folder(params: dict[str, Any]) -> Path:
+    from pipeline.config import absolute
+
+    return Path(absolute(params["work_folder"]))
+
+
+@dag(
+    dag_id="check_workers",
+    dag_display_name="Check the workers",
+    description="Many short probes on whatever workers there are: one work folder, one set of versions, room on disk.",
+    schedule=None,
+    params=PARAMS,
+    tags=["corpusmill"],
+    default_args=RETRYING,
+    max_active_tasks=64,
+    max_active_runs=1,
+)
+def check_workers() -> None:
+    conclude(probe.expand(name=begin()))
+
+
+check_workers()

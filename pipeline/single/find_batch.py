@@ -1,0 +1,113 @@
+"""Measures how much text the tokenizer should get at once on this machine, and chooses.
+
+    batch_bytes,tokens_per_s
+    65536,21894412
+    ...
+
+Every size encodes the same sample for so many CPU seconds. A size that the table has already is not measured again, so
+that a broken-off sweep goes on. The choice is the smallest size within 2 % of the fastest: a batch costs its memory.
+Source: data/scripts/batch_test.sh of JAXformer, which keeps the last digit of a rate and chooses nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterable
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config import absolute
+from pipeline.errors import CorruptDataError, SourceError
+
+if TYPE_CHECKING:
+    from pipeline.tokens.tokenizer import Tokenizer
+
+HEADER = ["batch_bytes", "tokens_per_s"]
+SIZES = tuple(1 << power for power in range(16, 27))  # 64 KiB to 64 MiB
+SAMPLE_BYTES = 64 << 20
+NEARLY = 0.98
+
+
+def find_batch(
+    inputs: list[str],
+    tokenizer: Tokenizer,
+    table: Path,
+    *,
+    sizes: Iterable[int] = SIZES,
+    seconds: float = 5.0,
+    text_field: str = "text",
+) -> dict[int, int]:
+    """Measure every size that `table` (CSV, made if missing) does not have; returns {batch_bytes: tokens per second}.
+
+    SourceError when the inputs hold no text, CorruptDataError for a table that is none.
+    """
+    rates = read_rates(table)
+    missing = sorted(set(sizes) - set(rates))
+    sample = _sample(inputs, text_field) if missing else []
+    for size in missing:
+        rates[size] = _rate(sample, tokenizer, size, seconds)
+        new = not table.exists()
+        table.parent.mkdir(parents=True, exist_ok=True)
+        with table.open("a", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerows([*([HEADER] if new else []), [size, rates[size]]])
+    return dict(sorted(rates.items()))
+
+
+def choose(rates: dict[int, int]) -> int:
+    """The smallest size nearly as fast as the fastest."""
+    return min(size for size, rate in rates.items() if rate >= NEARLY * max(rates.values()))
+
+
+def read_rates(table: Path) -> dict[int, int]:
+    """What a table says; nothing if it is not there."""
+    if not table.exists():
+        return {}
+    with table.open(newline="") as file:
+        rows = list(csv.reader(file))
+    whole = [row for row in rows[1:] if len(row) == len(HEADER) and all(one.isdecimal() for one in row)]
+    if rows[:1] != [HEADER] or len(whole) != len(rows) - 1:
+        raise CorruptDataError(
+            "this is no table of batch sizes", where=table, expected=",".join(HEADER), next_step="remove it"
+        )
+    return {int(size): int(rate) for size, rate in whole}
+
+
+def _sample(inputs: list[str], text_field: str) -> list[bytes]:
+    from pipeline.documents.compression import ENDINGS, open_decompressed
+    from pipeline.documents.jsonl import read_documents
+    from pipeline.storage import list_sources
+
+    texts: list[bytes] = []
+    held_bytes = 0
+    for source in list_sources([absolute(path) for path in inputs], tuple(ENDINGS)):
+        with Path(source.location).open("rb") as raw, open_decompressed(raw, source.name) as lines:
+            for batch in read_documents(lines, source=source.name, text_field=text_field, id_field="id"):
+                texts += batch.texts
+                held_bytes += sum(map(len, batch.texts))
+                if held_bytes >= SAMPLE_BYTES:
+                    return texts
+    if not held_bytes:
+        raise SourceError("the inputs hold no text to measure with", where=", ".join(inputs))
+    return texts
+
+
+def _rate(sample: list[bytes], tokenizer: Tokenizer, batch_bytes: int, seconds: float) -> int:
+    """Tokens per CPU second; the first batch warms the engine's cache and is not counted."""
+    import numpy as np
+
+    from pipeline.tokens.runs import runs
+
+    ends = np.cumsum([len(text) for text in sample], dtype=np.uint64)
+    bounds = list(runs(ends, batch_bytes))
+    tokenizer.encode(sample[slice(*bounds[0])])
+    tokens = 0
+    began = time.process_time()
+    for first, last in cycle(bounds):
+        tokens += len(tokenizer.encode(sample[first:last])[0])
+        spent = time.process_time() - began
+        if spent >= seconds:
+            return round(tokens / spent)
+    raise AssertionError("unreachable: a sample has a batch")

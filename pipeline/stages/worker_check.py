@@ -1,0 +1,91 @@
+"""Are the workers fit to build together? Many short probes, wherever the scheduler puts them, then one comparison.
+
+A build's steps meet only in finished files below the work folder, so every worker must see the same folder, run the
+same versions (bytes depend on some of them), and have room.
+
+    <work folder>/.worker-check/begun        which a probe must find
+                                00003.json   what probe 3 found: host, cores, versions, free bytes
+
+`conclude` removes the folder. Source: data/test_cluster.py of JAXformer: many short tasks, counted per host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import PermanentError, StorageFullError, TransientError
+
+FOLDER = ".worker-check"
+BEGUN = "begun"
+LEAST_FREE_BYTES = 1 << 30
+
+
+def begin(work_folder: Path, probes: int) -> list[str]:
+    """Leave a file in the work folder that every worker must find; returns the names of the probes."""
+    shutil.rmtree(work_folder / FOLDER, ignore_errors=True)
+    (work_folder / FOLDER).mkdir(parents=True)
+    (work_folder / FOLDER / BEGUN).touch()
+    return [f"{number:05d}" for number in range(probes)]
+
+
+def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
+    """Write down what this worker finds; returns where. PermanentError if it does not see the others' folder."""
+    folder = work_folder / FOLDER
+    host = host or socket.gethostname()
+    if not (folder / BEGUN).is_file():
+        raise PermanentError(
+            "a worker does not see the work folder of the others",
+            where=f"{host}: {work_folder}",
+            expected=f"the file {FOLDER}/{BEGUN}, which the first task left there",
+            next_step="mount one shared file system on every worker, under the same path",
+        )
+    free_bytes = shutil.disk_usage(folder).free
+    found = {"host": host, "cores": os.cpu_count() or 1, "versions": _versions_in_words(), "free_bytes": free_bytes}
+    (folder / f"{name}.json").write_text(json.dumps(found) + "\n")
+    return folder / f"{name}.json"
+
+
+def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = LEAST_FREE_BYTES) -> str:
+    """Probes per host, in words.
+
+    PermanentError for a host with other versions, StorageFullError for one without room, TransientError when nothing
+    was probed.
+    """
+    found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in probes]
+    shutil.rmtree(work_folder / FOLDER)
+    if not found:
+        raise TransientError("no probe came back", next_step="look whether any worker is running")
+    usual = Counter(one["versions"] for one in found).most_common(1)[0][0]
+    for one in found:
+        if one["versions"] != usual:
+            raise PermanentError(
+                "workers run different versions, so their bytes may differ",
+                where=one["host"],
+                expected=usual,
+                got=one["versions"],
+                next_step="install requirements.lock on every worker",
+            )
+        if one["free_bytes"] < least_free_bytes:
+            raise StorageFullError(
+                "a worker has no room in the work folder",
+                where=f"{one['host']}: {work_folder}",
+                expected=f"{least_free_bytes:,} bytes free",
+                got=f"{one['free_bytes']:,}",
+                next_step="free space there",
+            )
+    counted = Counter(str(one["host"]) for one in found)
+    cores = {str(one["host"]): one["cores"] for one in found}
+    lines = [f"{host}  {count:,} probes, {cores[host]} cores" for host, count in sorted(counted.items())]
+    return "\n".join([*lines, f"{len(found):,} probes on {len(counted):,} hosts: one folder, one set of versions"])
+
+
+def _versions_in_words() -> str:
+    from pipeline.ledger.receipt import installed_versions
+
+    return ", ".join(f"{name} {version}" for name, version in sorted(installed_versions().items()))

@@ -1,0 +1,183 @@
+"""Two copies of one dataset version compared file by file, and each repaired from the other.
+
+A copy is `<destination>/<name>/<version>`, or `<destination>/<name>`, whose latest.json names the version. What every
+file must be stands in SHA256SUMS, and that in turn must name a dataset.json that hashes to the version in the folder's
+name. No work folder and no configuration is needed: a copy may be all that is left.
+
+Files in folders are read and digested; of objects the sha256 that was recorded with them is compared (the store itself
+compared the bytes with its own checksum when they arrived). A file that is wrong at both places cannot be repaired.
+
+Price: one pass over every file in a folder; what is repaired passes through this machine once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import CorruptDataError, SourceError, VerificationError
+from pipeline.stages.manifest import DATASET, SUMS, VERSION_DIGITS
+from pipeline.storage import Store, Wanted, fetch, is_local, open_store
+
+THREADS = 4
+LATEST = "latest.json"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One place that holds a version; `digests` is the sha256 of each of its files that is there and has one."""
+
+    store: Store
+    version: str
+    digests: dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What every file must be, and which are wrong or missing at the first and at the second place."""
+
+    first: Copy
+    second: Copy
+    sums: dict[str, str]
+    wrong_first: tuple[str, ...]
+    wrong_second: tuple[str, ...]
+
+    @property
+    def wrong_at_both(self) -> list[str]:
+        """Files that neither place can give."""
+        return sorted(set(self.wrong_first) & set(self.wrong_second))
+
+
+def compare_copies(
+    first: str, second: str, *, first_endpoint_url: str | None = None, second_endpoint_url: str | None = None
+) -> Compared:
+    """Digest both copies. SourceError where there is none, VerificationError for two versions or no list to trust."""
+    stores = [_version_store(first, first_endpoint_url), _version_store(second, second_endpoint_url)]
+    versions = [store.folder.rstrip("/").rpartition("/")[2] for store in stores]
+    if versions[0] != versions[1]:
+        raise VerificationError(
+            "the two places hold different versions", where=stores[1].folder, expected=versions[0], got=versions[1]
+        )
+    sums, text = _trusted_sums(stores, versions[0])
+    copies = [Copy(store, versions[0], _digests(store, [*sums, SUMS])) for store in stores]
+    wanted = {**sums, SUMS: hashlib.sha256(text).hexdigest()}
+    wrong = [tuple(sorted(name for name in wanted if copy.digests[name] != wanted[name])) for copy in copies]
+    return Compared(copies[0], copies[1], wanted, *wrong)
+
+
+def repair_copies(compared: Compared) -> tuple[int, int]:
+    """Put right at each place what the other has; (files repaired at the first, at the second).
+
+    VerificationError, before anything is written, if a file is wrong at both.
+    """
+    if lost := compared.wrong_at_both:
+        raise VerificationError(
+            "files are wrong or missing at both places",
+            where=lost[0],
+            expected=f"sha256 {compared.sums[lost[0]]} at one of them",
+            got=f"{len(lost)} such files",
+            details=tuple(("file", name) for name in lost[:20]),
+            next_step="build the dataset again: the same version has the same bytes",
+        )
+    first = _give(compared.second.store, compared.first, compared.wrong_first, compared.sums)
+    second = _give(compared.first.store, compared.second, compared.wrong_second, compared.sums)
+    return first, second
+
+
+def _version_store(location: str, endpoint_url: str | None) -> Store:
+    location = location.rstrip("/") if "://" in location else str(Path(location).resolve())
+    store = open_store(location, endpoint_url=endpoint_url)
+    if store.stat(LATEST) is not None and store.stat(DATASET) is None:
+        with store.open(LATEST) as file:
+            version = json.loads(file.read())["version"]
+        return open_store(f"{location}/{version}", endpoint_url=endpoint_url)
+    if store.stat(SUMS) is None and store.stat(DATASET) is None:
+        raise SourceError(
+            "there is no copy of a dataset here",
+            where=location,
+            expected=f"{SUMS} and {DATASET}, or a {LATEST} that names the version",
+            got="neither",
+        )
+    return store
+
+
+def _trusted_sums(stores: list[Store], version: str) -> tuple[dict[str, str], bytes]:
+    """The list of one of the places that belongs to the version; both must agree if both do."""
+    found: list[tuple[dict[str, str], bytes]] = []
+    for store in stores:
+        if store.stat(SUMS) is None:
+            continue
+        with store.open(SUMS) as file:
+            text = file.read()
+        try:
+            sums = _parsed(text)
+        except ValueError:
+            continue
+        if sums.get(DATASET, "")[:VERSION_DIGITS] == version:
+            found.append((sums, text))
+    if not found or any(text != found[0][1] for _, text in found):
+        raise VerificationError(
+            f"no {SUMS} can be trusted" if not found else f"the two places have different {SUMS}",
+            where=" and ".join(store.folder for store in stores),
+            expected=f"a list whose {DATASET} has a sha256 that begins with {version}, the same at both places",
+            got=f"{len(found)} of {len(stores)} fit the version",
+            next_step="build the dataset again: the same version has the same bytes",
+        )
+    return found[0]
+
+
+def _parsed(text: bytes) -> dict[str, str]:
+    """ValueError for what is no list of sums."""
+    rows = [line.split("  ", 1) for line in text.decode().splitlines()]
+    if any(len(row) != 2 or len(row[0]) != 64 for row in rows):
+        raise ValueError("not as sha256sum writes it")
+    return {name: sha256 for sha256, name in rows}
+
+
+def _digests(store: Store, names: list[str]) -> dict[str, str | None]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return dict(zip(names, pool.map(store.digest, names), strict=True))
+
+
+def _give(source: Store, target: Copy, names: tuple[str, ...], sums: dict[str, str]) -> int:
+    """Copy files from one place to the other, dataset.json last; content that is there already gets a second name."""
+    there = {sha256: name for name, sha256 in target.digests.items() if sha256 == sums[name]}
+    for name in sorted(names, key=lambda name: (name == DATASET, name)):
+        sha256 = sums[name]
+        if sha256 in there:
+            target.store.copy(there[sha256], name)
+        elif is_local(source.folder):
+            target.store.receive(Path(source.folder, name), name, sha256)
+        else:
+            _carry(source, target.store, name, sha256)
+        if target.store.digest(name) != sha256:
+            raise CorruptDataError("a repaired file is not what it must be", where=f"{target.store.folder}/{name}")
+        there[sha256] = name
+    return len(names)
+
+
+def _carry(source: Store, target: Store, name: str, sha256: str) -> None:
+    """From a store to another by way of this machine's disk."""
+    found = source.stat(name)
+    if found is None:
+        raise SourceError("a file vanished while it was repaired from", where=f"{source.folder}/{name}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        fetch(source, Wanted(name, found.size_bytes, found.identity), path, Path(folder, "partial"))
+        target.receive(path, name, sha256)
+
+
+def render_compared(compared: Compared) -> str:
+    """What is wrong where, a line a file; one line if nothing is."""
+    lines = [f"version {compared.first.version}: {len(compared.sums):,} files"]
+    for copy, wrong in ((compared.first, compared.wrong_first), (compared.second, compared.wrong_second)):
+        lines.append(f"{copy.store.folder}: " + (f"{len(wrong):,} wrong or missing" if wrong else "all well"))
+        for name in wrong:
+            got = copy.digests[name]
+            what = f"sha256 {got}, expected {compared.sums[name]}" if got else "missing"
+            lines.append(f"  {name}: {what}")
+    return "\n".join(lines)

@@ -1,0 +1,168 @@
+"""datatrove 0.10.1 writes what we write, and reads what we wrote; transformers loads the tokenizer we name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import DocumentTokenizer, DocumentTokenizerMerger
+from datatrove.utils.dataset import DatatroveFolderDataset
+from moto.server import ThreadedMotoServer
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+IN_ORDER = Path(os.environ["CORPUSMILL_CONSUMER_IN_ORDER"])
+SHUFFLED = Path(os.environ["CORPUSMILL_CONSUMER_DATASET"]) / "all" / "latest" / "nanoset"
+TOKENIZER = IN_ORDER / "tokenizer" / "tokenizer.json"
+EOS_TEXT = "<|endoftext|>"
+# (folder, bytes of a token, EOS)
+FOLDERS = [(IN_ORDER / "nanoset", 2, 0), (SHUFFLED, 4, 100257)]
+
+
+def plainly(folder: Path, width: int) -> list[tuple[np.ndarray, list[int]]]:
+    """(tokens, ends) of every file in order of name."""
+    paths = sorted(folder.glob("*.ds"))
+    assert paths
+    return [(np.fromfile(path, f"<u{width}"), np.fromfile(f"{path}.index", "<u8").tolist()) for path in paths]
+
+
+def run(steps: list, folder: Path) -> None:
+    LocalPipelineExecutor(steps, logging_dir=str(folder / "log"), workers=1, tasks=1, skip_completed=False).run()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("datatrove")
+    steps = [
+        JsonlReader(str(IN_ORDER), glob_pattern="source.jsonl.zst", compression="zstd"),
+        DocumentTokenizer(
+            str(folder / "out"),
+            tokenizer_name_or_path=str(TOKENIZER),
+            eos_token=EOS_TEXT,
+            shuffle_documents=False,
+            save_loss_metadata=True,
+        ),
+    ]
+    run(steps, folder)
+    return folder / "out"
+
+
+@pytest.mark.parametrize("ending", ["", ".index", ".metadata"])
+def test_datatrove_n20_n21_document_tokenizer_writes_the_same_bytes(written, ending) -> None:
+    theirs = written / f"00000_unshuffled.ds{ending}"
+    ours = IN_ORDER / "nanoset" / f"00000_unshuffled.ds{ending}"
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert theirs.stat().st_size > 0
+
+
+def test_datatrove_n09_file_names_are_datatroves(written) -> None:
+    ours = {path.name for path in (IN_ORDER / "nanoset").iterdir()}
+    assert {path.name for path in written.iterdir()} - ours == {"00000_unshuffled.ds.loss"}
+    assert all(
+        re.fullmatch(r"\d{5}_\d{5}_doc_shuffled\.ds(\.index|\.metadata)?", one.name) for one in SHUFFLED.iterdir()
+    )
+
+
+@pytest.mark.parametrize(("folder", "width", "eos"), FOLDERS)
+@pytest.mark.parametrize("sequence", [7, 128, 2048])
+def test_datatrove_n21_folder_dataset_reads_every_window(folder, width, eos, sequence) -> None:
+    found = DatatroveFolderDataset(str(folder), seq_len=sequence, token_size=width)
+    windows = [
+        tokens[first : first + sequence + 1]
+        for tokens, _ in plainly(folder, width)
+        for first in range(0, len(tokens) - sequence, sequence + 1)
+    ]
+    assert len(found) == len(windows)
+    assert all(np.array_equal(found[i]["input_ids"].numpy(), window) for i, window in enumerate(windows))
+
+
+def positions_of(tokens: np.ndarray, ends: list[int], first: int, count: int) -> list[int]:
+    """Position in its document of each of `count` tokens, the window's beginning being 0 in any case."""
+    starts = {0, *ends}
+    found = []
+    for place in range(first, first + count):
+        found.append(0 if place in starts or place == first else found[-1] + 1)
+    return found
+
+
+@pytest.mark.parametrize(("folder", "width", "eos"), FOLDERS)
+@pytest.mark.parametrize("from_eos", [False, True])
+def test_datatrove_n16_positions_restart_at_every_document(folder, width, eos, from_eos) -> None:
+    sequence = 64
+    found = DatatroveFolderDataset(
+        str(folder),
+        seq_len=sequence,
+        token_size=width,
+        return_positions=True,
+        positions_from_eos_token_id=eos if from_eos else None,
+    )
+    expected = [
+        positions_of(tokens, ends, first, sequence + 1)
+        for tokens, ends in plainly(folder, width)
+        for first in range(0, len(tokens) - sequence, sequence + 1)
+    ]
+    got = [found[i]["positions"].numpy().tolist() for i in range(len(found))]
+    assert got == expected
+
+
+def test_datatrove_n14_merger_without_shuffle_is_the_concatenation(tmp_path) -> None:
+    merger = DocumentTokenizerMerger(str(SHUFFLED), str(tmp_path / "out"), save_filename="merged", shuffle=False)
+    merger.run(None, rank=0, world_size=1)
+    whole = b"".join(path.read_bytes() for path in sorted(SHUFFLED.glob("*.ds")))
+    assert (tmp_path / "out" / "000_merged.ds").read_bytes() == whole
+
+
+def test_datatrove_n19_autotokenizer_loads_what_the_metadata_names() -> None:
+    from transformers import AutoTokenizer
+
+    (path,) = (IN_ORDER / "auto").glob("*.metadata")
+    name, size = path.read_text().split("\n")[0].split("|")
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    assert int(size) == 2
+    assert len(tokenizer) == 600
+    tokens, ends = plainly(IN_ORDER / "auto", 2)[0]
+    first = tokens[: ends[0]].tolist()
+    assert first[-1] == tokenizer.eos_token_id
+    text = tokenizer.decode(first[:-1])
+    assert tokenizer(text)["input_ids"] == first[:-1]
+
+
+def test_datatrove_n21_folder_in_a_bucket_is_read(monkeypatch) -> None:
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    try:
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="datasets")
+        for path in SHUFFLED.iterdir():
+            client.upload_file(str(path), "datasets", f"nanoset/{path.name}")
+        near = DatatroveFolderDataset(str(SHUFFLED), seq_len=128, token_size=4, return_positions=True)
+        far = DatatroveFolderDataset("s3://datasets/nanoset", seq_len=128, token_size=4, return_positions=True)
+        assert len(near) == len(far) > 0
+        for i in (0, len(near) // 2, len(near) - 1):
+            assert np.array_equal(near[i]["input_ids"], far[i]["input_ids"])
+            assert np.array_equal(near[i]["positions"], far[i]["positions"])
+    finally:
+        server.stop()
+
+
+def test_nanotron_n25_old_loader_finds_the_ds_files_alone() -> None:
+    """`use_old_brrr_dataloader` walks the folder for names that match this and reads them by their size."""
+    pattern = re.compile(r".*\.ds$")
+    for folder, width, _ in FOLDERS:
+        names = sorted(name for _, _, files in os.walk(folder) for name in files if pattern.match(name))
+        assert names == sorted(path.name for path in folder.glob("*.ds"))
+        assert all((folder / name).stat().st_size % width == 0 for name in names)
+        assert all((folder / name).stat().st_size > 0 for name in names)

@@ -1,0 +1,139 @@
+"""A real Airflow for the slow tests: a copy of the repository, started as `make up` does, spoken to over REST."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.system.corpus import write_corpus
+
+ROOT = Path(__file__).resolve().parents[2]
+ENDED = {"success", "failed"}
+LONGEST_SECONDS = 900  # on a machine that others use, too
+
+
+def tiny(name: str, **more: Any) -> dict[str, Any]:
+    """A configuration that builds in a second, of the corpus in `source/`."""
+    return {
+        "name": name,
+        "source": {"paths": ["source"], "shard_bytes": 60000},
+        "dedup": {"mode": "remove", "minimum_bytes": 100},
+        "tokenizer": {"name": "cl100k_base"},
+        "shuffle": {"seed": 7},
+        "exports": {"nanoset": {"file_bytes": 1000000}},
+        "destinations": [{"path": "outputs"}],
+        **more,
+    }
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Live:
+    """Airflow over a copy of the repository in `folder`."""
+
+    folder: Path
+    port: int
+    client: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("dags", "demo", "pipeline", "plugins"):
+            shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        cache = ROOT / ".cache" / "numba"  # compiled kernels, if there are any: they are checked against the source
+        if cache.is_dir():
+            shutil.copytree(cache, self.folder / ".cache" / "numba")
+        write_corpus(self.folder / "source")
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=60)
+
+    def configure(self, config: dict[str, Any]) -> Path:
+        """Write a configuration as the file of its DAG."""
+        path = self.folder / "dags" / "datasets" / f"{config['name']}.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def server(self, verb: str) -> str:
+        """`make up` or `make down`."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CORPUSMILL"))}
+        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)}
+        command = [sys.executable, "demo/server.py", verb]
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def login(self) -> None:
+        """Speak as the user whose password `make up` made."""
+        password = json.loads((self.folder / ".airflow" / "passwords.json").read_text())["admin"]
+        token = self.call("POST", "/auth/token", {"username": "admin", "password": password})["access_token"]
+        self.client.headers["Authorization"] = f"Bearer {token}"
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One request; an answer that is no success fails the test with its words."""
+        answer = self.client.request(method, path, json=body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def wait_for(self, what: str, found: Callable[[], Any]) -> Any:
+        """Ask until there is something."""
+        until = time.monotonic() + LONGEST_SECONDS
+        while not (value := found()):
+            assert time.monotonic() < until, f"{what}: not within {LONGEST_SECONDS} s"
+            time.sleep(0.5)
+        return value
+
+    def wait_until_parsed(self, dag: str) -> None:
+        """Wait until Airflow knows a DAG, and let it run."""
+
+        def known() -> bool:
+            answer = self.client.get(f"/api/v2/dags/{dag}")
+            return answer.is_success and not answer.json()["is_stale"]
+
+        self.wait_for(f"the DAG {dag}", known)
+        self.call("PATCH", f"/api/v2/dags/{dag}?update_mask=is_paused", {"is_paused": False})
+
+    def trigger(self, dag: str, run: str, **conf: Any) -> str:
+        """Start a run; returns its id."""
+        self.wait_until_parsed(dag)
+        self.call("POST", f"/api/v2/dags/{dag}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": conf})
+        return run
+
+    def state(self, dag: str, run: str) -> str:
+        """queued, running, success or failed."""
+        return str(self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"])
+
+    def finish(self, dag: str, run: str) -> str:
+        """Wait for the end of a run; its state."""
+        return str(self.wait_for(f"run {run}", lambda: (state := self.state(dag, run)) in ENDED and state))
+
+    def tasks(self, dag: str, run: str, task: str | None = None) -> dict[tuple[str, int], dict[str, Any]]:
+        """{(task id, map index): the instance} of a run."""
+        found: list[dict[str, Any]] = []
+        while True:
+            query = f"limit=100&offset={len(found)}"
+            answer = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances?{query}")
+            found += answer["task_instances"]
+            if len(found) >= answer["total_entries"]:
+                break
+        return {(one["task_id"], one["map_index"]): one for one in found if task in {None, one["task_id"]}}
+
+    def log(self, dag: str, run: str, task: str, *, map_index: int = -1, try_number: int = 1) -> str:
+        """What a task logged; "" before it began."""
+        place = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{try_number}"
+        answer = self.client.get(f"{place}?map_index={map_index}&full_content=true")
+        return json.dumps(answer.json()) if answer.is_success else ""

@@ -1,0 +1,197 @@
+"""A real Airflow: clearing, backfills, dry runs, approvals, deleted files, bad forms, what its logs hold (slow)."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dags.live import Live, tiny
+
+pytestmark = pytest.mark.slow
+
+PORT = int(os.environ.get("CORPUSMILL_TEST_PORT", "18190"))
+SCHEDULE = {"schedule": "@daily", "start": "2026-01-01"}
+TINY = "dataset__tiny"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Airflow with two dataset configurations, one of them spoilt."""
+    live = Live(tmp_path_factory.mktemp("live"), PORT)
+    live.configure(tiny("tiny", dag=SCHEDULE))
+    (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
+    live.said = live.server("up")  # type: ignore[attr-defined]
+    live.login()
+    yield live
+    live.server("down")
+
+
+@pytest.fixture(scope="module")
+def built(live: Live) -> str:
+    """The first run of the dataset: the one that its schedule makes as soon as it may."""
+    live.wait_until_parsed(TINY)
+
+    def scheduled() -> Any:
+        return live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?limit=1")["dag_runs"]
+
+    (first,) = live.wait_for("the scheduled run", scheduled)
+    assert first["run_type"] == "scheduled"
+    run = str(first["dag_run_id"])
+    assert live.finish(TINY, run) == "success"
+    return run
+
+
+def receipts(live: Live, stage: str) -> dict[str, int]:
+    """{unit: when its receipt was written} of every step of a stage."""
+    found = (live.folder / "work" / "tiny" / stage).glob("*/receipt.json")
+    return {path.parent.name: path.stat().st_mtime_ns for path in found}
+
+
+def outputs(live: Live) -> dict[str, bytes]:
+    folder = (live.folder / "outputs" / "tiny" / "latest").resolve()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_spoilt_file_is_shown_as_an_import_error_and_its_neighbour_builds(live: Live, built: str) -> None:
+    (error,) = live.call("GET", "/api/v2/importErrors")["import_errors"]
+    assert "spoilt.yaml" in error["stack_trace"]
+    assert "required, and has no default" in error["stack_trace"]
+
+
+def test_finished_build_is_an_asset_event_with_digests_and_counts(live: Live, built: str) -> None:
+    (event,) = live.call("GET", "/api/v2/assets/events?order_by=-timestamp&limit=1")["asset_events"]
+    assert event["uri"] == "corpusmill://datasets/tiny"
+    assert event["extra"]["tokens"] > 0
+    assert set(event["extra"]["digests"]) >= {"nanoset"}
+
+
+def test_cleared_shard_is_done_again_with_what_follows_and_nothing_before(live: Live, built: str) -> None:
+    before = {stage: receipts(live, stage) for stage in ("index", "tokenize", "scatter")}
+    made = outputs(live)
+    body = {
+        "dry_run": False,
+        "dag_run_id": built,
+        "task_ids": [["tokenize", 1]],
+        "include_downstream": True,
+        "only_failed": False,
+    }
+    live.call("POST", f"/api/v2/dags/{TINY}/clearTaskInstances", body)
+    assert live.finish(TINY, built) == "success"
+    tries = {place: one["try_number"] for place, one in live.tasks(TINY, built).items()}
+    assert (tries["tokenize", 0], tries["tokenize", 1], tries["index", 1], tries["report", -1]) == (1, 2, 1, 2)
+    after = {stage: receipts(live, stage) for stage in before}
+    assert after["index"] == before["index"]
+    again = {name for name, at in after["tokenize"].items() if before["tokenize"].get(name) != at}
+    assert [name.split("-")[0] for name in again] == ["00001"]
+    assert all(after["scatter"][name] != at for name, at in before["scatter"].items())
+    assert outputs(live) == made
+
+
+def test_backfill_over_dates_builds_each_and_new_files_only(live: Live, built: str) -> None:
+    before = receipts(live, "tokenize")
+    extra = live.folder / "source" / "z-new.jsonl"
+    extra.write_text("".join(json.dumps({"text": f"a new document {number} " * 40}) + "\n" for number in range(60)))
+    dates = {"from_date": "2026-03-01T00:00:00Z", "to_date": "2026-03-01T00:00:00Z"}
+    wanted = {"dag_id": TINY, **dates, "reprocess_behavior": "none"}
+    # With SQLite Airflow answers 503 as long as another of its components writes.
+    live.wait_for("the backfill", lambda: live.client.post("/api/v2/backfills", json=wanted).status_code != 503)
+
+    def backfilled() -> Any:
+        return [
+            one["dag_run_id"]
+            for one in live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?limit=100")["dag_runs"]
+            if one["run_type"] == "backfill"
+        ]
+
+    (run,) = live.wait_for("the backfill's run", backfilled)
+    assert live.finish(TINY, run) == "success"
+    after = receipts(live, "tokenize")
+    assert {name: after[name] for name in before} == before
+    assert len(after) > len(before)
+
+
+def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) -> None:
+    live.trigger("build_dataset", "dry", configuration="tiny", dry_run=True)
+    assert live.finish("build_dataset", "dry") == "success"
+    states = {place: one["state"] for place, one in live.tasks("build_dataset", "dry").items()}
+    assert states["estimate", -1] == "success"
+    assert {state for (task, _), state in states.items() if task not in {"plan", "estimate"}} == {"skipped"}
+    said = live.log("build_dataset", "dry", "estimate")
+    assert "tokens" in said
+    assert "hours on" in said
+    place = "/api/v2/dags/build_dataset/dagRuns/dry/taskInstances/estimate/xcomEntries/estimate"
+    assert "tokens_low" in json.dumps(live.call("GET", place)["value"])
+
+
+def test_approval_shows_what_would_go_and_a_refusal_stops_the_run(live: Live, built: str) -> None:
+    live.trigger(TINY, "asking", approve_removal=True, minimum_bytes=90)
+
+    def asked() -> Any:
+        found = live.tasks(TINY, "asking", "approve_removal")
+        return [one for one in found.values() if one["state"] in {"awaiting_input", "deferred"}]
+
+    live.wait_for("the question", asked)
+    place = f"/api/v2/dags/{TINY}/dagRuns/asking/taskInstances/approve_removal/-1/hitlDetails"
+    assert "bytes of text" in live.call("GET", place)["body"]
+    live.call("PATCH", place, {"chosen_options": ["Reject"], "params_input": {}})
+    assert live.finish(TINY, "asking") == "failed"
+    states = {place: one["state"] for place, one in live.tasks(TINY, "asking").items()}
+    assert states["approve_removal", -1] == "failed"
+    assert states["upload", -1] == "upstream_failed"
+
+
+def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:
+    live.wait_until_parsed("build_dataset")
+    body = {"dag_run_id": "bad", "logical_date": None, "conf": {"minimum_bytes": 3}}
+    answer = live.client.post("/api/v2/dags/build_dataset/dagRuns", json=body)
+    assert answer.status_code == 400
+    assert "3 is less than the minimum of 7" in answer.text
+
+
+def test_unreachable_bucket_is_said_with_its_address_and_what_to_do(live: Live) -> None:
+    address = "http://127.0.0.1:9"  # the discard port: nobody listens
+    conf = {"configuration": "tiny", "name": "far", "source_paths": ["s3://far/away/"], "source_endpoint_url": address}
+    live.trigger("build_dataset", "far", **conf)
+    said = live.wait_for("words", lambda: (log := live.log("build_dataset", "far", "plan")) and address in log and log)
+    assert "StoreUnavailableError" in said
+    live.call("PATCH", "/api/v2/dags/build_dataset/dagRuns/far?update_mask=state", {"state": "failed"})
+
+
+def test_deleted_file_with_a_run_under_way_lets_the_run_finish(live: Live, built: str) -> None:
+    path = live.configure(tiny("brief"))
+    live.trigger("dataset__brief", "last")
+    live.wait_for("the plan", lambda: live.tasks("dataset__brief", "last", "plan")["plan", -1]["state"] == "success")
+    path.unlink()
+    assert live.finish("dataset__brief", "last") == "success"
+
+
+def test_password_is_said_once_and_stands_in_no_log_and_its_file_is_private(live: Live, built: str) -> None:
+    path = live.folder / ".airflow" / "passwords.json"
+    secret = json.loads(path.read_text())["admin"]
+    assert secret in live.said  # type: ignore[attr-defined]
+    assert secret not in live.server("up")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    kept = [one for folder in (".airflow", "work", "outputs") for one in (live.folder / folder).rglob("*")]
+    holding = [str(one) for one in kept if one.is_file() and one != path and secret.encode() in one.read_bytes()]
+    assert holding == []
+
+
+def test_airflow_listens_on_loopback_only(live: Live) -> None:
+    hexadecimal = f"{PORT:04X}"
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    listening = [row[1].split(":")[0] for row in rows if row[3] == "0A" and row[1].endswith(f":{hexadecimal}")]
+    assert listening == ["0100007F"]
+
+
+def test_without_a_login_nothing_is_told(live: Live) -> None:
+    import httpx
+
+    with httpx.Client(base_url=live.client.base_url, trust_env=False) as nobody:
+        assert nobody.get(f"/api/v2/dags/{TINY}").status_code == 401
+        assert nobody.get("/auth/token").status_code in {401, 403}

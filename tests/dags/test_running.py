@@ -1,0 +1,138 @@
+"""Claims of runs, cleared tasks, checkpoints in Airflow's store: the few lines between Airflow and the mill."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.config import DatasetConfig, load_config
+from pipeline.errors import StorageFullError
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+DAGS = Path(__file__).resolve().parents[2] / "dags"
+
+
+@pytest.fixture(autouse=True)
+def _dags_on_the_path(airflow_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DAGS)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DatasetConfig:
+    return load_config(DAGS / "datasets" / "demo.yaml").model_copy(update={"work_folder": str(tmp_path)})
+
+
+def context(run: str, *under_way: str) -> dict[str, Any]:
+    """What Airflow gives a task of run `run` while the runs `under_way` have not ended."""
+
+    def get_dr_count(dag_id: str, run_ids: list[str], states: list[str]) -> int:
+        assert states == ["queued", "running"]
+        return sum(one in under_way for one in run_ids)
+
+    return {"ti": SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)}
+
+
+def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    import running
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    running.claim(config, context("one"))
+    with pytest.raises(AirflowRescheduleException):
+        running.claim(config, context("two", "one"))
+    said = capsys.readouterr().out
+    assert "another run of the dataset demo is under way" in said
+    assert "run one of dataset__demo" in said
+    assert "this run goes on when that one has ended" in said
+
+
+def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:
+    import running
+
+    running.claim(config, context("one"))
+    running.claim(config, context("two"))
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "cleared"),
+    [
+        (1, 3, False),  # the first try
+        (2, 3, False),  # a retry
+        (2, 4, True),  # cleared after its first try
+        (3, 4, False),  # a retry after that
+        (5, 7, True),  # failed four times, then cleared
+    ],
+)
+def test_first_try_after_clearing_is_told_from_a_retry(try_number: int, max_tries: int, cleared: bool) -> None:
+    from checkpoints import was_cleared
+
+    given = {"ti": SimpleNamespace(try_number=try_number, max_tries=max_tries), "task": SimpleNamespace(retries=3)}
+    assert was_cleared(given) is cleared
+
+
+class Store:
+    """Airflow's task state store, as a task sees it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {"progress": {"done_bytes": 7}}
+
+    def get(self, key: str) -> Any:
+        return self.kept.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+    def clear(self) -> None:
+        self.kept.clear()
+
+
+def test_checkpoint_of_an_earlier_try_is_found_and_a_cleared_task_forgets_it() -> None:
+    from checkpoints import TaskCheckpoints
+
+    assert TaskCheckpoints(Store(), forget=False).load() == {"done_bytes": 7}
+    store = Store()
+    checkpoints = TaskCheckpoints(store, forget=True)
+    assert checkpoints.load() is None
+    checkpoints.save({"done_bytes": 1})
+    assert store.kept == {"progress": {"done_bytes": 1}}
+
+
+def test_full_disk_is_given_minutes_before_the_next_try(dag: DAG) -> None:
+    from airflow.sdk import RetryAction
+
+    decided = dag.get_task("tokenize").retry_policy.evaluate(StorageFullError("full"), 1, 3)
+    assert decided.action is RetryAction.RETRY
+    assert decided.retry_delay == timedelta(minutes=5)
+
+
+def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
+    approve = dag.get_task("approve_removal")
+    assert approve.retries == 0
+    assert approve.fail_on_reject
+    assert "find_ranges.union" in approve.get_flat_relative_ids(upstream=True)
+    assert {"tokenize", "writeback"} <= approve.downstream_task_ids
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])
+def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: Path) -> None:
+    from pipeline.errors import CorpusmillError
+    from pipeline.stages.reprocess import begin
+
+    with pytest.raises(CorpusmillError):
+        begin(str(tmp_path), name, "tokenize", 0)
+
+
+def test_late_dataset_is_logged_with_its_name_and_run(caplog: pytest.LogCaptureFixture) -> None:
+    import asyncio
+
+    sys.path.append(str(DAGS.parent / "plugins"))
+    from dataset_deadline import missed
+
+    asyncio.run(missed("oscar", "12:00:00", context={"dag_run": {"run_id": "scheduled__1"}}))
+    assert "oscar is late: scheduled__1 has not ended within 12:00:00" in caplog.text

@@ -1,0 +1,125 @@
+"""The writeback of tables: the texts that a list of strings would have, everything else as it was."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
+from pipeline.dedup.writeback_parquet import write_back_table
+from pipeline.errors import ConfigError, CorruptDataError
+
+KINDS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+Ranges = list[list[tuple[int, int]]]
+
+
+def table_of(texts: list[str | None], kind: pa.DataType = KINDS[0], **columns: list[Any]) -> pa.Table:
+    rows = {"n": list(range(len(texts))), "text": pa.array(texts, pa.string()).cast(kind), **columns}
+    return pa.table(rows).replace_schema_metadata({"made by": "a test"})
+
+
+def write_back(
+    table: pa.Table, ranges: Ranges, mode: str = "remove", group_rows: int = 3, **options: Any
+) -> tuple[pa.Table, WriteBackCounts]:
+    """`ranges` are relative to each text; a row without text is no document."""
+    source, sink = io.BytesIO(), io.BytesIO()
+    pq.write_table(table, source, row_group_size=group_rows)
+    texts = table["text"].to_pylist()
+    rows = [row for row, text in enumerate(texts) if text is not None]
+    bounds = np.cumsum([0, *(len(texts[row].encode()) + 1 for row in rows)]).astype(np.uint64)
+    found = [(int(at) + 1 + a, int(at) + 1 + b) for at, one in zip(bounds, ranges, strict=False) for a, b in one]
+    counts = write_back_table(
+        source,
+        sink,
+        source="web/a.parquet",
+        row_groups=None,
+        row_numbers=np.array(rows, np.uint64),
+        bounds=bounds,
+        ranges=np.array(found, np.uint64).reshape(-1, 2),
+        options=WriteBackOptions(mode, "text", **options),  # type: ignore[arg-type]
+    )
+    return pq.read_table(sink), counts
+
+
+@st.composite
+def documents_with_ranges(draw: st.DrawFn) -> tuple[list[str | None], Ranges]:
+    texts = draw(st.lists(st.one_of(st.none(), st.text("aü中", max_size=6)), max_size=8))
+    ranges = []
+    for text in texts:
+        if text is None:
+            continue
+        borders = [len(text[:place].encode()) for place in range(len(text) + 1)]
+        cuts = sorted(draw(st.lists(st.sampled_from(borders), max_size=4, unique=True)))
+        ranges.append(list(zip(cuts[::2], cuts[1::2], strict=False)))
+    return texts, ranges
+
+
+def cut(text: str, ranges: list[tuple[int, int]]) -> str:
+    data = bytearray(text.encode())
+    for start, end in reversed(ranges):
+        del data[start:end]
+    return data.decode()
+
+
+@given(documents_with_ranges(), st.booleans(), st.sampled_from(KINDS))
+def test_remove_leaves_each_row_the_rest_of_its_text(
+    case: tuple[list[str | None], Ranges], drop_empty: bool, kind: pa.DataType
+) -> None:
+    texts, ranges = case
+    table = table_of(texts, kind)
+    rows = [(row, text) for row, text in enumerate(texts) if text is not None]
+    expected = [(row, cut(text, spans), spans) for (row, text), spans in zip(rows, ranges, strict=True)]
+    kept = [(row, text) for row, text, spans in expected if text or not spans or not drop_empty]
+    written, counts = write_back(table, ranges, drop_empty=drop_empty)
+    assert list(zip(written["n"].to_pylist(), written["text"].to_pylist(), strict=True)) == kept
+    assert written.schema == table.schema
+    assert written.schema.metadata == table.schema.metadata
+    assert (counts.documents_in, counts.documents_out) == (len(rows), len(kept))
+    assert counts.documents_empty == sum(bool(spans) and not text for _, text, spans in expected)
+    assert counts.text_bytes_in == counts.text_bytes_out + counts.text_bytes_removed
+
+
+@given(documents_with_ranges(), st.sampled_from(KINDS))
+def test_annotate_keeps_every_text_and_adds_its_ranges(
+    case: tuple[list[str | None], Ranges], kind: pa.DataType
+) -> None:
+    texts, ranges = case
+    table = table_of(texts, kind)
+    written, counts = write_back(table, ranges, "annotate")
+    documents = table.filter(table["text"].is_valid())
+    assert written.drop_columns(["sa_remove_ranges"]).to_pydict() == documents.to_pydict()
+    assert written["sa_remove_ranges"].to_pylist() == [[list(span) for span in spans] for spans in ranges]
+    assert counts.text_bytes_removed == 0
+    assert counts.text_bytes_out == counts.text_bytes_in == sum(len(text.encode()) for text in texts if text)
+
+
+def test_annotate_over_a_column_that_is_there_is_refused_unless_told_otherwise() -> None:
+    table = table_of(["abc", "d"], ranges=["old", "older"])
+    with pytest.raises(ConfigError, match=r"(?s)already has a column.*replace_existing"):
+        write_back(table, [[(0, 1)], []], "annotate", annotate_key="ranges")
+    written, _ = write_back(table, [[(0, 1)], []], "annotate", annotate_key="ranges", replace_existing=True)
+    assert written["ranges"].to_pylist() == [[[0, 1]], []]
+    assert written.column_names == table.column_names
+
+
+def test_table_that_changed_since_it_was_indexed_is_an_error() -> None:
+    source = io.BytesIO()
+    pq.write_table(table_of(["abc", "defg"]), source)
+    with pytest.raises(CorruptDataError, match="web/a"):
+        write_back_table(
+            source,
+            io.BytesIO(),
+            source="web/a.parquet",
+            row_groups=None,
+            row_numbers=np.arange(2, dtype=np.uint64),
+            bounds=np.array([0, 4, 8], np.uint64),
+            ranges=np.zeros((0, 2), np.uint64),
+            options=WriteBackOptions("remove", "text"),
+        )

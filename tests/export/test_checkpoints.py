@@ -1,0 +1,102 @@
+"""Our checkpoint objects, read by the rules of Jaxformer's --continue (tests/oracles/jaxformer.py)."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.export.checkpoints import EVERY, FOLDER, shard_checkpoints, write_checkpoints, write_placeholders
+from pipeline.export.numpy_shards import shard_names
+from tests.oracles import jaxformer
+from tests.oracles.export import jaxformer_shards
+
+EOT = 99
+DOCUMENTS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=30), max_size=15)
+
+
+def written(documents: list[list[int]], shard_tokens: int, folder: Path, cuts: list[int] | None = None) -> list[dict]:
+    """Write the checkpoints of a stream whose cells are cut before the documents `cuts`; returns all of them."""
+    bounds = [0, *sorted(min(cut, len(documents)) for cut in cuts or []), len(documents)]
+    cells = []
+    for first, last in pairwise(bounds):
+        ends = np.cumsum([len(document) for document in documents[first:last]], dtype=np.uint64)
+        cells.append((ends, np.zeros(last - first, np.uint64), np.arange(first, last, dtype=np.uint64)))
+    write_checkpoints(shard_checkpoints(cells, shard_tokens), folder)
+    every = folder / FOLDER / EVERY
+    return [json.loads(line) for line in every.read_text().splitlines()] if every.exists() else []
+
+
+def bucket_of(folder: Path, written_at: int = 5) -> dict[str, jaxformer.Object]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): (written_at, path.read_text()) for path in files}
+
+
+@settings(deadline=None)
+@given(DOCUMENTS, st.integers(1, 12), st.lists(st.integers(0, 15), max_size=3))
+def test_numpy_j18_j19_stream_continued_at_any_checkpoint_is_the_uninterrupted_one(
+    tmp_path_factory, documents, shard_tokens: int, cuts
+) -> None:
+    """Killed after any shard: the rest of the stream, straddling documents included, to the last token."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    whole = jaxformer_shards(documents, EOT, shard_tokens)
+    every = written(documents, shard_tokens, folder, cuts)
+    assert len(every) == sum(len(shard) == shard_tokens for shard in whole)
+    for one in every:
+        rest = jaxformer.continued(documents, EOT, shard_tokens, one["documents"], one["carry_tokens"])
+        assert rest == whole[one["shard"] + 1 :]
+
+
+def test_numpy_j18_original_reads_our_checkpoint_and_would_lose_the_straddling_rest(tmp_path) -> None:
+    documents = [[number % 10] * 4 for number in range(30)]
+    every = written(documents, 12, tmp_path)
+    found = jaxformer.newest_checkpoint(bucket_of(tmp_path))
+    assert found == (every[-1]["document"], 11, every[-1]["documents"])
+    assert every[0] == {"shard": 0, "documents": 3, "document": "00000-000000002", "carry_tokens": 3}
+    whole = jaxformer_shards(documents, EOT, 12)
+    assert jaxformer.continued(documents, EOT, 12, 3, 0) != whole[1:]
+    assert jaxformer.continued(documents, EOT, 12, 3, 3) == whole[1:]
+
+
+def test_numpy_j19_there_is_one_checkpoint_text_so_that_the_servers_time_decides_nothing(tmp_path) -> None:
+    """B9: with two, the one uploaded last wins, whichever shard it is of."""
+    written([[1] * 7] * 20, 10, tmp_path)
+    ours = bucket_of(tmp_path)
+    assert sum(name.endswith(".txt") for name in ours) == 1
+    older = {"checkpoints/doc-3.txt": (9, "0:2")}
+    assert jaxformer.newest_checkpoint(ours | older) == ("doc-3", 0, 2)  # what a stale one of the original would do
+
+
+@pytest.mark.parametrize("documents", [[], [[1, 2, 3]]])
+def test_numpy_j18_no_full_shard_means_no_checkpoint_and_a_fresh_start(tmp_path, documents) -> None:
+    assert written(documents, 100, tmp_path) == []
+    assert jaxformer.newest_checkpoint(bucket_of(tmp_path)) is None
+
+
+@pytest.mark.parametrize("placeholders", [True, False])
+def test_numpy_j22_j24_loader_sees_every_shard_with_a_placeholder_and_loses_one_without(tmp_path, placeholders) -> None:
+    names = shard_names(6, 2)
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("shard")
+    if placeholders:
+        write_placeholders(names, tmp_path)
+    for split, shards in (("test/", 2), ("train/", 4)):
+        seen = jaxformer.listed(list(bucket_of(tmp_path)), split)
+        assert len(seen) == (shards if placeholders else shards - 1)
+        assert seen == [name for name in names if name.startswith(split)][-len(seen) :]
+
+
+def test_numpy_j24_steps_of_a_shard_are_shifted_windows_and_the_rest_is_dropped() -> None:
+    shard = list(range(100))
+    found = jaxformer.steps(shard, batch=4, microbatch=2, length=3, dp=2)
+    assert len(found) == 99 // 24
+    x, y = np.array(found[1][0]), np.array(found[1][1])
+    assert x.shape == (2, 4, 3)
+    assert x.ravel().tolist() == list(range(24, 48))
+    assert (y == x + 1).all()

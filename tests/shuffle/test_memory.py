@@ -1,0 +1,51 @@
+"""A process that gathers stays within shuffle.memory, however much there is to shuffle."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUDGET_BYTES = 256 << 20
+TOKENS = 40 << 20  # 160 MiB of uint32: with an interpreter of 200 MiB they would not fit the budget together
+
+GATHER = """
+import json, sys
+from pathlib import Path
+from pipeline.shuffle.gather import gather_cell
+folder, cells = Path(sys.argv[1]), int(sys.argv[2])
+records = 0
+for cell in range(cells):
+    (folder / f"cell-{cell}").mkdir()
+    records += gather_cell([folder / "scatter"], cell, folder / f"cell-{cell}").records
+# Not ru_maxrss: it begins with the peak of the process that this one was forked from.
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(json.dumps([records, int(status["VmHWM"].split()[0]) * 1024]))
+"""
+
+
+@pytest.mark.slow
+def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path) -> None:
+    """The original holds as many cells as it has threads; here a process's peak, as the kernel counts it, is capped."""
+    import numpy as np
+
+    from pipeline.shuffle.placement import cells_needed
+    from pipeline.shuffle.scatter import scatter_records
+    from pipeline.tokens.records import context_records
+    from pipeline.tokens.token_shard import TokenShard
+
+    tokens = np.random.Philox(key=1).random_raw(TOKENS // 2).view("<u4") % np.uint32(100_000)
+    shard = TokenShard(tokens, np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64), "test", "0" * 64, 100_001, 100_000)
+    records = context_records(shard, 2049)
+    cells = cells_needed(tokens.nbytes, shard.documents, BUDGET_BYTES)
+    (tmp_path / "scatter").mkdir()
+    scatter_records(records, seed=1, kind="contexts", shard=0, cells=cells, folder=tmp_path / "scatter")
+    command = [sys.executable, "-c", GATHER, str(tmp_path), str(cells)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    gathered, peak_bytes = json.loads(done.stdout)
+    assert gathered == len(records.ordinals)
+    assert peak_bytes < BUDGET_BYTES
+    assert tokens.nbytes > BUDGET_BYTES // 2

@@ -1,0 +1,93 @@
+"""What only GCS has: generations, uploads in parts by the XML API, crc32c of everything."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import CorpusmillError, PermanentError, SourceError
+from pipeline.storage import Traffic, Wanted, fetch, open_store
+from tests.gcs_front import GcsFront
+
+
+def content(size: int) -> bytes:
+    return hashlib.shake_128(b"gcs").digest(size)
+
+
+def big_file(folder: Path) -> tuple[Path, str]:
+    data = content(17 << 20)
+    (folder / "big").write_bytes(data)
+    return folder / "big", hashlib.sha256(data).hexdigest()
+
+
+def test_gcs_object_is_read_at_its_planned_generation_and_another_is_refused(gcs, tmp_path) -> None:
+    store = open_store("gs://corpus/data")
+    store.receive_bytes(b"planned", "a.jsonl")
+    planned = store.stat("a.jsonl")
+    assert planned is not None
+    assert store.read_range("a.jsonl", 0, 4, identity=planned.identity) == b"plan"
+    assert gcs.generations == [planned.identity.partition("-")[2]]
+    store.receive_bytes(b"changed", "a.jsonl")  # of the same size
+    with pytest.raises(SourceError, match="changed after it was planned") as caught:
+        store.read_range("a.jsonl", 0, 4, identity=planned.identity)
+    assert "gs://corpus/data/a.jsonl" in str(caught.value)
+    with pytest.raises(SourceError, match="changed after it was planned"):
+        fetch(store, Wanted("a.jsonl", 7, planned.identity), tmp_path / "file", tmp_path / "partial")
+    with pytest.raises(SourceError, match="changed after it was planned"):
+        fetch(store, Wanted("a.jsonl", 7, planned.identity, ((0, 3),)), tmp_path / "file", tmp_path / "partial")
+    assert not (tmp_path / "file").exists()
+
+
+def test_gcs_large_file_goes_up_in_parts_and_has_our_digest(gcs, tmp_path) -> None:
+    path, sha256 = big_file(tmp_path)
+    traffic = Traffic()
+    store = open_store("gs://corpus/data", traffic=traffic)
+    store.receive(path, "a b/ü.bin", sha256)
+    assert gcs.parts == 3
+    assert not gcs.uploads
+    assert store.open("a b/ü.bin").read() == path.read_bytes()
+    assert store.digest("a b/ü.bin") == sha256
+    assert traffic.bytes_sent == 17 << 20
+    assert traffic.requests >= 3 + 3  # parts, their beginning and end, the look that follows
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "corrupted", "lost"])
+def test_gcs_upload_through_faults_is_right_to_the_byte_or_refused(
+    gcs, hasty, tmp_path, monkeypatch, kind: str
+) -> None:
+    path, sha256 = big_file(tmp_path)
+    with GcsFront(gcs.target.geturl(), seed=4, share=0.5, faults=3, kinds=(kind,)) as front:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", front.endpoint)
+        traffic = Traffic()
+        try:
+            open_store("gs://corpus", traffic=traffic).receive(path, "a", sha256)
+        except CorpusmillError:
+            assert kind == "lost"  # a completion whose answer was lost, and a look at an upload that is gone
+        assert front.dealt[kind] >= 1
+        assert traffic.retries >= 1
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.endpoint)
+    seen = open_store("gs://corpus")
+    if seen.stat("a"):
+        assert seen.open("a").read() == path.read_bytes()
+
+
+def test_gcs_upload_that_may_not_go_on_is_aborted_and_nothing_is_visible(gcs, hasty, tmp_path, monkeypatch) -> None:
+    path, sha256 = big_file(tmp_path)
+    put = GcsFront._upload
+
+    def forbids(front, client, address, query, body):
+        forbidden = client.command == "PUT" and query["partNumber"] == ["2"]
+        return (
+            (403, [], b"<Error><Code>AccessDenied</Code></Error>")
+            if forbidden
+            else put(front, client, address, query, body)
+        )
+
+    monkeypatch.setattr(GcsFront, "_upload", forbids)
+    with pytest.raises(PermanentError, match="cannot write") as caught:
+        open_store("gs://corpus").receive(path, "a", sha256)
+    assert "roles/storage.objectUser" in str(caught.value)
+    assert not gcs.uploads
+    assert open_store("gs://corpus").list_files() == []

