@@ -20,6 +20,7 @@ from pipeline.report.trend import trend_bars
 NEWEST_RUNS = 400
 NEWEST_REFRESHES = 24
 BUILD = "build_dataset"
+MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class Dataset:
         if len(self.refreshes) < 2 or not self.refreshes[1].tokens:
             return ""
         before, now = self.refreshes[1].tokens, self.refreshes[0].tokens
-        sign = "+" if now >= before else "\N{MINUS SIGN}"
-        return f"{sign}{share_text(abs(now - before), before)}" if now != before else "as before"
+        if abs(now - before) * 10_000 < before:
+            return "as before"
+        return f"{'+' if now > before else MINUS}{share_text(abs(now - before), before)}"
 
     @property
     def trend(self) -> str:
