@@ -17,31 +17,34 @@ PARAMS = {
 
 
 @task
-def begin(params: dict[str, Any] | None = None) -> list[int]:
-    """Leave a file that every worker must find; returns the numbers of the probes."""
-    from pipeline.config import absolute
+def begin(params: dict[str, Any] | None = None) -> list[str]:
+    """Leave a file that every worker must find; returns the names of the probes."""
     from pipeline.stages import worker_check
 
     values = params or {}
-    return worker_check.begin(Path(absolute(values["work_folder"])), values["probes"])
+    return worker_check.begin(_folder(values), values["probes"])
 
 
 @task
-def probe(number: int, params: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the worker finds that this task came to."""
-    from pipeline.config import absolute
+def probe(name: str, params: dict[str, Any] | None = None) -> str:
+    """Write down what the worker finds that this task came to; returns where."""
     from pipeline.stages import worker_check
 
-    return {"probe": number, **worker_check.probe(Path(absolute((params or {})["work_folder"])))}
+    return str(worker_check.probe(_folder(params or {}), name))
 
 
 @task
-def conclude(found: list[dict[str, Any]], params: dict[str, Any] | None = None) -> None:
+def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
     """Say how many probes each host got; fail if the workers do not fit together."""
-    from pipeline.config import absolute
     from pipeline.stages import worker_check
 
-    print(worker_check.conclude(Path(absolute((params or {})["work_folder"])), list(found)))
+    print(worker_check.conclude(_folder(params or {}), [Path(one) for one in probes]))
+
+
+def _folder(params: dict[str, Any]) -> Path:
+    from pipeline.config import absolute
+
+    return Path(absolute(params["work_folder"]))
 
 
 @dag(
@@ -56,7 +59,7 @@ def conclude(found: list[dict[str, Any]], params: dict[str, Any] | None = None) 
     max_active_runs=1,
 )
 def check_workers() -> None:
-    conclude(probe.expand(number=begin()))
+    conclude(probe.expand(name=begin()))
 
 
 check_workers()

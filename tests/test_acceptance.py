@@ -1,13 +1,16 @@
-"""docs/acceptance.md: every row once, with tests that are there and carry its number."""
+"""Every acceptance row has its tests: T and J in docs/acceptance.md, M (Megatron) and N (Nanoset) by their names."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 TABLE = TESTS.parent / "docs" / "acceptance.md"
 ROWS = [*(f"T{number:02d}" for number in range(1, 37)), *(f"J{number:02d}" for number in range(1, 27))]
+EXPORT_ROWS = [*(f"m{number:02d}" for number in range(1, 29)), *(f"n{number:02d}" for number in range(1, 26))]
 
 
 def names_of_tests() -> set[str]:
@@ -42,3 +45,8 @@ def test_acceptance_row_names_tests_that_are_there_and_carry_its_number() -> Non
 def test_acceptance_no_test_carries_a_number_that_is_no_row() -> None:
     carried = {number.upper() for name in names_of_tests() for number in re.findall(r"(?<=_)[tj]\d\d(?=_|$)", name)}
     assert carried == set(ROWS)
+
+
+@pytest.mark.parametrize("row", EXPORT_ROWS)
+def test_acceptance_row_of_an_export_has_a_test_of_its_name(row: str) -> None:
+    assert any(f"_{row}_" in name for name in names_of_tests())

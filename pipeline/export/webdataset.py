@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import BalanceError, CorruptDataError, PermanentError
 from pipeline.export.batches import refuse_ids_beyond
-from pipeline.export.context_json import read_list, write_list
+from pipeline.export.context_json import read_list, write_list, write_lists
 from pipeline.export.files import TokenArray, fault, whole_file
 from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
 
@@ -68,8 +68,8 @@ def write_shard(
     with whole_file(path) as file:
         for batch in contexts:
             context_tokens = _checked_width(batch, records, context_tokens, vocabulary_size)
-            for context in np.ascontiguousarray(batch):
-                body = encode_context(context)
+            for text in write_lists(np.ascontiguousarray(batch)):
+                body = deflate.gzip_compress(text, GZIP_LEVEL)
                 name = member_name(shard_index, records, next(ids, None))
                 member = b"".join((member_header(name, len(body)), body, padding(len(body))))
                 file.write(member)

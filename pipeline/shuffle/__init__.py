@@ -20,7 +20,7 @@ Keys come from Philox, a counter-based generator, keyed by (seed, kind of record
 do not depend on threads, batches, the order of completion, hosts or paths.
 
 quality.py measures the order that came out; lines.py is the same shuffle for lines of text, whose number is not known
-before they are read; pipeline/single/reshuffle.py shuffles tars that are ready.
+before they are read; pipeline/single/ reshuffles tars, token shards and .npy shards that are ready.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.

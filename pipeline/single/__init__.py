@@ -2,6 +2,8 @@
 
     shuffle_text.py   lines in, the same lines in a global shuffle out      (the job of terashuf)
     reshuffle.py      ready tars of contexts in, reshuffled tars out        (the job of tokshuf --shuffle-only)
+    reshuffle_tokens.py, reshuffle_npy.py   the same for token shards and .npy shards; ready.py tells what is what
+    find_batch.py     how much text the tokenizer should get at once here   (the sweep of JAXformer)
     in_order.py       text in, Megatron or Nanoset files out, in its order  (the job of preprocess_data.py)
     dedup.py          text in, deduplicated text or an infini-gram index out, by the build's own stages, resumable
 

@@ -1,12 +1,17 @@
 """Are the workers fit to build together? Many short probes, wherever the scheduler puts them, then one comparison.
 
 A build's steps meet only in finished files below the work folder, so every worker must see the same folder, run the
-same versions (bytes depend on some of them), and have room. The probes leave nothing behind.
-Source: data/test_cluster.py of JAXformer: many tasks of a millisecond, counted per host.
+same versions (bytes depend on some of them), and have room.
+
+    <work folder>/.worker-check/begun        which a probe must find
+                                00003.json   what probe 3 found: host, cores, versions, free bytes
+
+`conclude` removes the folder. Source: data/test_cluster.py of JAXformer: many short tasks, counted per host.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -16,46 +21,46 @@ from typing import Any
 
 from pipeline.errors import PermanentError, StorageFullError, TransientError
 
-BEACON = ".worker-check"
+FOLDER = ".worker-check"
+BEGUN = "begun"
 LEAST_FREE_BYTES = 1 << 30
 
 
-def begin(work_folder: Path, probes: int) -> list[int]:
-    """Leave a file in the work folder that every worker must find; returns the numbers of the probes."""
-    work_folder.mkdir(parents=True, exist_ok=True)
-    (work_folder / BEACON).write_text(_versions_in_words())
-    return list(range(probes))
+def begin(work_folder: Path, probes: int) -> list[str]:
+    """Leave a file in the work folder that every worker must find; returns the names of the probes."""
+    shutil.rmtree(work_folder / FOLDER, ignore_errors=True)
+    (work_folder / FOLDER).mkdir(parents=True)
+    (work_folder / FOLDER / BEGUN).touch()
+    return [f"{number:05d}" for number in range(probes)]
 
 
-def probe(work_folder: Path) -> dict[str, Any]:
-    """What one worker finds: plain values for XCom."""
-    beacon = work_folder / BEACON
-    return {
-        "host": socket.gethostname(),
-        "cores": os.cpu_count() or 1,
-        "versions": _versions_in_words(),
-        "sees_the_folder": beacon.is_file(),
-        "free_bytes": shutil.disk_usage(work_folder).free if work_folder.is_dir() else 0,
-    }
+def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
+    """Write down what this worker finds; returns where. PermanentError if it does not see the others' folder."""
+    folder = work_folder / FOLDER
+    host = host or socket.gethostname()
+    if not (folder / BEGUN).is_file():
+        raise PermanentError(
+            "a worker does not see the work folder of the others",
+            where=f"{host}: {work_folder}",
+            expected=f"the file {FOLDER}/{BEGUN}, which the first task left there",
+            next_step="mount one shared file system on every worker, under the same path",
+        )
+    free_bytes = shutil.disk_usage(folder).free
+    found = {"host": host, "cores": os.cpu_count() or 1, "versions": _versions_in_words(), "free_bytes": free_bytes}
+    (folder / f"{name}.json").write_text(json.dumps(found) + "\n")
+    return folder / f"{name}.json"
 
 
-def conclude(work_folder: Path, found: list[dict[str, Any]], *, least_free_bytes: int = LEAST_FREE_BYTES) -> str:
-    """Probes per host, in words. Removes the file that `begin` left.
+def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = LEAST_FREE_BYTES) -> str:
+    """Probes per host, in words.
 
-    PermanentError for a host with another folder or other versions, StorageFullError for one without room,
-    TransientError when nothing was probed.
+    PermanentError for a host with other versions, StorageFullError for one without room, TransientError when nothing
+    was probed.
     """
-    (work_folder / BEACON).unlink(missing_ok=True)
+    found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in probes]
+    shutil.rmtree(work_folder / FOLDER)
     if not found:
         raise TransientError("no probe came back", next_step="look whether any worker is running")
-    for one in found:
-        if not one["sees_the_folder"]:
-            raise PermanentError(
-                "a worker does not see the work folder of the others",
-                where=f"{one['host']}: {work_folder}",
-                expected="the same folder on every worker (a shared file system)",
-                got="no such file as the others have there",
-            )
     usual = Counter(one["versions"] for one in found).most_common(1)[0][0]
     for one in found:
         if one["versions"] != usual:
@@ -74,10 +79,10 @@ def conclude(work_folder: Path, found: list[dict[str, Any]], *, least_free_bytes
                 got=f"{one['free_bytes']:,}",
                 next_step="free space there",
             )
-    probes = Counter(str(one["host"]) for one in found)
+    counted = Counter(str(one["host"]) for one in found)
     cores = {str(one["host"]): one["cores"] for one in found}
-    lines = [f"{host}  {count:,} probes, {cores[host]} cores" for host, count in sorted(probes.items())]
-    return "\n".join([*lines, f"{len(found):,} probes on {len(probes):,} hosts: one folder, one set of versions"])
+    lines = [f"{host}  {count:,} probes, {cores[host]} cores" for host, count in sorted(counted.items())]
+    return "\n".join([*lines, f"{len(found):,} probes on {len(counted):,} hosts: one folder, one set of versions"])
 
 
 def _versions_in_words() -> str:

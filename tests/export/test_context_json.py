@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.export.context_json import read_list, write_list
+from pipeline.export.context_json import TABLE_IDS, read_list, write_list, write_lists
 from tests.oracles import export as oracle
 
 EDGES = [0, 1, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 65_535, 65_536, 99_999, 100_000, 10**9 - 1, 10**9, 2**32 - 1]
@@ -29,6 +29,20 @@ def test_context_json_write_equals_the_oracle_and_reads_back(numbers):
 @given(st.lists(st.integers(0, 65_535), min_size=1, max_size=40))
 def test_context_json_write_is_the_same_for_uint16(numbers):
     assert write_list(np.array(numbers, np.uint16)) == oracle.compact_json(numbers)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9), st.integers(1, 200), st.sampled_from([70_000, TABLE_IDS, 2**32]), st.randoms())
+def test_context_json_write_lists_equals_write_list_row_by_row(width, rows, below, random):
+    edges = [one for one in EDGES if one < below]
+    table = [[random.choice([*edges, random.randrange(below)]) for _ in range(width)] for _ in range(rows)]
+    texts = [bytes(text) for text in write_lists(np.array(table, np.uint32))]
+    assert texts == [oracle.compact_json(row) for row in table]
+
+
+def test_context_json_write_lists_every_number_of_the_table():
+    numbers = np.arange(TABLE_IDS, dtype=np.uint32).reshape(-1, 64)
+    assert b"".join(write_lists(numbers)) == b"".join(oracle.compact_json(row) for row in numbers.tolist())
 
 
 @settings(deadline=None)

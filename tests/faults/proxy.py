@@ -25,12 +25,12 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length",
 
 
 class FaultyProxy:
-    """`endpoint` is what the client is given; `dealt` counts the faults by kind."""
+    """`endpoint` is what the client is given; `dealt` counts the faults by kind, `left` are still to come."""
 
     def __init__(self, target: str, *, seed: int, share: float, faults: int, kinds: tuple[str, ...] = KINDS) -> None:
         self.target = urlsplit(target)
         self.dealt: Counter[str] = Counter()
-        self._seed, self._share, self._left, self._kinds = seed, share, faults, kinds
+        self._seed, self._share, self.left, self._kinds = seed, share, faults, kinds
         self._requests = 0
         self._lock = threading.Lock()
         proxy = self
@@ -73,12 +73,12 @@ class FaultyProxy:
             self._requests += 1
             drawn = hashlib.sha256(f"{self._seed} {self._requests}".encode()).digest()
             place = int.from_bytes(drawn[8:16], "little")
-            if not self._left or int.from_bytes(drawn[:4], "little") / 2**32 >= self._share:
+            if not self.left or int.from_bytes(drawn[:4], "little") / 2**32 >= self._share:
                 return "", place
             kind = self._kinds[drawn[4] % len(self._kinds)]
             if not able.get(kind, True):
                 return "", place
-            self._left -= 1
+            self.left -= 1
             self.dealt[kind] += 1
             return kind, place
 
