@@ -140,11 +140,13 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
 
 def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
     """A mapped array block by block; pages that were read are let go, or a process would come to hold all of it."""
-    behind = getattr(items, "_mmap", None)  # an array that is empty is not mapped
+    mapped: object = items
+    while isinstance(mapped, np.ndarray):
+        mapped = mapped.base
     for first in range(0, items.size, BLOCK_DOCUMENTS):
         yield items[first : first + BLOCK_DOCUMENTS]
-        if isinstance(behind, mmap.mmap):
-            behind.madvise(mmap.MADV_DONTNEED)
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _append(data: BinaryIO, path: Path) -> None:
