@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import TokenizerError
 from pipeline.tokens.tokenizer import load_tokenizer
-from tests.tokens.vocabularies import sentencepiece, shared, written
+from tests.tokens.vocabularies import GPT2, described, p50k, sentencepiece, shared, with_model, written
 
 CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
 VOCABULARIES = (
@@ -118,6 +119,40 @@ def test_tokenizer_from_a_vocabulary_file_equals_tiktoken(name: str, dtype: str,
         assert fast.encode([text.encode()])[0].tolist() == slow.encode([text.encode()])[0].tolist()
 
 
+def test_tokenizer_p50k_is_tiktokens_file_and_needs_its_engine(tmp_path) -> None:
+    path = p50k(tmp_path)  # loading checks that its sha256 is the one that tiktoken names
+    tokenizer = load_tokenizer("p50k_base", file=path, engine="tiktoken")
+    assert (tokenizer.vocabulary_size, tokenizer.eot_id, tokenizer.dtype) == (50281, 50256, np.dtype("<u2"))
+    r50k = load_tokenizer("r50k_base", file=str(shared("r50k_base.tiktoken")), engine="tiktoken")
+    for text in TRICKY:
+        ids = tokenizer.encode([text.encode()])[0]
+        assert tokenizer.decode(ids) == text.encode()
+        if "  " not in text:
+            assert ids.tolist() == r50k.encode([text.encode()])[0].tolist()
+    assert tokenizer.encode([b"a" + b" " * 25 + b"b"])[0].tolist() == [64, 50279, 275]  # 24 spaces, then " b"
+    with pytest.raises(TokenizerError, match="this tokenizer needs engine tiktoken because"):
+        load_tokenizer("p50k_base", file=path, engine="gigatoken")
+
+
+def test_tokenizer_ids_beyond_uint16_because_of_a_hole_take_four_bytes(tmp_path) -> None:
+    description = described(GPT2)
+    moved = {token: number + 20_000 * (number > 50_000) for token, number in description["model"]["vocab"].items()}
+    path = written({**with_model(description, vocab=moved), "added_tokens": []}, tmp_path)
+    fast, slow = (load_tokenizer(path, engine=engine, eot="!") for engine in ("gigatoken", "tokenizers"))
+    assert len(moved) < 1 << 16 < fast.vocabulary_size
+    assert fast.dtype == np.dtype("<u4")
+    assert moved["\u0120gazed"] == 70_255
+    assert fast.encode([b" gazed"])[0].tolist() == slow.encode([b" gazed"])[0].tolist() == [70_255]
+
+
+def test_tokenizer_engine_that_returns_an_id_outside_the_vocabulary_is_refused(engines) -> None:
+    narrow = dataclasses.replace(engines["gigatoken"], vocabulary_size=60_000)  # 2 bytes would hold it, cut short
+    assert narrow.dtype == np.dtype("<u2")
+    with pytest.raises(TokenizerError, match="outside the vocabulary") as caught:
+        narrow.encode([engines["gigatoken"].decode(np.array([99_999]))])
+    assert "ids below 60,000" in str(caught.value)
+
+
 HARD = {
     "1 MB of one letter": b"a" * 1_000_000,
     "1 MB of spaces": b" " * 1_000_000,
@@ -156,6 +191,26 @@ def test_special_ids_said_by_token_override_the_tokenizers(engines) -> None:
 def test_special_ids_of_tokshuf_are_0_and_two_above_the_vocabulary() -> None:
     tokenizer = load_tokenizer(str(shared("gpt2.tokenizer.json")), engine="gigatoken", tokshuf_ids=True)
     assert (tokenizer.eot_id, tokenizer.pad_id, tokenizer.vocabulary_size) == (0, 50259, 50260)
+
+
+def test_special_ids_of_llama_3_are_its_own_and_not_0(tmp_path) -> None:
+    """Llama-3's names and numbers on GPT-2's model: "!" is id 0 in both."""
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    named = {
+        128000: "<|begin_of_text|>",
+        128001: "<|end_of_text|>",
+        128004: "<|finetune_right_pad_id|>",
+        128009: "<|eot_id|>",
+    }
+    added = [{"id": number, "content": token, **plain} for number, token in named.items()]
+    description = described(GPT2, added_tokens=added)
+    numbers = {token: number for number, token in named.items()}  # tokenizers numbers what the model lacks by itself
+    path = written(with_model(description, vocab={**description["model"]["vocab"], **numbers}), tmp_path)
+    tokenizer = load_tokenizer(path, engine="gigatoken")
+    assert (tokenizer.bos_id, tokenizer.eot_id, tokenizer.pad_id) == (128000, 128001, 128004)
+    assert tokenizer.dtype == np.dtype("<u4")
+    assert load_tokenizer(path, engine="gigatoken", pad="<|end_of_text|>").pad_id == 128001
+    assert load_tokenizer(path, engine="gigatoken", tokshuf_ids=True).eot_id == tokenizer.encode([b"!"])[0].item() == 0
 
 
 def test_special_ids_tokenizer_without_eot_is_refused_unless_one_is_named(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import os
@@ -20,6 +21,14 @@ def shared(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"the shared vocabulary files are not here: {path} (set CORPUSMILL_TEST_DATA)")
     return path
+
+
+def p50k(folder: Path) -> str:
+    """p50k_base.tiktoken, byte for byte: r50k_base, and 2 to 25 spaces as ids 50257 to 50280 (50256 is special)."""
+    runs = [base64.b64encode(b" " * spaces) + b" %d\n" % (50255 + spaces) for spaces in range(2, 26)]
+    path = folder / "p50k_base.tiktoken"
+    path.write_bytes(shared("r50k_base.tiktoken").read_bytes() + b"".join(runs))
+    return str(path)
 
 
 def described(name: str, **changes: Any) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""The tokenizer's part of a configuration: locked, checked before anything runs, and stated by every receipt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import load_config
+from pipeline.errors import TokenizerError
+from pipeline.local import build_dataset
+from pipeline.stages import open_build
+from tests.system.corpus import configuration, lines_of
+from tests.tokens.vocabularies import GPT2, described, written
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_bytes(lines_of(["Some TEXT, and <|endoftext|> in it.", "more"]))
+    tokenizer = {"name": "ours", "file": written(described(GPT2), tmp_path)}
+    path = tmp_path / "tiny.yaml"
+    values = configuration(tmp_path, dedup={"mode": "none"}, tokenizer=tokenizer, exports={"nanoset": {}})
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_config_lock_pins_the_vocabulary_that_every_receipt_states(config, tmp_path) -> None:
+    sha256 = hashlib.sha256((tmp_path / "tokenizer.json").read_bytes()).hexdigest()
+    assert sha256 in run("config", "lock", config)
+    text = config.read_text()
+    assert yaml.safe_load(text)["lock"] == {"tokenizer_sha256": sha256, "tokenizer_revision": ""}
+    run("config", "lock", config)
+    assert config.read_text() == text  # once is enough
+    built = open_build(build_dataset(load_config(config), workers=1))
+    for receipt in built.receipts("tokenize"):
+        assert receipt.details["vocabulary"]["sha256"] == sha256
+    dataset = json.loads((tmp_path / "outputs/tiny/latest/dataset.json").read_text())
+    assert dataset["vocabulary"]["sha256"] == sha256
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("config", "lock"), ("build",), ("estimate",)])
+def test_locked_configuration_refuses_a_vocabulary_that_changed(config, tmp_path, command) -> None:
+    run("config", "lock", config)
+    description = described(GPT2)
+    vocabulary = description["model"]["vocab"]
+    vocabulary["!"], vocabulary['"'] = vocabulary['"'], vocabulary["!"]
+    written(description, tmp_path)
+    with pytest.raises(TokenizerError, match="the tokenizer is not the one that the configuration is locked to"):
+        run(*command, config)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_config_check_engine_whose_ids_would_differ_names_the_one_that_is_needed(config, tmp_path) -> None:
+    written(described(GPT2, normalizer={"type": "Lowercase"}), tmp_path)
+    with pytest.raises(
+        TokenizerError, match="this tokenizer needs engine tokenizers because its normalizer is Lowercase"
+    ):
+        run("config", "check", config)
+    values = yaml.safe_load(config.read_text())
+    values["tokenizer"]["engine"] = "tokenizers"
+    config.write_text(yaml.safe_dump(values))
+    assert "tokenizer ours" in run("config", "check", config)
+    built = open_build(build_dataset(load_config(config), workers=1))
+    assert built.receipt("audit", "00000").counts["round_trips"] == 1  # "more"; capitals do not come back
