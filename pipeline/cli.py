@@ -203,10 +203,10 @@ def tokenize(
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
     special = []
-    for one in special_token or ():
-        token, _, number = one.rpartition("=")
+    for said in special_token or ():
+        token, _, number = said.rpartition("=")
         if not token or not number.isdecimal():
-            raise typer.BadParameter(f"{one!r} is not TOKEN=ID", param_hint="--special-token")
+            raise typer.BadParameter(f"{said!r} is not TOKEN=ID", param_hint="--special-token")
         special.append((token, int(number)))
     loaded = load_tokenizer(
         tokenizer, file=file, engine=engine, pattern=pattern, special_tokens=tuple(sorted(special)), eot=eot

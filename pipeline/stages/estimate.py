@@ -73,7 +73,7 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         weights = _write_sample(config, files, root / "sample")
         changes = {
             "source": config.source.model_copy(update={"paths": [str(root / "sample")], "endpoint_url": None}),
-            "destinations": (config.destinations[0].model_copy(update={"path": str(root / "out")}),),
+            "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out")})],
             "work_folder": str(root / "work"),
         }
         build = open_build(build_dataset(config.model_copy(update=changes), workers=1))
