@@ -239,7 +239,7 @@ def mix(
     seed: Annotated[int, typer.Option(help="The trainer's seed.", min=0)] = 1234,
 ) -> None:
     """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
-    from pipeline.mixture.mix import mix_folders
+    from pipeline.mixture.folders import mix_folders
 
     mix_folders(
         datasets, output, budget=budget_tokens, sequence_tokens=sequence_tokens, alpha=alpha, seed=seed, say=typer.echo

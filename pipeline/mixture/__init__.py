@@ -10,6 +10,7 @@ Out: a `Mixture`: draws and epochs of every source as each trainer will really d
     order.py     who is drawn at each step: Megatron's blend, nanotron's Nanoset epoch and its repetition
     mixture.py   draws, epochs and what is never seen; refuses sources that do not fit together
     training.py  nanotron YAML (both forms), Megatron's argument list, split and sequences JSON
+    folders.py   the command: folders in, the mixture and its files out
     picture.py   the table in the terminal, the bars as one HTML file
     reader.py    sample k of a Nanoset, as nanotron would read it
 

@@ -15,7 +15,7 @@ from pipeline.cli import app
 from pipeline.errors import ConfigError, SourceError
 from pipeline.export import megatron, nanoset
 from pipeline.mixture import Source, mix, open_source
-from pipeline.mixture.mix import token_count
+from pipeline.mixture.folders import token_count
 from pipeline.mixture.picture import mixture_html
 from pipeline.mixture.reader import Nanoset
 from pipeline.mixture.training import data_path, nanotron_yaml, splits, training_files
