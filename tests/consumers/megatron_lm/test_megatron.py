@@ -52,7 +52,7 @@ def test_megatron_m20_indexed_dataset_rows_are_ours(prefix) -> None:
 @pytest.mark.parametrize("prefix", PREFIXES, ids=lambda path: path.name)
 def test_megatron_m20_indexed_dataset_builder_writes_the_same_bytes(prefix, tmp_path) -> None:
     dtype, sequences, boundaries = plainly(prefix)
-    builder = IndexedDatasetBuilder(str(tmp_path / "x.bin"), dtype=dtype)
+    builder = IndexedDatasetBuilder(str(tmp_path / "x.bin"), dtype=dtype.type)
     for first, last in pairwise(boundaries):
         for sequence in sequences[first:last]:
             builder.add_item(torch.from_numpy(sequence.astype(np.int64)))
