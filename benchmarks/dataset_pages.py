@@ -1,4 +1,4 @@
-"""The plugin's pages answer in under 200 ms of processor time for a dataset of 200 shards.
+"""The plugin's pages answer in under 200 ms for a dataset of 200 shards.
 
 A real build of 200 small shards (about 2,500 receipts), and runs of it in Airflow's database: one finished, one in the
 middle, with what 2,000 task instances handed on. Every address is asked as a browser would, through Airflow's own API
@@ -96,12 +96,10 @@ def main() -> int:
                 later = measure(lambda path=path: client.get(path, headers=headers), ROUNDS)
                 figures[name] = {"first_seconds": first["median_seconds"], **later}
                 print(f"{name:<30} first {first['median_seconds']:.3f} s, then {later}")
-                slowest = max(slowest, later["median_processor_seconds"])
-        figures["slowest_median_processor_seconds"] = slowest
+                slowest = max(slowest, later["median_seconds"])
+        figures["slowest_median_seconds"] = slowest
         figures["load_average"] = round(os.getloadavg()[0], 1)
-        claim = (
-            f"pages of a dataset of {SHARDS} shards take less than 200 ms of processor time, login and client included"
-        )
+        claim = f"pages of a dataset of {SHARDS} shards answer in under 200 ms in the median, login and client included"
         path = write_result("dataset_pages", claim, figures)
     print(f"slowest {slowest:.3f} s; {path}")
     return int(slowest > MOST_SECONDS)

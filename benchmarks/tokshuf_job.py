@@ -1,4 +1,4 @@
-"""Aim: the complete tokshuf job, from jsonl.zst to tars and manifest, at 25 MB/s of text per core (24.9 measured).
+"""Aim: the complete tokshuf job, from jsonl.zst to tars and manifest, at 25 MB/s of text per core (23 to 26 measured).
 
 One process does every step of a build whose only export is WebDataset, without deduplication and writeback, as tokshuf
 has neither; the report is not made. CPU seconds are the process's own, all stages included.

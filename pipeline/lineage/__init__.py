@@ -21,9 +21,9 @@ cut out of the source's text and tokenized, are the record's ids.
 
 Price: all receipts of the build (0.2 ms each), the rows of one cell for each record found (24 bytes a record), one pass
 over a shard's `ends` (8 bytes a document); never a text, a token store or an export as a whole. On 1.1 GB of text in 32
-shards `trace` takes 12 ms once receipts and vocabulary are read. The process around it takes 0.6 s of CPU for a whole
-document, 0.8 s for a context (its vocabulary, 0.2 s): imports 0.3, numba 0.2, receipts 0.1; more on a busy
-machine. `locate` takes 25 ms, the search for earlier text (occurrences.py) included.
+shards `trace` takes 12 ms once receipts and vocabulary are read. The process around it is nearly all imports: 0.8 s in
+the median of benchmarks/trace.py, one shard of 1.1 GB. No kernel and no tokenizer is loaded, unless a tokenizer.json
+has to say which bytes a token stands for. `locate` takes 25 ms, the search for earlier text (occurrences.py) included.
 """
 
 from pipeline.lineage.locate import locate, locate_id

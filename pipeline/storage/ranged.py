@@ -6,6 +6,7 @@ Reads of a remote file become ranged requests of one window each, which are retr
 from __future__ import annotations
 
 import io
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -27,9 +28,9 @@ class SeekableFile(io.RawIOBase):
         self._size = size_bytes
         self._at = 0
 
+    @abstractmethod
     def _next(self, wanted: int) -> bytes:
         """The bytes at `_at`: 1 to `wanted` of them, all before the end; none if what is below is cut off."""
-        raise NotImplementedError
 
     def readable(self) -> bool:
         return True

@@ -7,14 +7,12 @@ import os
 import re
 from pathlib import Path
 
-import boto3
 import numpy as np
 import pytest
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.tokens import DocumentTokenizer, DocumentTokenizerMerger
 from datatrove.utils.dataset import DatatroveFolderDataset
-from moto.server import ThreadedMotoServer
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 IN_ORDER = Path(os.environ["CORPUSMILL_CONSUMER_IN_ORDER"])
@@ -135,30 +133,15 @@ def test_datatrove_n19_autotokenizer_loads_what_the_metadata_names() -> None:
     assert tokenizer(text)["input_ids"] == first[:-1]
 
 
-def test_datatrove_n21_folder_in_a_bucket_is_read(monkeypatch) -> None:
-    server = ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    try:
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="datasets")
-        for path in SHUFFLED.iterdir():
-            client.upload_file(str(path), "datasets", f"nanoset/{path.name}")
-        near = DatatroveFolderDataset(str(SHUFFLED), seq_len=128, token_size=4, return_positions=True)
-        far = DatatroveFolderDataset("s3://datasets/nanoset", seq_len=128, token_size=4, return_positions=True)
-        assert len(near) == len(far) > 0
-        for i in (0, len(near) // 2, len(near) - 1):
-            assert np.array_equal(near[i]["input_ids"], far[i]["input_ids"])
-            assert np.array_equal(near[i]["positions"], far[i]["positions"])
-    finally:
-        server.stop()
+def test_datatrove_n21_folder_in_a_bucket_is_read(bucket) -> None:
+    for path in SHUFFLED.iterdir():
+        bucket.upload_file(str(path), f"nanoset/{path.name}")
+    near = DatatroveFolderDataset(str(SHUFFLED), seq_len=128, token_size=4, return_positions=True)
+    far = DatatroveFolderDataset("s3://datasets/nanoset", seq_len=128, token_size=4, return_positions=True)
+    assert len(near) == len(far) > 0
+    for i in (0, len(near) // 2, len(near) - 1):
+        assert np.array_equal(near[i]["input_ids"], far[i]["input_ids"])
+        assert np.array_equal(near[i]["positions"], far[i]["positions"])
 
 
 def test_nanotron_n25_old_loader_finds_the_ds_files_alone() -> None:

@@ -7,7 +7,6 @@ import struct
 from itertools import pairwise
 from pathlib import Path
 
-import boto3
 import numpy as np
 import pytest
 import torch
@@ -15,7 +14,6 @@ from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegat
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 from megatron.core.datasets.object_storage_utils import ObjectStorageConfig
-from moto.server import ThreadedMotoServer
 
 IN_ORDER = Path(os.environ["CORPUSMILL_CONSUMER_IN_ORDER"]) / "megatron"
 SHUFFLED = Path(os.environ["CORPUSMILL_CONSUMER_DATASET"]) / "all" / "latest" / "megatron"
@@ -109,29 +107,14 @@ def test_megatron_m20_gpt_dataset_samples_are_the_references(prefix) -> None:
         assert found["labels"].tolist() == stream[first + 1 : first + sequence + 1].tolist()
 
 
-def test_megatron_m24_dataset_in_a_bucket_is_read(tmp_path, monkeypatch) -> None:
+def test_megatron_m24_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:
     prefix = PREFIXES[-1]
-    server = ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    try:
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="datasets")
-        for ending in (".bin", ".idx"):
-            client.upload_file(str(prefix) + ending, "datasets", f"megatron/{prefix.name}{ending}")
-        dataset = IndexedDataset(
-            f"s3://datasets/megatron/{prefix.name}",
-            mmap=False,
-            object_storage_config=ObjectStorageConfig(path_to_idx_cache=str(tmp_path)),
-        )
-        _, sequences, _ = plainly(prefix)
-        assert all(np.array_equal(dataset[i].copy(), sequence) for i, sequence in enumerate(sequences))
-    finally:
-        server.stop()
+    for ending in (".bin", ".idx"):
+        bucket.upload_file(str(prefix) + ending, f"megatron/{prefix.name}{ending}")
+    dataset = IndexedDataset(
+        f"s3://datasets/megatron/{prefix.name}",
+        mmap=False,
+        object_storage_config=ObjectStorageConfig(path_to_idx_cache=str(tmp_path)),
+    )
+    _, sequences, _ = plainly(prefix)
+    assert all(np.array_equal(dataset[i].copy(), sequence) for i, sequence in enumerate(sequences))
