@@ -3,7 +3,7 @@
 A real build of 200 small shards (about 2,500 receipts), and runs of it in Airflow's database: one finished, one in the
 middle, with what 2,000 task instances handed on. Every address is asked as a browser would, through Airflow's own API
 server with its login and middleware. "first" is the first request of a server that has just started: it reads receipts
-and templates. Time on the clock stands beside it; on a machine that does other things it is that machine's.
+and templates. Processor time stands beside the clock: on a machine that does other things, the clock is that machine's.
 
     .venv/bin/python -m benchmarks.dataset_pages
 """
