@@ -29,7 +29,6 @@ def set_up(folder: Path) -> None:
     ours = {
         "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
-        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
     }
 
     def environment(port: int) -> dict[str, str]:
@@ -38,6 +37,7 @@ def set_up(folder: Path) -> None:
 
     server.environment = environment
     server.HOME, server.STATE, server.LOG = home, home / "server.json", home / "standalone.log"
+    server.PASSWORDS = passwords
     server.START_SECONDS = START_SECONDS
 
 
