@@ -181,12 +181,19 @@ class LockConfig(Section):
 
 
 class ShuffleConfig(Section):
-    """The global shuffle."""
+    """The order of the exports: a global shuffle, or that of the source, where no other key of the section counts."""
 
-    seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)]
+    order: Literal["random", "source"] = "random"
+    seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)] | None = None
     memory: Bytes = ByteSize(256 << 20)
     cells: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
     significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.001
+
+    @model_validator(mode="after")
+    def _random_order_has_a_seed(self) -> ShuffleConfig:
+        if self.order == "random" and self.seed is None:
+            raise ValueError("seed is required unless order is source: it decides the order")
+        return self
 
 
 class WebDatasetConfig(Section):
@@ -311,6 +318,15 @@ class DatasetConfig(Section):
         paths = [destination.path for destination in self.destinations]
         if len(set(paths)) != len(paths):
             raise ValueError("two destinations have the same path")
+        return self
+
+    @model_validator(mode="after")
+    def _sample_is_uniform(self) -> DatasetConfig:
+        if self.exports.sample_documents is not None and self.shuffle.order == "source":
+            raise ValueError(
+                "exports.sample_documents are the first documents, a uniform sample of a random order alone;"
+                " leave it out, or set shuffle.order: random"
+            )
         return self
 
     @model_validator(mode="after")

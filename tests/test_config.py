@@ -54,7 +54,7 @@ def test_config_sizes_with_units_are_bytes() -> None:
     [
         ("shuffle: {seed: 1}", "shufle: {seed: 1}", ["line 6: shufle", "did you mean shuffle?"]),
         ("{mode: none}", "{mode: none, minimum_byte: 7}", ["dedup.minimum_byte", "did you mean minimum_bytes?"]),
-        ("{seed: 1}", "{}", ["shuffle.seed", "required, and has no default"]),
+        ("{seed: 1}", "{}", ["line 6: shuffle", "seed is required unless order is source"]),
         ("tokenizer: {name: cl100k_base}", "", ["tokenizer", "required, and has no default"]),
         ("{mode: none}", "{mode: remove}", ["minimum_bytes is required"]),
         ("{mode: none}", "{mode: remove, minimum_bytes: 6}", ["greater than or equal to 7", "got 6"]),

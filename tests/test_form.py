@@ -192,7 +192,7 @@ def test_unknown_field_is_refused_with_the_nearest_name() -> None:
     [
         ({"minimum_bytes": 3}, "dedup.minimum_bytes", "greater than or equal to 7"),
         ({"minimum_bytes": None}, "dedup", "minimum_bytes is required"),
-        ({"seed": ""}, "shuffle", "required, and has no default"),
+        ({"seed": ""}, "shuffle", "seed is required unless order is source"),
         ({"seed": "many"}, "shuffle.seed", "valid integer"),
         ({"shard_bytes": "8 apples"}, "source.shard_bytes", "got '8 apples'"),
         ({"tokenizer_sha256": "abc"}, "tokenizer.sha256", "got 'abc'"),

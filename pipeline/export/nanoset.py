@@ -39,9 +39,10 @@ def token_bytes(vocabulary_size: int) -> int:
     return 4 if vocabulary_size > 65_536 else 2
 
 
-def file_name(rank: int, sub: int) -> str:
-    """The stem datatrove gives a file of shuffled documents, e.g. 00000_00000_doc_shuffled."""
-    return f"{rank:05d}_{sub:05d}_doc_shuffled"
+def file_name(rank: int, sub: int | None) -> str:
+    """The stem datatrove gives a file of shuffled documents, 00000_00000_doc_shuffled, or, without `sub`, of documents
+    in the order of their source, 00000_unshuffled."""
+    return f"{rank:05d}_unshuffled" if sub is None else f"{rank:05d}_{sub:05d}_doc_shuffled"
 
 
 def write_file(

@@ -160,11 +160,7 @@ def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: li
 
     The cells are drawn again (10 ns per record of the shard), and only their rows are looked through.
     """
-    from pipeline.shuffle.placement import draw_placements
-
-    drawn, _ = draw_placements(
-        build.config.shuffle.seed, kind, shard.number, max(draws, default=-1) + 1, scatter.cells(build)
-    )
+    drawn = scatter.cells_of_records(build, kind, shard.number, max(draws, default=-1) + 1)
     cells = drawn[draws].tolist() if draws else []
     found = {}
     for cell in sorted(set(cells)):

@@ -97,14 +97,22 @@ class MixingTable(Facts):
 
 
 class ShuffleSummary(Facts):
-    """The global permutation: records by kind ("document", "context"), and the cells they went through."""
+    """The global permutation: records by kind ("document", "context"), and the cells they went through.
 
-    seed: Count
+    Without a seed there was none: the records stand in the order of the source, and no quality is told.
+    """
+
+    seed: Count | None
     cells: Count
     records_by_kind: dict[str, Count]
     quality: tuple[QualityMeasure, ...] = ()
     significance: Annotated[float, Field(gt=0, lt=1)] = 0.001
     mixing: tuple[MixingTable, ...] = ()
+
+    @property
+    def order(self) -> str:
+        """How the records came to stand as they do, for people."""
+        return "source order: not shuffled" if self.seed is None else f"shuffled with seed {self.seed}"
 
     @property
     def warnings(self) -> tuple[QualityMeasure, ...]:

@@ -154,7 +154,7 @@ def records(summary: BuildSummary) -> Iterator[RenderableType]:
         yield table
     if shuffle is not None:
         kinds = ", ".join(f"{count:,} of kind {plain(kind)}" for kind, count in sorted(shuffle.records_by_kind.items()))
-        yield Text(f"shuffled with seed {shuffle.seed} over {counted(shuffle.cells, 'cell')}")
+        yield Text(f"{shuffle.order}, {counted(shuffle.cells, 'cell')}")
         yield Text(f"records: {kinds or 'none'}", no_wrap=True, overflow="ellipsis")
         rows: list[Row] = [
             (

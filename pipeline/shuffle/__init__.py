@@ -19,6 +19,9 @@ is that of the keys and **does not depend on the number of cells**: another memo
 Keys come from Philox, a counter-based generator, keyed by (seed, kind of record, shard) and counted by ordinal: they
 do not depend on threads, batches, the order of completion, hosts or paths.
 
+Source order, for who asks for it: every shard is a cell of its own, the keys are the ordinals, and gather copies the
+shard's records as they stand, batch by batch. Stages, formats and accounts stay the same.
+
 quality.py measures the order that came out; lines.py is the same shuffle for lines of text, whose number is not known
 before they are read; pipeline/single/ reshuffles tars, token shards and .npy shards that are ready.
 

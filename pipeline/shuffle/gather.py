@@ -1,7 +1,8 @@
-"""Stage 2: one cell in memory, permuted."""
+"""Stage 2: one cell in memory, permuted; or, in source order, one shard as it is, batch by batch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.shuffle.scatter import ScatteredCell, open_scattered
 from pipeline.slices import copy_slices, starts_of
-from pipeline.tokens.record_shard import write_record_shard
+from pipeline.tokens.record_shard import write_provenance, write_record_shard
 from pipeline.tokens.records import record_digest
 from pipeline.tokens.runs import runs
 
@@ -51,11 +52,31 @@ def gather_cell(scattered: list[Path], cell: int, folder: Path) -> Gathered:
     return Gathered(len(rows), len(permuted), (int(low), int(high)))
 
 
+def gather_shard(scattered: Path, shard: int, folder: Path) -> Gathered:
+    """Write the record shard of a shard that was scattered into one cell, its records in their own order."""
+    one = open_scattered(scattered, 0)
+    low, high = 0, 0
+    with (folder / "tokens").open("wb") as file:
+        for first, last, tokens in _batches(one):
+            file.write(tokens.data)
+            more_low, more_high = record_digest(tokens, one.rows[first:last, 2])
+            low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
+    shards = np.full(len(one.rows), shard, np.uint64)
+    write_provenance(shards, one.rows[:, 0], one.rows[:, 2], one.dtype, folder)
+    return Gathered(len(one.rows), one.tokens, (low, high))
+
+
+def _batches(one: ScatteredCell) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """(first record, past the last, their tokens) of a slice, about BATCH_TOKENS at a time."""
+    ends = np.cumsum(one.rows[:, 2], dtype=np.uint64)
+    for first, last in runs(ends, BATCH_TOKENS):
+        start = int(ends[first - 1]) if first else 0
+        yield first, last, one.read(start, int(ends[last - 1]))
+
+
 def _place(one: ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[Any]) -> None:
     """Read a slice in batches and copy each of its records to where it belongs."""
     lengths = np.ascontiguousarray(one.rows[:, 2])
-    ends = np.cumsum(lengths, dtype=np.uint64)
-    for first, last in runs(ends, BATCH_TOKENS):
-        start = int(ends[first - 1]) if first else 0
-        tokens, sizes = one.read(start, int(ends[last - 1])), lengths[first:last]
+    for first, last, tokens in _batches(one):
+        sizes = lengths[first:last]
         copy_slices(tokens, starts_of(sizes), sizes, permuted, places[first:last])

@@ -41,13 +41,16 @@ def cells_needed(token_bytes: int, records: int, memory_bytes: int) -> int:
 
 
 def draw_placements(
-    seed: int, kind: str, shard: int, records: int, cells: int
+    seed: int | None, kind: str, shard: int, records: int, cells: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """(cell uint32[records], key uint64[records]) of the records 0, 1, 2, ... of one shard.
 
+    Without a seed the order is that of the source: the one cell of the shard, and the record's number.
     The key of record i is word i of the Philox-4x64 stream (Salmon et al., SC 2011) whose own key is the first 128 bits
     of sha256 over (seed, kind, shard). Only the raw words are used: numpy guarantees those, not its distributions.
     """
+    if seed is None:
+        return np.zeros(records, np.uint32), np.arange(records, dtype=np.uint64)
     identity = canonical_json({"shuffle": kind, "seed": seed, "shard": shard})
     key = np.frombuffer(hashlib.sha256(identity).digest()[:16], "<u8").astype(np.uint64)
     keys = np.asarray(np.random.Philox(key=key).random_raw(records), np.uint64).reshape(-1)

@@ -30,7 +30,9 @@ class Scattered:
     tokens_per_cell: list[int]
 
 
-def scatter_records(records: Records, *, seed: int, kind: str, shard: int, cells: int, folder: Path) -> Scattered:
+def scatter_records(
+    records: Records, *, seed: int | None, kind: str, shard: int, cells: int, folder: Path
+) -> Scattered:
     """Write one shard's records grouped by cell (format: the room's docstring).
 
     The shard is read from its beginning to its end, a batch at a time; how many tokens each cell gets is known before,

@@ -146,7 +146,7 @@ def write_nanoset(
     pieces = Pieces(_encoded(source, key, tokenizer), framing, maximum_tokens)
     written: list[Written] = []
     while pieces.more():
-        stem = f"{name + '_' if name else ''}{len(written):05d}_unshuffled"
+        stem = f"{name + '_' if name else ''}{nanoset.file_name(len(written), None)}"
         counts = _write_file(
             folder,
             stem,

@@ -1,4 +1,7 @@
-"""Gather: stage 2 of the shuffle, per cell and kind of record. Units are `documents-00003`: kind and cell."""
+"""Gather: stage 2 of the shuffle, per cell and kind of record. Units are `documents-00003`: kind and cell.
+
+In source order a cell is a shard, and gathering it writes its records down with their provenance.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
     """Records (or slots) of every cell of a kind, summed over the shards; known before anything is gathered."""
     columns = [build.receipt("scatter", unit).details[f"{what}_per_cell"] for unit in scattered_units(build, kind)]
-    return [sum(column) for column in zip(*columns, strict=True)]
+    return [sum(one) for one in (columns if scatter.in_source_order(build) else zip(*columns, strict=True))]
 
 
 def scattered_units(build: Build, kind: str) -> list[str]:
@@ -43,6 +46,8 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
+    if scatter.in_source_order(build):
+        return [("scatter", unit)]
     return [("scatter", one) for one in scattered_units(build, scatter.split_unit(unit)[0])]
 
 
@@ -52,10 +57,14 @@ def _settings(_build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from pipeline.shuffle.gather import gather_cell
+    from pipeline.shuffle.gather import gather_cell, gather_shard
 
-    kind, cell = scatter.split_unit(unit)
-    done = gather_cell([build.folder("scatter", one) for one in scattered_units(build, kind)], cell, folder)
+    _, cell = scatter.split_unit(unit)
+    scattered = [build.folder(stage, one) for stage, one in _inputs(build, unit)]
+    if scatter.in_source_order(build):
+        done = gather_shard(scattered[0], cell, folder)
+    else:
+        done = gather_cell(scattered, cell, folder)
     size = (folder / "tokens").stat().st_size
     counts = {"records": done.records, "slots": done.tokens, "bytes_read": size}
     return Outcome(counts=counts, details={"digest": [f"{word:016x}" for word in done.digest]})

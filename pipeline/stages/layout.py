@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from pipeline.stages import gather
+from pipeline.stages import gather, scatter
 from pipeline.stages.scatter import KINDS
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 
@@ -85,9 +85,11 @@ def _numpy_bounds(wanted: NumpyConfig, tokens: int) -> tuple[list[str], list[int
 
 
 def _document_bounds(build: Build, format_name: str, documents: int) -> list[int]:
-    """Contiguous runs of documents, as equal in number as can be, in as many parts as the part size asks for.
+    """Contiguous runs of documents, in as many parts as the part size asks for.
 
-    After a uniform shuffle equal numbers of documents are nearly equal numbers of tokens.
+    After a uniform shuffle equal numbers of documents are nearly equal numbers of tokens. In source order every part
+    but the last has the part's size, found from the counts of every shard as if the documents within one were equally
+    long: what is appended to the source leaves the parts before it as they are.
     """
     import numpy as np
 
@@ -102,8 +104,23 @@ def _document_bounds(build: Build, format_name: str, documents: int) -> list[int
         limit = exports.nanoset.file_bytes
     width = np.dtype(vocabulary(build).dtype).itemsize
     total_bytes = (build.total("tokenize", "tokens") + framed_tokens(build, documents)) * width
+    if scatter.in_source_order(build):
+        return _source_bounds(build, format_name, max(1, limit // width))
     parts = min(documents, -(-total_bytes // limit))
     return [number * documents // parts for number in range(parts + 1)]
+
+
+def _source_bounds(build: Build, format_name: str, tokens_per_part: int) -> list[int]:
+    """The documents at which the stream of framed tokens passes a multiple of `tokens_per_part`, and both ends."""
+    bounds, documents, tokens = {0}, 0, 0
+    special = build.config.framing.eod + build.config.framing.bos
+    cells = zip(*(gather.per_cell(build, KINDS[format_name], what) for what in ("records", "slots")), strict=True)
+    for records, slots in cells:
+        framed = slots + special * records
+        marks = range(-(-tokens // tokens_per_part) * tokens_per_part, tokens + framed, tokens_per_part)
+        bounds |= {documents + (mark - tokens) * records // framed for mark in marks}
+        documents, tokens = documents + records, tokens + framed
+    return sorted(bounds | {documents})
 
 
 def framing(build: Build) -> Framing:
@@ -132,7 +149,7 @@ def _document_name(build: Build, format_name: str, number: int) -> str:
     from pipeline.export.nanoset import file_name
 
     if format_name == "nanoset":
-        return file_name(0, number)
+        return file_name(number, None) if scatter.in_source_order(build) else file_name(0, number)
     key = re.sub(r"[^A-Za-z0-9.-]+", "_", build.config.source.text_field)
     return f"{build.config.name}_{number:05d}_{key}_document"  # {prefix}_{json key}_document, as Megatron's tool does
 

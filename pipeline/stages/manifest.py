@@ -1,10 +1,10 @@
 """Manifest: what the finished dataset consists of, once all its accounts balance.
 
 Writes `dataset.json` (every file with size and sha256, what it holds, the tokenizer), whose sha256 names the dataset's
-version; `shuffle_quality.json` (see shuffle/quality.py); for WebDataset `manifest.jsonl`, and if asked for
-`exp_data.json`, DCLM's dataset reference, one for each destination, because it holds the dataset's address there; if
-asked for `sample/`, the first documents of Megatron and Nanoset; and `SHA256SUMS` of all other files, `dataset.json`
-included, for `sha256sum --check` and `corpusmill repair`.
+version; `shuffle_quality.json` (see shuffle/quality.py) unless the order is the source's; for WebDataset
+`manifest.jsonl`, and if asked for `exp_data.json`, DCLM's dataset reference, one for each destination, because it holds
+the dataset's address there; if asked for `sample/`, the first documents of Megatron and Nanoset; and `SHA256SUMS` of
+all other files, `dataset.json` included, for `sha256sum --check` and `corpusmill repair`.
 """
 
 from __future__ import annotations
@@ -127,8 +127,9 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         write_placeholders((one.name for one in layout.output_plans(build, "numpy")), folder / "numpy")
     if wanted is not None and wanted.checkpoints:
         write_checkpoints(shard_checkpoints(_documents_in_order(build), wanted.tokens_per_shard), folder / "numpy")
-    measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
-    (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
+    if not scatter.in_source_order(build):
+        measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
+        (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})

@@ -2,6 +2,10 @@
 
 Units are `documents-00017` and `contexts-00017`: kind of record and shard. Contexts feed WebDataset; whole documents
 feed Megatron, Nanoset and numpy shards.
+
+With `shuffle.order: source` nothing is drawn: a shard is a cell of its own, and its records keep their order. The same
+two stages run, so that accounts, lineage and all exports are those of every build. A step then depends on its own shard
+alone: a refresh makes the cells of new shards and no others, and memory is a batch, whatever the size of a shard.
 """
 
 from __future__ import annotations
@@ -15,6 +19,9 @@ from pipeline.stages.stage import Stage
 from pipeline.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pipeline.stages.build import Build
     from pipeline.tokens.packing import Packing
 
@@ -27,17 +34,35 @@ def kinds(build: Build) -> list[str]:
     return [kind for kind in ("documents", "contexts") if kind in needed]
 
 
+def in_source_order(build: Build) -> bool:
+    """Whether the exports keep the order of the source."""
+    return build.config.shuffle.order == "source"
+
+
 def cells(build: Build) -> int:
-    """Number of cells, as configured or from the memory budget; the same for both kinds of record."""
+    """Number of cells, the same for both kinds of record: as configured, from the memory budget, or one per shard."""
     import numpy as np
 
     from pipeline.shuffle.placement import cells_needed
 
+    if in_source_order(build):
+        return len(build.units("tokenize"))
     if build.config.shuffle.cells is not None:
         return build.config.shuffle.cells
     width = np.dtype(vocabulary(build).dtype).itemsize
     documents = build.total("tokenize", "documents_out")
     return cells_needed(build.total("tokenize", "tokens") * width, documents, build.config.shuffle.memory)
+
+
+def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArray[np.uint32]:
+    """The cell of the records 0, 1, 2, ... of a shard, drawn again."""
+    import numpy as np
+
+    from pipeline.shuffle.placement import draw_placements
+
+    if in_source_order(build):
+        return np.full(records, shard, np.uint32)
+    return draw_placements(build.config.shuffle.seed, kind, shard, records, cells(build))[0]
 
 
 def require_tokens(build: Build) -> None:
@@ -80,7 +105,11 @@ def _inputs(_build: Build, unit: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
     kind, shard = split_unit(unit)
-    settings = {"seed": build.config.shuffle.seed, "kind": kind, "shard": shard, "cells": cells(build)}
+    settings: dict[str, Any] = {"kind": kind, "shard": shard}
+    if in_source_order(build):
+        settings["order"] = "source"
+    else:
+        settings |= {"seed": build.config.shuffle.seed, "cells": cells(build)}
     if kind == "contexts":
         assert build.config.exports.webdataset is not None
         settings["context_tokens"] = build.config.exports.webdataset.context_tokens
@@ -108,10 +137,10 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         records = document_records(shard, keep_empty=keeps_empty(build))
     done = scatter_records(
         records,
-        seed=settings["seed"],
+        seed=settings.get("seed"),
         kind=settings["kind"],
         shard=settings["shard"],
-        cells=settings["cells"],
+        cells=settings.get("cells", 1),
         folder=folder,
     )
     counts = {

@@ -227,11 +227,13 @@ def _packing(build: Build) -> PackingSummary | None:
 def _shuffle(build: Build) -> ShuffleSummary:
     from pipeline.shuffle.quality import OrderQuality, qualities_bands
 
-    read = json.loads((build.folder("manifest", UNIT) / QUALITY).read_bytes())
-    measured = [(kind, OrderQuality(**read[kind])) for kind in scatter.kinds(build)]
+    measured = []
+    if not scatter.in_source_order(build):
+        read = json.loads((build.folder("manifest", UNIT) / QUALITY).read_bytes())
+        measured = [(kind, OrderQuality(**read[kind])) for kind in scatter.kinds(build)]
     significance = build.config.shuffle.significance
     return ShuffleSummary(
-        seed=build.config.shuffle.seed,
+        seed=None if scatter.in_source_order(build) else build.config.shuffle.seed,
         cells=scatter.cells(build),
         records_by_kind={kind.removesuffix("s"): _of_kind(build, kind, "records") for kind in scatter.kinds(build)},
         quality=tuple(

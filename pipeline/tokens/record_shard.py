@@ -47,8 +47,19 @@ def write_record_shard(
 ) -> None:
     """Write the tokens of some records, back to back, and their provenance rows."""
     (folder / "tokens").write_bytes(tokens.data)
+    write_provenance(shards, ordinals, lengths, tokens.dtype, folder)
+
+
+def write_provenance(
+    shards: NDArray[np.uint64],
+    ordinals: NDArray[np.uint64],
+    lengths: NDArray[np.uint64],
+    dtype: np.dtype[Any],
+    folder: Path,
+) -> None:
+    """Write what stands beside a record shard's tokens."""
     (folder / "records").write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
-    (folder / "record_shard.json").write_text(json.dumps({"dtype": tokens.dtype.name}) + "\n")
+    (folder / "record_shard.json").write_text(json.dumps({"dtype": dtype.name}) + "\n")
 
 
 def open_record_shard(folder: Path) -> RecordShard:

@@ -78,6 +78,21 @@ def test_dag_writes_the_same_bytes_as_the_command_line(
     assert len(under_airflow) > 10
     assert under_airflow == files_below(tmp_path / "local" / "outputs")
 
+
+def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
+    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+) -> None:
+    in_order = form | {"shuffle_order": "source"}
+    run = run_dag(**in_order)
+    assert run.state == "success"
+    assert names(run, "shuffle_gather") == names(run, "shuffle_scatter")  # a cell is a shard
+
+    values = in_order | {"destinations": ["local/outputs"], "work_folder": "local/work"}
+    build_dataset(config_from_form(values, load_config(DEMO)), workers=1)
+    under_airflow = files_below(tmp_path / "airflow" / "outputs")
+    assert any(name.endswith("00000_unshuffled.ds") for name in under_airflow)
+    assert under_airflow == files_below(tmp_path / "local" / "outputs")
+
     handed_on = results(run)
     assert handed_on.pop("estimate") == [True]
     lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
