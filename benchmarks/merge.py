@@ -1,21 +1,24 @@
 """Claim: merging parts runs at 80 % of `cp` of the same bytes, in memory that does not grow with the documents.
 
-Writes parts of short documents (so that the indexes weigh), then in turn copies them with cp and merges them; the best
-of several rounds each, in seconds of CPU (user and system: the copying is the kernel's) and of the clock, which a busy
-machine decides. Peak memory is that of a process of its own, for a number of documents and for ten times as many.
+Writes parts of short documents (so that the indexes weigh), 2.5 and 4 GB of them (the start of a process, told beside,
+weighs less the more there is), and runs `cp` and `corpusmill merge` in turn on the same files, .bin and .idx. Both are
+measured alike: as processes of their own from start to end, by the clock and by the CPU seconds, user and system, that
+the kernel counted for them; the inputs are in the page cache, what was written before is on the device, nobody waits
+for the device. The best of several rounds each. Peak memory is that of three numbers of documents.
 `python benchmarks/merge.py`
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from multiprocessing import Process
 from pathlib import Path
 
 import numpy as np
@@ -23,94 +26,114 @@ from results import write_result
 
 from pipeline.export import megatron
 
-CODE = """
-import json, sys, time
+PARTS = 8
+DOCUMENT_TOKENS = 300
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+PEAK = """
+import sys
 from pathlib import Path
-from pipeline.export import merge
-append, copying = merge._append, []
-def timed(data, path):
-    began = time.process_time()
-    append(data, path)
-    copying.append(time.process_time() - began)
-merge._append = timed
-began, cpu = time.perf_counter(), time.process_time()
-merge.merge_parts([Path(one) for one in sys.argv[2:]], Path(sys.argv[1]))
-seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+from pipeline.cli import app
+app(sys.argv[1:], standalone_mode=False)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-print(json.dumps([seconds, cpu, int(peak.split()[1]) * 1024, sum(copying)]))
+print(int(peak.split()[1]) * 1024)
 """
 
 
-def write_parts(folder: Path, parts: int, documents: int, document_tokens: int) -> list[Path]:
-    tokens = (np.arange(documents * document_tokens) % 50_000).astype(np.uint16)
-    ends = np.arange(1, documents + 1, dtype=np.uint64) * np.uint64(document_tokens)
-    for number in range(parts):
-        megatron.write_part(
-            folder,
-            f"p{number}",
-            [(tokens, ends)],
-            dtype=megatron.token_dtype(50_257),
-            eod_id=50_256,
-            vocabulary_size=50_257,
-        )
-    return [folder / f"p{number}" for number in range(parts)]
+@dataclass(frozen=True)
+class Spent:
+    """What a process took from its start to its end."""
+
+    seconds: float
+    cpu_seconds: float
 
 
-def merged(folder: Path, prefixes: list[Path]) -> tuple[float, float, int, float]:
-    """(seconds, seconds of CPU, peak bytes, seconds of CPU in which tokens were copied) of one merge."""
-    out = folder / "out"
+def write_parts(folder: Path, documents: int) -> list[Path]:
+    """In a process of its own: this one stays small, and so quick to start others from."""
+    writing = Process(target=_write_parts, args=(folder, documents))
+    writing.start()
+    writing.join()
+    return [folder / f"p{number}" for number in range(PARTS)]
+
+
+def _write_parts(folder: Path, documents: int) -> None:
+    folder.mkdir()
+    tokens = (np.arange(documents * DOCUMENT_TOKENS) % 50_000).astype(np.uint16)
+    ends = np.arange(1, documents + 1, dtype=np.uint64) * np.uint64(DOCUMENT_TOKENS)
+    dtype = megatron.token_dtype(50_257)
+    for number in range(PARTS):
+        batches = [(tokens, ends)]
+        megatron.write_part(folder, f"p{number}", batches, dtype=dtype, eod_id=50_256, vocabulary_size=50_257)
+
+
+def spent(command: list[str], out: Path) -> Spent:
+    """Run a command that writes to the folder `out`, and remove what it wrote."""
     out.mkdir()
-    command = [sys.executable, "-c", CODE, str(out / "merged"), *map(str, prefixes)]
-    seconds, cpu, peak_bytes, copying = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    os.sync()
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - began
+    assert status == 0, command
     shutil.rmtree(out)
-    return seconds, cpu, peak_bytes, copying
+    return Spent(seconds, used.ru_utime + used.ru_stime)
 
 
-def copied(folder: Path, prefixes: list[Path]) -> tuple[float, float]:
-    """(seconds, seconds of CPU) of cp, its start included."""
-    out = folder / "out"
+def merged(prefixes: list[Path], out: Path) -> Spent:
+    return spent([sys.executable, "-m", "pipeline.cli", *_arguments(prefixes, out)], out)
+
+
+def copied(prefixes: list[Path], out: Path) -> Spent:
+    return spent(["cp", *(f"{prefix}{suffix}" for prefix in prefixes for suffix in (".bin", ".idx")), str(out)], out)
+
+
+def peak_bytes(prefixes: list[Path], out: Path) -> int:
     out.mkdir()
-    files = [f"{prefix}{suffix}" for prefix in prefixes for suffix in (".bin", ".idx")]
-    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(["cp", *files, str(out)], check=True)
-    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", PEAK, *_arguments(prefixes, out)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     shutil.rmtree(out)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return int(said.split()[-1])
 
 
-def one_round(folder: Path, prefixes: list[Path], *, cp_first: bool) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """Both once; who comes second finds fewer free pages, so they take turns."""
-    if cp_first:
-        by_cp = copied(folder, prefixes)
-        return merged(folder, prefixes), by_cp
-    return merged(folder, prefixes), copied(folder, prefixes)
+def _arguments(prefixes: list[Path], out: Path) -> list[str]:
+    return ["merge", *map(str, prefixes), "--output", str(out / "merged")]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    root = Path(tempfile.mkdtemp(prefix="merge-"))
-    large = write_parts(root, 8, 200_000, 300)
-    merged_bytes = sum(path.stat().st_size for path in root.iterdir())
-    timed = [one_round(root, large, cp_first=number % 2 == 1) for number in range(rounds)]
-    (root / "small").mkdir()
-    small = write_parts(root / "small", 8, 20_000, 300)
-    peaks = {"160,000 documents": merged(root, small)[2], "1,600,000 documents": merged(root, large)[2]}
-    shutil.rmtree(root)
-    merge_seconds, cp_seconds = (min(one[0] for one in rows) for rows in zip(*timed, strict=True))
-    merge_cpu, cp_cpu = (min(one[1] for one in rows) for rows in zip(*timed, strict=True))
-    figures = {
-        "bytes": merged_bytes,
+def compared(large: list[Path], out: Path, rounds: int) -> dict[str, float]:
+    """Both `rounds` times; who comes first takes turns, too."""
+    ours, theirs = [], []
+    for number in range(rounds):
+        for of_cp in (number % 2 == 0, number % 2 == 1):
+            (theirs if of_cp else ours).append((copied if of_cp else merged)(large, out))
+    merge_seconds, cp_seconds = (min(one.seconds for one in side) for side in (ours, theirs))
+    merge_cpu, cp_cpu = (min(one.cpu_seconds for one in side) for side in (ours, theirs))
+    return {
         "merge_seconds": round(merge_seconds, 3),
         "cp_seconds": round(cp_seconds, 3),
         "merge_to_cp_speed": round(cp_seconds / merge_seconds, 3),
         "merge_cpu_seconds": round(merge_cpu, 3),
-        "merge_cpu_seconds_copying_tokens": round(min(ours[3] for ours, _ in timed), 3),
         "cp_cpu_seconds": round(cp_cpu, 3),
         "merge_to_cp_speed_by_cpu": round(cp_cpu / merge_cpu, 3),
-        "peak_rss_bytes": peaks,
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=4)
+    rounds = parser.parse_args().rounds
+    root = Path(tempfile.mkdtemp(prefix="merge-"))
+    tiny, out = write_parts(root / "tiny", 10), root / "out"
+    start = min(merged(tiny, out).cpu_seconds for _ in range(3))
+    figures: dict[str, object] = {"cpu_seconds_of_merging_80_documents": round(start, 3)}
+    peaks = {}
+    for documents in (80_000, 500_000, 800_000):
+        parts = write_parts(root / "parts", documents)
+        if documents > 80_000:
+            copied_bytes = sum(path.stat().st_size for path in (root / "parts").iterdir())
+            figures[f"{copied_bytes:,} bytes"] = compared(parts, out, rounds)
+        peaks[f"{PARTS * documents:,} documents"] = peak_bytes(parts, out)
+        shutil.rmtree(root / "parts")
+    figures["peak_rss_bytes"] = peaks
+    shutil.rmtree(root)
     print(write_result("merge", "merge at 80 % of cp, memory flat in the number of documents", figures))
 
 

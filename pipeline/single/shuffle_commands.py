@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipeline.config import ExportsConfig, load_config
-
 Inputs = Annotated[list[str], typer.Option("--input", help="A file or folder; repeat for several.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same order on every machine.", min=0)]
 Memory = Annotated[str, typer.Option(help="Memory for records; the order does not depend on it.")]
@@ -94,6 +92,7 @@ def export(
     workers: Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)] = None,
 ) -> None:
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
+    from pipeline.config import ExportsConfig, load_config
     from pipeline.local import run_build
     from pipeline.stages import open_build, plan_dataset
     from pipeline.stages.stage import waves_until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StorageFullError
 from pipeline.export import megatron, nanoset
 from pipeline.export.merge import merge_exports, merge_files, merge_parts
 from tests.oracles import export as oracle
@@ -134,12 +135,28 @@ def test_merge_folder_of_both_formats_is_refused(tmp_path) -> None:
         merge_exports([tmp_path], tmp_path / "merged")
 
 
-def test_merge_without_copy_file_range_writes_the_same_bytes(tmp_path, monkeypatch) -> None:
-    prefixes = [write_megatron(tmp_path, f"p{number}", [[number] * 5]) for number in range(3)]
-    merge_parts(prefixes, tmp_path / "kernel")
-    monkeypatch.delattr("os.copy_file_range")
-    merge_parts(prefixes, tmp_path / "reading")
-    assert contents(tmp_path, "kernel") == contents(tmp_path, "reading")
+@pytest.mark.parametrize("tokens", [2, 2047, 2048, 2049, 4096, 10_001])
+def test_merge_tokens_of_any_number_of_windows_and_writes_are_copied_whole(tmp_path, monkeypatch, tokens) -> None:
+    monkeypatch.setattr("pipeline.export.merge.WINDOW_BYTES", 4096)  # 2,048 tokens; a mapping begins at a page
+    monkeypatch.setattr("pipeline.export.merge.WRITE_BYTES", 1000)
+    documents = [[7] * (tokens - 1), list(range(tokens)), [1]]
+    prefixes = [write_megatron(tmp_path, f"p{number}", [one]) for number, one in enumerate(documents)]
+    merge_parts(prefixes, tmp_path / "merged")
+    write_megatron(tmp_path, "whole", documents)
+    assert contents(tmp_path, "merged") == contents(tmp_path, "whole")
+
+
+def test_merge_that_finds_no_space_says_so_and_leaves_nothing(tmp_path, monkeypatch) -> None:
+    prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(StorageFullError, match="no space left"):
+        merge_parts([prefix], tmp_path / "out" / "merged")
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> None:
@@ -151,7 +168,8 @@ def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> N
     index[34:42] = np.array([1, (1 << 30) + 2], "<i4").tobytes()
     prefix.with_name("big.idx").write_bytes(index)
     small = write_megatron(tmp_path, "small", [[7, 8]])
-    monkeypatch.setattr("pipeline.export.merge._append", lambda _data, _path: None)  # 2 GiB on disk prove nothing more
+    # 2 GiB on disk would prove nothing more.
+    monkeypatch.setattr("pipeline.export.merge._concatenate", lambda _paths, _data: None)
     merge_parts([prefix, small], tmp_path / "merged")
     pointers = np.frombuffer((tmp_path / "merged.idx").read_bytes(), "<i8", 3, 34 + 12)
     assert pointers.tolist() == [0, 2, (1 << 31) + 6]
