@@ -14,6 +14,7 @@ there are (Megatron's tool holds 136 bytes a document at its peak).
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import re
@@ -32,6 +33,7 @@ from pipeline.export.scan import BLOCK_DOCUMENTS
 WINDOW_BYTES = 4 << 20  # mapped at once
 WRITE_BYTES = 256 << 10  # with 1 MiB and more, ext4 was measured up to four times slower
 SUFFIXES = (".bin", ".ds")
+DATASET = "dataset.json"  # in which a build states what it is, beside the folders of its formats
 
 
 def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
@@ -69,12 +71,13 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
     """Merge Megatron parts (paths without extension) into `<output>.bin` and `<output>.idx`.
 
     Parts may hold several sequences a document and empty documents; boundaries keep them. Returns parts, sequences,
-    documents and tokens. ConfigError for no part, for an output that is there, for parts of different widths;
-    VerificationError for a part whose index and tokens do not fit together.
+    documents and tokens. ConfigError for no part, for an output that is there, for parts of different widths or of
+    datasets with different vocabularies; VerificationError for a part whose index and tokens do not fit together.
     """
     _refuse_output(prefixes, output, (".bin", ".idx"))
     parts = [megatron.open_part(prefix) for prefix in prefixes]
     dtype = parts[0].tokens.dtype
+    _require_one_vocabulary([part.index_path for part in parts])
     for part in parts:
         if part.tokens.dtype != dtype:
             raise _differ("parts have different widths", parts[0].index_path, dtype, part.index_path, part.tokens.dtype)
@@ -120,6 +123,7 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
     _refuse_output(paths, output, ("", ".index", ".metadata"))
     files = [nanoset.open_file(path) for path in paths]
     first = files[0]
+    _require_one_vocabulary(paths)
     for file in files:
         said, expected = (f"{one.tokenizer_name}|{one.tokens.dtype.itemsize}" for one in (file, first))
         if said != expected:
@@ -174,6 +178,25 @@ def _write_window(source: BinaryIO, first: int, size_bytes: int, data: BinaryIO)
         while written < size_bytes:
             with window[written : written + WRITE_BYTES] as piece:
                 written += os.write(data.fileno(), piece)
+
+
+def _require_one_vocabulary(paths: Sequence[Path]) -> None:
+    """ConfigError if files lie in datasets of ours, `<dataset>/<format>/<file>`, whose vocabularies differ.
+
+    Two vocabularies of one size have one width, and an index of Megatron's does not name its tokenizer.
+    """
+    said = [(path, words) for path in paths if (words := _vocabulary_said(path.absolute().parent.parent / DATASET))]
+    for path, words in said:
+        if words != said[0][1]:
+            raise _differ("parts have different vocabularies", said[0][0], said[0][1], path, words)
+
+
+def _vocabulary_said(dataset: Path) -> str:
+    """The vocabulary that a dataset states, in words; "" where there is none."""
+    if not dataset.is_file():
+        return ""
+    vocabulary = json.loads(dataset.read_bytes()).get("vocabulary", {})
+    return ", ".join(f"{key} {value}" for key, value in vocabulary.items())
 
 
 def _require_tokens(part: megatron.MegatronPart) -> None:

