@@ -16,7 +16,10 @@ UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 
 
 def build_datasets(folder: Path) -> None:
-    """outputs/all/latest: every format; outputs/raw/latest: nanoGPT's layout; in_order/: see write_in_order."""
+    """outputs/all/latest: every format; outputs/raw/latest: nanoGPT's layout; in_order/: see write_in_order.
+
+    outputs/ordered/latest: in_order/source.jsonl.zst as a whole build in source order.
+    """
     sys.path.insert(0, str(ROOT))
     from pipeline.config import check_config
     from pipeline.local import build_dataset
@@ -33,6 +36,17 @@ def build_datasets(folder: Path) -> None:
     raw = configuration(folder, name="raw", exports={"numpy": {"layout": "bin"}})
     build_dataset(check_config(raw, where="consumers"), workers=1)
     write_in_order(folder / "in_order")
+    tokenizer = str(folder / "in_order" / "tokenizer" / "tokenizer.json")
+    ordered = configuration(
+        folder,
+        name="ordered",
+        source={"paths": [str(folder / "in_order" / "source.jsonl.zst")]},
+        dedup={"mode": "none"},
+        tokenizer={"name": tokenizer, "file": tokenizer},
+        shuffle={"order": "source"},
+        exports={"nanoset": {}},
+    )
+    build_dataset(check_config(ordered, where="consumers"), workers=1)
 
 
 def write_in_order(folder: Path) -> None:

@@ -16,6 +16,7 @@ from datatrove.utils.dataset import DatatroveFolderDataset
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 IN_ORDER = Path(os.environ["CORPUSMILL_CONSUMER_IN_ORDER"])
+ORDERED = Path(os.environ["CORPUSMILL_CONSUMER_DATASET"]) / "ordered" / "latest" / "nanoset"
 SHUFFLED = Path(os.environ["CORPUSMILL_CONSUMER_DATASET"]) / "all" / "latest" / "nanoset"
 TOKENIZER = IN_ORDER / "tokenizer" / "tokenizer.json"
 EOS_TEXT = "<|endoftext|>"
@@ -51,10 +52,11 @@ def written(tmp_path_factory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.parametrize("folder", [IN_ORDER / "nanoset", ORDERED], ids=["command", "build"])
 @pytest.mark.parametrize("ending", ["", ".index", ".metadata"])
-def test_datatrove_n20_n21_document_tokenizer_writes_the_same_bytes(written, ending) -> None:
+def test_datatrove_n20_n21_document_tokenizer_writes_the_same_bytes(written, folder, ending) -> None:
     theirs = written / f"00000_unshuffled.ds{ending}"
-    ours = IN_ORDER / "nanoset" / f"00000_unshuffled.ds{ending}"
+    ours = folder / f"00000_unshuffled.ds{ending}"
     assert ours.read_bytes() == theirs.read_bytes()
     assert theirs.stat().st_size > 0
 
