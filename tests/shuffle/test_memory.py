@@ -15,12 +15,16 @@ TOKENS = 40 << 20  # 160 MiB of uint32: with an interpreter of 200 MiB they woul
 GATHER = """
 import json, sys
 from pathlib import Path
-from pipeline.shuffle.gather import gather_cell
+from pipeline.shuffle.gather import gather_cell, gather_shard
 folder, cells = Path(sys.argv[1]), int(sys.argv[2])
 records = 0
 for cell in range(cells):
     (folder / f"cell-{cell}").mkdir()
-    records += gather_cell([folder / "scatter"], cell, folder / f"cell-{cell}").records
+    records += (
+        gather_cell([folder / "scatter"], cell, folder / f"cell-{cell}")
+        if sys.argv[3] == "random"
+        else gather_shard(folder / "scatter", cell, folder / f"cell-{cell}")
+    ).records
 # Not ru_maxrss: it begins with the peak of the process that this one was forked from.
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(json.dumps([records, int(status["VmHWM"].split()[0]) * 1024]))
@@ -28,7 +32,8 @@ print(json.dumps([records, int(status["VmHWM"].split()[0]) * 1024]))
 
 
 @pytest.mark.slow
-def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path) -> None:
+@pytest.mark.parametrize("order", ["random", "source"])
+def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path, order) -> None:
     """The original holds as many cells as it has threads; here a process's peak, as the kernel counts it, is capped."""
     import numpy as np
 
@@ -40,10 +45,11 @@ def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path) -> None
     tokens = np.random.Philox(key=1).random_raw(TOKENS // 2).view("<u4") % np.uint32(100_000)
     shard = TokenShard(tokens, np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64), "test", "0" * 64, 100_001, 100_000)
     records = context_records(shard, 2049)
-    cells = cells_needed(tokens.nbytes, shard.documents, BUDGET_BYTES)
+    cells = cells_needed(tokens.nbytes, shard.documents, BUDGET_BYTES) if order == "random" else 1
+    seed = 1 if order == "random" else None
     (tmp_path / "scatter").mkdir()
-    scatter_records(records, seed=1, kind="contexts", shard=0, cells=cells, folder=tmp_path / "scatter")
-    command = [sys.executable, "-c", GATHER, str(tmp_path), str(cells)]
+    scatter_records(records, seed=seed, kind="contexts", shard=0, cells=cells, folder=tmp_path / "scatter")
+    command = [sys.executable, "-c", GATHER, str(tmp_path), str(cells), order]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     gathered, peak_bytes = json.loads(done.stdout)
     assert gathered == len(records.ordinals)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError
-from pipeline.shuffle.gather import gather_cell
+from pipeline.shuffle.gather import gather_cell, gather_shard
 from pipeline.shuffle.placement import cells_needed, draw_placements
 from pipeline.shuffle.scatter import scatter_records
 from pipeline.tokens.record_shard import open_record_shard
@@ -69,6 +69,28 @@ def test_shuffle_contexts_every_context_once_with_its_provenance(shards, cells: 
         found = shuffled(shards, Path(folder), kind="contexts", seed=seed, cells=cells)
     expected = [(s, o, row) for s, shard in enumerate(shards) for o, row in enumerate(contexts_of(shard, 4, EOT, EOT))]
     assert sorted(found) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHARDS, st.sampled_from(["documents", "contexts"]), st.integers(1, 9))
+def test_source_order_every_shard_is_a_cell_and_keeps_its_records_and_their_digest(shards, kind, batch_tokens) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pipeline.shuffle.gather.BATCH_TOKENS", batch_tokens)
+        for number, documents in enumerate(shards):
+            one, cell = Path(folder) / f"scatter-{number}", Path(folder) / f"cell-{number}"
+            one.mkdir()
+            cell.mkdir()
+            shard = shard_of(documents)
+            records = document_records(shard) if kind == "documents" else context_records(shard, 4)
+            before = scatter_records(records, seed=None, kind=kind, shard=number, cells=1, folder=one)
+            after = gather_shard(one, number, cell)
+            assert (after.records, after.tokens, after.digest) == (before.records, before.tokens, before.digest)
+            gathered = open_record_shard(cell)
+            whole = [document for document in documents if document]
+            expected = whole if kind == "documents" else contexts_of(documents, 4, EOT, EOT)
+            assert [gathered.slice(i, i + 1)[0].tolist() for i in range(gathered.records)] == expected
+            assert set(gathered.shards.tolist()) <= {number}
+            assert gathered.ordinals.tolist() == records.ordinals.tolist()
 
 
 def test_shuffle_zero_and_one_record_come_out_whole(tmp_path) -> None:
