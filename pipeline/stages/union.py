@@ -37,8 +37,6 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
-    import numpy as np
-
     from pipeline.dedup.fuzzy import join_spans
     from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, MATCH_RANGES
     from pipeline.dedup.ranges import align_ranges, kept_whole, range_statistics, union_ranges, write_ranges
