@@ -18,8 +18,11 @@ from airflow.plugins_manager import AirflowPlugin
 
 def load_libraries() -> None:
     """What most steps import, and numba's tables: compiling any kernel fills them."""
+    import airflow.providers.standard.decorators.python  # noqa: F401  (what every task of a DAG file is made with)
     import numba
     import orjson  # noqa: F401
+    import pydantic.json_schema  # noqa: F401
+    import yaml  # noqa: F401
     import zstandard  # noqa: F401
 
     @numba.njit  # type: ignore[untyped-decorator]
