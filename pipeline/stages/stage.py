@@ -30,7 +30,7 @@ VERSIONS = {
     "export": 3,
     "manifest": 5,
     "upload": 1,
-    "report": 2,
+    "report": 3,
 }
 
 # Stages whose units are shards (scatter: shard and kind of record); one shard of them can be done again by itself.
