@@ -46,7 +46,8 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
         ends = ends[ends < SHARD_TOKENS]
         (one / "ends").write_bytes(np.append(ends, np.uint64(SHARD_TOKENS)).astype("<u8").data)
         about = {"dtype": "uint32", "tokenizer": "random", "sha256": "0" * 64, "vocabulary_size": 100_001}
-        (one / "token_shard.json").write_text(json.dumps(about | {"eot_id": 100_000}))
+        about |= {"eot_id": 100_000, "pad_id": 100_000, "bos_id": None, "revision": ""}
+        (one / "token_shard.json").write_text(json.dumps(about))
         shards.append(one)
     return shards
 

@@ -109,6 +109,8 @@ def _release(tokens: NDArray[Any]) -> None:
 
     Without this a process would come to hold the whole shard.
     """
-    base = tokens.base
-    if isinstance(base, mmap.mmap):
-        base.madvise(mmap.MADV_DONTNEED)
+    owner: Any = tokens
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap):
+        owner.madvise(mmap.MADV_DONTNEED)

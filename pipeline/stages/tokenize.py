@@ -184,7 +184,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         tokenizer.vocabulary_size,
         tokenizer.eot_id,
         tokenizer.dtype.name,
-        tokenizer.eot_id if tokenizer.pad_id is None else tokenizer.pad_id,
+        tokenizer.pad_id,
         tokenizer.bos_id,
         tokenizer.revision,
     )

@@ -38,7 +38,8 @@ def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path) -> None
     from pipeline.tokens.token_shard import TokenShard
 
     tokens = np.random.Philox(key=1).random_raw(TOKENS // 2).view("<u4") % np.uint32(100_000)
-    shard = TokenShard(tokens, np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64), "test", "0" * 64, 100_001, 100_000)
+    ends = np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64)
+    shard = TokenShard(tokens, ends, "test", "0" * 64, 100_001, eot_id=100_000, pad_id=100_000)
     records = context_records(shard, 2049)
     cells = cells_needed(tokens.nbytes, shard.documents, BUDGET_BYTES)
     (tmp_path / "scatter").mkdir()
