@@ -141,15 +141,14 @@ def _rows(texts: list[bytes], tokenizer: Tokenizer) -> list[NDArray[Any]]:
 
 def _require_fit(tokenizer: Tokenizer, documents: list[Sampled]) -> None:
     limit = min(tokenizer.vocabulary_size, 1 << 8 * tokenizer.dtype.itemsize)
-    if int(np.concatenate([ids for _, _, ids in documents]).max(initial=0)) < limit:
-        return
-    where, _, ids = next(one for one in documents if int(one[2].max(initial=0)) >= limit)
-    raise VerificationError(
-        "an id does not fit the vocabulary or the width of a token",
-        where=where,
-        expected=f"ids below {tokenizer.vocabulary_size:,} in {tokenizer.dtype.name}",
-        got=f"{int(ids.max()):,}",
-    )
+    for where, _, ids in documents:
+        if len(ids) and ids.max() >= limit:
+            raise VerificationError(
+                "an id does not fit the vocabulary or the width of a token",
+                where=where,
+                expected=f"ids below {tokenizer.vocabulary_size:,} in {tokenizer.dtype.name}",
+                got=f"{int(ids.max()):,}",
+            )
 
 
 def _compare(tokenizer: Tokenizer, documents: list[Sampled]) -> int:

@@ -31,7 +31,7 @@ def test_shuffle_t31_scattered_tokens_of_a_mapped_shard_leave_this_processs_memo
     """All of the process's pages of the file, however the array was made from its mapping."""
     import numpy as np
 
-    from pipeline.shuffle.scatter import _release
+    from pipeline.slices import release_pages
     from pipeline.tokens.token_shard import open_token_shard
 
     tokens = np.ones(16 << 20, "<u4")
@@ -45,7 +45,7 @@ def test_shuffle_t31_scattered_tokens_of_a_mapped_shard_leave_this_processs_memo
     before = mapped_bytes()
     assert int(opened.tokens.sum()) == len(tokens)
     assert mapped_bytes() - before > tokens.nbytes * 3 // 4
-    _release(opened.tokens)
+    release_pages(opened.tokens)
     assert mapped_bytes() - before < tokens.nbytes // 4
 
 
