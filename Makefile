@@ -41,7 +41,7 @@ test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
 
 test-consumers: $(STAMP) ## let training programs' own readers read a dataset, each in its own environment
 	$(BIN)/python tests/consumers/run.py

@@ -50,8 +50,16 @@ def configuration(root: Path, name: str) -> Path:
 
 
 def start(config: Path) -> subprocess.Popen[bytes]:
+    """What it says goes to a file beside its configuration."""
     command = [sys.executable, "-m", "pipeline.cli", "build", str(config), "--workers", "2"]
-    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with config.with_suffix(".log").open("wb") as log:
+        return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=subprocess.STDOUT)
+
+
+def finish(config: Path, what: str) -> None:
+    """Run to the end; SystemExit with what it said if it does not end well by itself."""
+    if start(config).wait():
+        sys.exit(f"{what} failed:\n{config.with_suffix('.log').read_text()}")
 
 
 def digests(root: Path, name: str) -> dict[str, str]:
@@ -93,7 +101,7 @@ def main() -> None:
     root = Path(tempfile.mkdtemp(prefix="kills-"))
     write_sample_corpus(root / "corpus", target_bytes=30_000_000, files=6)
     began = time.monotonic()
-    assert start(configuration(root, "whole")).wait() == 0
+    finish(configuration(root, "whole"), "the undisturbed run")
     seconds = time.monotonic() - began
     expected = digests(root, "whole")
     steps = steps_done(root, "whole")
@@ -113,8 +121,7 @@ def main() -> None:
         else:
             late += 1
         process.wait()
-        while start(config).wait():
-            pass
+        finish(config, f"the run after kill {landed + 1} ({kind})")
         same += digests(root, "killed") == expected
         print(f"{sum(hits.values())} kills, {late} too late, {same} identical", flush=True)
     shutil.rmtree(root)

@@ -10,5 +10,5 @@ log = logging.getLogger(__name__)
 
 async def missed(dataset: str, within: str, context: dict[str, Any] | None = None) -> None:
     """Say which dataset is late, and which run of it."""
-    run = ((context or {}).get("dag_run") or {}).get("run_id", "its run")
+    run = ((context or {}).get("dag_run") or {}).get("dag_run_id", "its run")
     log.error("the dataset %s is late: %s has not ended within %s (dag.deadline)", dataset, run, within)

@@ -1,35 +1,38 @@
 """Cutting one big source file into parts that can be read on their own.
 
     uncompressed JSON lines   at line ends near the wanted sizes: one ranged read for every cut
-    zstd of several frames    at frames: their borders come from the block headers, 3 bytes every 128 KiB (RFC 8878)
-    bgzip                     at blocks: every gzip member states its own size in its header (SAM specification, 4.1)
+    zstd of several frames    at frames
+    bgzip                     at its blocks (frames.py: how the borders of both are found)
     parquet                   at row groups: their borders stand in the footer
     anything else             cannot be cut, and `Uncut.why` says so, with how to write it anew
 
 A line belongs to the frame or block in which the line end before it lies (the first line: to the first). So a part
 reads past its last frame to the next line end, and drops what comes before its own first one; `pieces` covers that.
 
-Price: two small reads a frame for local files. Frames of remote files are not looked for: that would take a request
-each. 40 bytes of memory a frame.
+Price: in a local file one small read for every 128 KiB of a zstd file's text, two for every block of bgzip; 40 bytes of
+memory a frame. In a bucket the frame at every cut and the one behind it are read.
 """
 
 from __future__ import annotations
 
-import io
-import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Literal
 
-from pipeline.documents.compression import Compression, compression_of, open_decompressed
+from pipeline.documents.compression import Compression, compression_of
+from pipeline.documents.frames import (
+    FIND_BYTES,
+    FRAMINGS,
+    Framing,
+    NoFrameError,
+    find_frame,
+    frame_bounds,
+    open_stretch,
+)
 
 SEARCH_BYTES = 1 << 20
-ZSTD_MAGIC = 0xFD2FB528
-SKIPPABLE_MAGIC, SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
-BGZIP_MARK = b"\x1f\x8b\x08\x04"
-CONTENT_SIZE_BYTES = (0, 2, 4, 8)
-DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 
 Kind = Literal["lines", "frames", "rows"]
 Pieces = tuple[tuple[int, int], ...]
@@ -70,20 +73,21 @@ def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *,
     compression = compression_of(name)
     if compression is Compression.NONE:
         return _line_cuts(stream, size_bytes, target_bytes)
-    if not local:
-        return Uncut(
-            "one shard because the frames of a compressed file in a bucket are known only by reading it",
-            "store it as several files, or as parquet",
-        )
-    frames = _zstd_frames(stream, size_bytes) if compression is Compression.ZSTD else _bgzip_blocks(stream, size_bytes)
-    if len(frames) < 3:  # the bounds of one frame
-        remedy = (
-            f"zstd -dc {name} | pzstd -o NEW.jsonl.zst (frames), or write it as several files"
-            if compression is Compression.ZSTD
-            else f"gzip -dc {name} | bgzip > NEW.jsonl.gz (blocks), or write it as several files"
-        )
+    cuts = _frame_cuts(stream, name, size_bytes, target_bytes, FRAMINGS[compression], local=local)
+    if len(cuts) > 1:
+        return cuts
+    remedy = (
+        f"zstd -dc {name} | pzstd -o NEW.jsonl.zst (frames), or write it as several files"
+        if compression is Compression.ZSTD
+        else f"gzip -dc {name} | bgzip > NEW.jsonl.gz (blocks), or write it as several files"
+    )
+    if local:
         return Uncut("one shard because a single-frame file cannot be split", remedy)
-    return _frame_cuts(stream, name, frames, target_bytes)
+    return Uncut(
+        f"one shard because no frame begins within {FIND_BYTES >> 20} MiB behind byte {target_bytes:,}: a single-frame"
+        " file cannot be split, and in a bucket one of larger frames is not searched for them",
+        remedy,
+    )
 
 
 def _line_cuts(stream: BinaryIO, size_bytes: int, target_bytes: int) -> list[Cut]:
@@ -108,31 +112,45 @@ def _after_line_end(stream: BinaryIO, at: int) -> int | None:
     return None
 
 
-def _frame_cuts(stream: BinaryIO, name: str, bounds: tuple[int, ...], target_bytes: int) -> list[Cut]:
-    """Groups of frames; a cut is left out if no line end comes behind it."""
-    end = bounds[-1]
+def _frame_cuts(
+    stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, framing: Framing, *, local: bool
+) -> list[Cut]:
+    """A cut at the first frame behind every `target_bytes`, as lines are cut, too."""
+    bounds = frame_bounds(stream, size_bytes, framing) if local else []
+
+    def frame_behind(at: int) -> int | None:
+        return bounds[bisect_left(bounds, at)] if local else find_frame(stream, name, at, size_bytes, framing)
+
     cuts = []
-    first = bounds[0]
-    for bound, following in zip(bounds[1:], [*bounds[2:], end + target_bytes], strict=True):
-        if bound != end and following - first <= target_bytes:
-            continue
-        tail = _tail_end(stream, name, bounds, bound)
+    first = 0
+    while size_bytes - first > target_bytes:
+        bound = frame_behind(first + target_bytes)
+        if bound is None or bound == size_bytes:
+            break
+        tail = _tail_end(stream, name, bound, size_bytes, framing)
         cuts.append(Cut("frames", ((first, tail - first),), own_bytes=bound - first))
         first = bound
-    return cuts
+    return [*cuts, Cut("frames", ((first, size_bytes - first),), own_bytes=size_bytes - first)]
 
 
-def _tail_end(stream: BinaryIO, name: str, bounds: tuple[int, ...], bound: int) -> int:
-    """Where the frame ends that holds the first line end behind `bound`; the end of the file if there is none."""
-    for first, last in pairwise(bounds):
-        if first < bound:
-            continue
-        stream.seek(first)
-        with open_decompressed(io.BytesIO(stream.read(last - first)), name) as frame:
+def _tail_end(stream: BinaryIO, name: str, at: int, size_bytes: int, framing: Framing) -> int:
+    """Where the frame ends that holds the first line end of the frames from `at` on; the end of the file if none does.
+
+    Of a damaged file it is the end, too: whoever reads that part will say what is wrong with it.
+    """
+    while at < size_bytes:
+        try:
+            end = framing.end(stream, at)
+        except NoFrameError:
+            break
+        if end > size_bytes:
+            break
+        with open_stretch(stream, name, at, end) as frame:
             while data := frame.read(SEARCH_BYTES):
                 if b"\n" in data:
-                    return last
-    return bounds[-1]
+                    return end
+        at = end
+    return size_bytes
 
 
 def part_lines(own: BinaryIO, tail: BinaryIO, *, first: bool) -> Iterator[bytes]:
@@ -151,71 +169,3 @@ def part_lines(own: BinaryIO, tail: BinaryIO, *, first: bool) -> Iterator[bytes]
         yield data[: found + 1] if found >= 0 else data
         if found >= 0:
             return
-
-
-def _bgzip_blocks(stream: BinaryIO, size_bytes: int) -> tuple[int, ...]:
-    """Bounds of the gzip members of a bgzip file; only (0, size) if one of them does not state its size."""
-    bounds = [0]
-    while bounds[-1] < size_bytes:
-        stream.seek(bounds[-1])
-        block = _bgzip_block_bytes(stream.read(12 + 256))
-        if block is None:
-            return 0, size_bytes
-        bounds.append(bounds[-1] + block)
-    return tuple(bounds) if bounds[-1] == size_bytes else (0, size_bytes)
-
-
-def _bgzip_block_bytes(head: bytes) -> int | None:
-    """Size of a whole member from the subfield BC of its header."""
-    if len(head) < 18 or not head.startswith(BGZIP_MARK):
-        return None
-    extra = head[12 : 12 + int.from_bytes(head[10:12], "little")]
-    while len(extra) >= 4:
-        length = int.from_bytes(extra[2:4], "little")
-        if extra[:2] == b"BC" and length == 2:
-            return int.from_bytes(extra[4:6], "little") + 1
-        extra = extra[4 + length :]
-    return None
-
-
-def _zstd_frames(stream: BinaryIO, size_bytes: int) -> tuple[int, ...]:
-    """Bounds of the frames of a zstd file, skippable ones joined to the frame before them.
-
-    Only (0, size) for a damaged file, which whoever reads it will explain.
-    """
-    bounds, at = [0], 0
-    while at < size_bytes:
-        stream.seek(at)
-        head = stream.read(18)
-        try:
-            magic = int.from_bytes(head[:4], "little")
-            if magic & SKIPPABLE_MASK == SKIPPABLE_MAGIC:
-                at += 8 + struct.unpack("<I", head[4:8])[0]
-                bounds[-1] = at if len(bounds) > 1 else 0
-                continue
-            at = _zstd_frame_end(stream, at, head)
-        except (struct.error, IndexError):
-            return 0, size_bytes
-        bounds.append(at)
-    return tuple(bounds) if at == size_bytes else (0, size_bytes)
-
-
-def _zstd_frame_end(stream: BinaryIO, at: int, head: bytes) -> int:
-    """One past a frame whose first 18 bytes are `head`. IndexError for a header that is none or is cut off."""
-    if int.from_bytes(head[:4], "little") != ZSTD_MAGIC:
-        raise IndexError("no magic number")
-    descriptor = head[4]
-    single_segment, checksum = descriptor >> 5 & 1, descriptor >> 2 & 1
-    size_code = descriptor >> 6
-    content_size = CONTENT_SIZE_BYTES[size_code] or single_segment
-    at += 5 + (not single_segment) + DICTIONARY_ID_BYTES[descriptor & 3] + content_size
-    while True:
-        stream.seek(at)
-        block = stream.read(3)
-        if len(block) < 3:
-            raise IndexError("no block header")
-        header = int.from_bytes(block, "little")
-        kind, size = header >> 1 & 3, header >> 3
-        at += 3 + (1 if kind == 1 else size)  # kind 1: one byte that is repeated
-        if header & 1:
-            return at + 4 * checksum

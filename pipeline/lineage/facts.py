@@ -86,8 +86,8 @@ class Occurrence:
 class Duplicate:
     """A duplicate range of a document's text, cut at whole characters, and the earlier text that covers it.
 
-    One range may repeat several documents: it is the union of all windows that occurred earlier. There are no
-    occurrences where nobody looks for them: with suffix arrays, `keep: every_string` and `fuzzy_share`.
+    One range may repeat several documents: it is made of all windows that occurred earlier. Only what `fuzzy_share`
+    took out between repeats is covered by no occurrence.
     """
 
     text_bytes: Span

@@ -91,9 +91,6 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
     dedup = build.config.dedup
     if dedup.minimum_bytes is None or not shard.duplicates(ordinal):
         return ()
-    if dedup.keep != "first_window" or dedup.fuzzy_share is not None:
-        # Such ranges are not whole windows that all occurred before.
-        return tuple(Duplicate(span, ()) for span in shard.duplicates(ordinal))
     of = passage(shards, shard, ordinal, dedup.minimum_bytes)
     finder: Finder
     if build.config.index.method == "suffix_array":

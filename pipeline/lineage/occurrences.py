@@ -1,12 +1,14 @@
 """Which earlier text a duplicate range repeats: found again through the dataset's index.
 
-A duplicate range is a union of windows of L = minimum_bytes bytes that occurred earlier. A Finder (by_anchors.py,
+A repeat is a union of windows of L = minimum_bytes bytes that occurred earlier. A Finder (by_anchors.py,
 by_suffixes.py) finds the first place of one of them; from there on the texts are compared byte for byte as far as they
-agree, and the search goes on behind that.
+agree, and the search goes on behind that. What was taken out of a document is nearly a repeat (cut at whole
+characters), parts of one (`keep: every_string`), or several and what lies between them (`fuzzy_share`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -48,17 +50,25 @@ def passage(shards: Shards, shard: Shard, ordinal: int, minimum_bytes: int) -> P
 
 
 def duplicates(of: Passage, ordinal: int, first_window: Finder) -> tuple[Duplicate, ...]:
-    """The document's duplicate ranges, each with the earlier text that covers it, in order."""
+    """The document's duplicate ranges, each with the earlier text that covers what of it is repeated, in order."""
     shard = of.shards[-1]
-    # Ranges as found begin and end with windows; those that are cut out were shortened to whole characters.
-    pairs = zip(shard.duplicates(ordinal), shard.raw_duplicates(ordinal), strict=True)
-    return tuple(Duplicate(cut, tuple(_cover(of, raw, first_window))) for cut, raw in pairs)
+    repeats = shard.repeats(ordinal)
+    ends = [end for _, end in repeats]
+
+    def occurrences(cut: Span) -> Iterator[Occurrence]:
+        for repeat in repeats[bisect_right(ends, cut[0]) :]:
+            if repeat[0] >= cut[1]:
+                return
+            yield from _cover(of, repeat, cut, first_window)
+
+    return tuple(Duplicate(cut, tuple(occurrences(cut))) for cut in shard.duplicates(ordinal))
 
 
-def _cover(of: Passage, raw: Span, first_window: Finder) -> Iterator[Occurrence]:
-    first, last = raw
-    covered = first
-    while covered < last:
+def _cover(of: Passage, repeat: Span, cut: Span, first_window: Finder) -> Iterator[Occurrence]:
+    """Earlier text for what of `cut` lies in `repeat`; a stretch may begin before it and end behind it."""
+    first, last = repeat
+    covered = max(first, cut[0])
+    while covered < min(last, cut[1]):
         # Some window that occurred earlier holds the first byte that is not covered yet.
         low = max(first, covered - of.minimum_bytes + 1)
         high = min(covered, last - of.minimum_bytes)
@@ -76,7 +86,7 @@ def _cover(of: Passage, raw: Span, first_window: Finder) -> Iterator[Occurrence]
 
 
 def _extended(of: Passage, last: int, start: int, shard: Shard, position: int) -> Occurrence:
-    """The stretch from a pair of equal windows on, as far as the range and both documents agree."""
+    """The stretch from a pair of equal windows on, as far as the repeat and both documents agree."""
     end, earlier = start + of.minimum_bytes, position + of.minimum_bytes
     while end < last:
         mine = of.document[end : min(end + COMPARE_BYTES, last)]

@@ -79,13 +79,21 @@ def _duplicates(found: Located) -> list[str]:
 
 
 def _duplicate_rows(one: Duplicate) -> list[tuple[str, ...]]:
-    ranges = [_span(one.text_bytes)]
-    places = [
-        (_span(each.text_bytes), _span(each.earlier_bytes), _place(each.earlier), each.earlier.id)
-        for each in one.occurrences
-    ]
-    unknown = [] if places else [("", "", "not looked for", "")]
-    return [(span, *place) for span, place in zip_longest(ranges, places or unknown, fillvalue="")]
+    first, last = one.text_bytes
+    places = []
+    covered = first
+    for each in one.occurrences:
+        if covered < each.text_bytes[0]:
+            places.append(_between((covered, each.text_bytes[0])))
+        places.append((_span(each.text_bytes), _span(each.earlier_bytes), _place(each.earlier), each.earlier.id))
+        covered = max(covered, each.text_bytes[1])
+    if covered < last:
+        places.append(_between((covered, last)))
+    return [(span, *place) for span, place in zip_longest([_span(one.text_bytes)], places, fillvalue="")]
+
+
+def _between(span: Span) -> tuple[str, str, str, str]:
+    return _span(span), "", "no repeat, but between some (dedup.fuzzy_share)", ""
 
 
 def _records(records: Sequence[Holding]) -> list[str]:

@@ -105,9 +105,9 @@ class Shard:
         """A document's duplicate ranges, cut at whole characters, as spans of its text."""
         return self._ranges(self._cut_ranges, ordinal)
 
-    def raw_duplicates(self, ordinal: int) -> list[Span]:
-        """The same ranges as they were found, to the byte; as many."""
-        return self._ranges(self._remove_ranges, ordinal)
+    def repeats(self, ordinal: int) -> list[Span]:
+        """What of a document's text occurred earlier, to the byte, whatever of it was taken out; ascending, apart."""
+        return self._ranges(self._repeats, ordinal)
 
     def kept(self, ordinal: int) -> list[Span]:
         """What of a document's text was tokenized, as spans of its text."""
@@ -122,9 +122,11 @@ class Shard:
         return self._mapped_ranges(CUT_RANGES)
 
     @cached_property
-    def _remove_ranges(self) -> NDArray[np.uint64]:
-        from pipeline.stages.union import REMOVE_RANGES
+    def _repeats(self) -> NDArray[np.uint64]:
+        from pipeline.stages.union import REMOVE_RANGES, repeats_of
 
+        if self.build.config.dedup.keep == "every_string":  # remove_ranges leaves out the copies that stay
+            return repeats_of(self.build, self.name)
         return self._mapped_ranges(REMOVE_RANGES)
 
     def _mapped_ranges(self, name: str) -> NDArray[np.uint64]:

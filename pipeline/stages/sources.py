@@ -76,6 +76,7 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
     """The decompressed lines of a file or part of JSON lines."""
     from pipeline.documents.compression import open_decompressed
     from pipeline.documents.decompressing import PieceStream
+    from pipeline.documents.frames import Beginning
     from pipeline.documents.splitting import part_lines
 
     part = copy.file.part
@@ -84,27 +85,10 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
             with open_decompressed(raw, copy.name) as lines:
                 yield lines
             return
-        own = io.BytesIO() if not part.own_bytes else _Beginning(raw, part.own_bytes)
+        own = io.BytesIO() if not part.own_bytes else Beginning(raw, part.own_bytes)
         with open_decompressed(cast(BinaryIO, own), copy.name) as inside, open_decompressed(raw, copy.name) as tail:
             pieces = part_lines(inside, tail, first=part.number == 0)
             yield cast(BinaryIO, io.BufferedReader(PieceStream(pieces), 1 << 20))
-
-
-class _Beginning(io.RawIOBase):
-    """The next bytes of a stream, as a stream that ends after them."""
-
-    def __init__(self, stream: BinaryIO, size_bytes: int) -> None:
-        self._stream = stream
-        self._left = size_bytes
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1) -> bytes:
-        wanted = self._left if size is None or size < 0 else min(size, self._left)
-        data = self._stream.read(wanted)
-        self._left -= len(data)
-        return data
 
 
 @contextmanager

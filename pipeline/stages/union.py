@@ -37,27 +37,21 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
-    import numpy as np
-
     from pipeline.dedup.fuzzy import join_spans
-    from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, read_match_ranges
+    from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, MATCH_RANGES
     from pipeline.dedup.ranges import align_ranges, kept_whole, range_statistics, union_ranges, write_ranges
     from pipeline.documents.text_shard import open_text_shard
     from pipeline.report.histograms import power_histogram
 
     text = open_text_shard(build.folder("index", shard))
-    folders = [build.folder("match", partition) for partition in build.units("match")]
     dedup = build.config.dedup
-
-    def united(name: str) -> NDArray[np.uint64]:
-        return union_ranges(np.concatenate([read_match_ranges(folder, int(shard), name) for folder in folders]))
-
-    rows = np.concatenate([read_match_ranges(folder, int(shard)) for folder in folders])
+    rows = _found(build, shard, MATCH_RANGES)
     ranges = union_ranges(rows)
     repeated_bytes = int((ranges[:, 1] - ranges[:, 0]).sum())
     if dedup.keep == "every_string":
         assert dedup.minimum_bytes is not None
-        ranges = kept_whole(united(LATER_WINDOWS), united(EARLIER_WINDOWS), dedup.minimum_bytes)
+        later, earlier = (union_ranges(_found(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
+        ranges = kept_whole(later, earlier, dedup.minimum_bytes)
     cut = aligned = align_ranges(text.text, text.offsets, ranges)
     if dedup.fuzzy_share is not None:
         cut = join_spans(aligned, text.offsets, dedup.fuzzy_share)
@@ -82,6 +76,24 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         "by_source_file": _by_source_file(text, cut),
     }
     return Outcome(counts=counts, details=details)
+
+
+def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
+    """What of a shard's text occurred earlier, (r, 2): all that every partition found, whatever of it stays."""
+    from pipeline.dedup.matches import MATCH_RANGES
+    from pipeline.dedup.ranges import union_ranges
+
+    return union_ranges(_found(build, shard, MATCH_RANGES))
+
+
+def _found(build: Build, shard: str, name: str) -> NDArray[np.uint64]:
+    """The rows of one shard, (r, 2), in the files called `name` of every partition."""
+    import numpy as np
+
+    from pipeline.dedup.matches import read_match_ranges
+
+    folders = [build.folder("match", partition) for partition in build.units("match")]
+    return np.concatenate([read_match_ranges(folder, int(shard), name) for folder in folders])
 
 
 def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -54,9 +54,10 @@ class Live:
     client: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("dags", "demo", "pipeline", "plugins"):
+        for name in ("dags", "demo", "plugins"):
             shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        cache = ROOT / ".cache" / "numba"  # compiled kernels, if there are any: they are checked against the source
+        # Not pipeline/, which is installed: compiled kernels count for the path of their source. They are copied.
+        cache = ROOT / ".cache" / "numba"
         if cache.is_dir():
             shutil.copytree(cache, self.folder / ".cache" / "numba")
         write_corpus(self.folder / "source")

@@ -25,9 +25,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Airflow with two dataset configurations, one of them spoilt."""
     live = Live(tmp_path_factory.mktemp("live"), PORT)
     live.configure(tiny("tiny", dag=SCHEDULE))
+    live.configure(tiny("late", dag={"deadline": "1m", "approve_removal": True}))
     (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
     live.said = live.server("up")  # type: ignore[attr-defined]
     live.login()
+    live.trigger(
+        "dataset__late", "waiting"
+    )  # for an answer that nobody gives: a minute is over long before the last test
     yield live
     live.server("down")
 
@@ -144,6 +148,15 @@ def test_approval_shows_what_would_go_and_a_refusal_stops_the_run(live: Live, bu
     states = {place: one["state"] for place, one in live.tasks(TINY, "asking").items()}
     assert states["approve_removal", -1] == "failed"
     assert states["upload", -1] == "upstream_failed"
+
+
+def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -> None:
+    said = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
+    logs = live.folder / ".airflow"
+    live.wait_for("the alert", lambda: any(said in path.read_text(errors="replace") for path in logs.rglob("*.log")))
+    (missed,) = live.call("GET", "/ui/dags/dataset__late/dagRuns/waiting/deadlines")["deadlines"]
+    assert missed["missed"] is True
+    live.call("PATCH", "/api/v2/dags/dataset__late/dagRuns/waiting?update_mask=state", {"state": "failed"})
 
 
 def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:

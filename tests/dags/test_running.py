@@ -134,5 +134,5 @@ def test_late_dataset_is_logged_with_its_name_and_run(caplog: pytest.LogCaptureF
     sys.path.append(str(DAGS.parent / "plugins"))
     from dataset_deadline import missed
 
-    asyncio.run(missed("oscar", "12:00:00", context={"dag_run": {"run_id": "scheduled__1"}}))
+    asyncio.run(missed("oscar", "12:00:00", context={"dag_run": {"dag_run_id": "scheduled__1"}}))
     assert "oscar is late: scheduled__1 has not ended within 12:00:00" in caplog.text

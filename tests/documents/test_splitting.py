@@ -6,13 +6,15 @@ import struct
 import zlib
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.documents.compression import open_decompressed
-from pipeline.documents.splitting import Cut, Uncut, cut_file, part_lines
+from pipeline.documents.frames import FIND_BYTES
+from pipeline.documents.splitting import SEARCH_BYTES, Cut, Uncut, cut_file, part_lines
 
 CONTENT = st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"defgh", b"ijk\n"]), max_size=40).map(b"".join)
 
@@ -55,15 +57,23 @@ def test_lines_cut_at_any_size_are_the_same_lines(content: bytes, target: int) -
     assert all(cut.size_bytes <= target or content[cut.pieces[0][0] :][target - 1 :].find(b"\n") for cut in cuts)
 
 
+def cut_alike(file: bytes, name: str, target: int) -> list[Cut] | Uncut:
+    """The cuts of a file on this machine, and that they are those of the same file in a bucket."""
+    local, remote = (cut_file(io.BytesIO(file), name, len(file), target, local=local) for local in (True, False))
+    assert local == remote or (isinstance(local, Uncut) and isinstance(remote, Uncut))
+    return local
+
+
 @given(CONTENT, st.lists(st.integers(0, 1000), min_size=2, max_size=6), st.integers(1, 60), st.booleans())
 def test_zstd_frames_cut_anywhere_give_the_same_lines(
     content: bytes, places: list[int], target: int, checksum: bool
 ) -> None:
     frame = zstandard.ZstdCompressor(write_checksum=checksum)
-    file = b"".join(frame.compress(piece) + b"\x50\x2a\x4d\x18\x03\0\0\0abc" for piece in pieces_of(content, places))
-    cuts = cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), target, local=True)
+    pieces = pieces_of(content, places)
+    file = b"".join(frame.compress(piece) + b"\x50\x2a\x4d\x18\x03\0\0\0abc" for piece in pieces)
+    cuts = cut_alike(file, "a.jsonl.zst", target)
     if isinstance(cuts, Uncut):
-        assert len(pieces_of(content, places)) < 2
+        assert len(pieces) < 2 or target > len(file) // len(pieces)
     else:
         require_parts(file, content, cuts, "a.jsonl.zst")
 
@@ -71,19 +81,50 @@ def test_zstd_frames_cut_anywhere_give_the_same_lines(
 @given(CONTENT, st.lists(st.integers(0, 1000), min_size=2, max_size=6), st.integers(1, 60))
 def test_bgzip_blocks_cut_anywhere_give_the_same_lines(content: bytes, places: list[int], target: int) -> None:
     file = b"".join(bgzip_block(piece) for piece in [*pieces_of(content, places), b""])
-    cuts = cut_file(io.BytesIO(file), "a.jsonl.gz", len(file), target, local=True)
+    cuts = cut_alike(file, "a.jsonl.gz", target)
     if isinstance(cuts, list):
         require_parts(file, content, cuts, "a.jsonl.gz")
     else:
-        assert not content
+        assert len(file) < 4 * max(target, 40)
+
+
+@given(
+    st.text(st.characters(min_codepoint=32, codec="utf-8"), min_size=20, max_size=200).map(str.encode),
+    st.sampled_from(["a.jsonl.zst", "a.jsonl.gz"]),
+    st.integers(0, 200),
+)
+def test_frame_magic_in_stored_text_is_taken_for_no_frame(noise: bytes, name: str, at: int) -> None:
+    magic = b"\x28\xb5\x2f\xfd" if name.endswith(".zst") else b"\x1f\x8b\x08\x04"
+    content = noise[:at] + magic + noise[at:]
+    make = zstandard.compress if name.endswith(".zst") else bgzip_block
+    file = make(content) + make(b"\n" + content)  # text that zstd cannot pack stands in the frame as it is
+    cuts = cut_file(io.BytesIO(file), name, len(file), 1, local=False)
+    assert isinstance(cuts, list)
+    assert [cut.own_bytes for cut in cuts] == [len(make(content)), len(make(b"\n" + content))]
+
+
+def test_frames_beyond_the_searched_stretch_of_a_remote_file_leave_it_whole_and_say_so() -> None:
+    noise = np.random.default_rng(1).bytes(FIND_BYTES + 2 * SEARCH_BYTES)
+    file = zstandard.compress(noise + b"\n") + zstandard.compress(b"x\n")
+    remote = cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), 10, local=False)
+    assert isinstance(remote, Uncut)
+    assert "no frame begins within 16 MiB behind byte 10" in remote.why
+    assert len(cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), 10, local=True)) == 2  # type: ignore[arg-type]
+
+
+def test_damaged_frame_behind_a_cut_goes_to_the_part_before_it() -> None:
+    frames = [zstandard.compress(text) for text in (b"one\n", b"no line end", b"three\n")]
+    file = b"".join([*frames[:2], frames[2][:-4]])
+    (first, *_) = cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), 1, local=False)  # type: ignore[misc]
+    assert first.pieces == ((0, len(file)),)
 
 
 def test_zstd_of_large_frames_is_cut_at_its_frames() -> None:
     content = [b'{"text": "%d"}\n' % number * 30_000 for number in range(6)]
     file = b"".join(zstandard.ZstdCompressor(level=1).compress(piece) for piece in content)
-    cuts = cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), len(file) // 3, local=True)
+    cuts = cut_alike(file, "a.jsonl.zst", len(file) // 4)
     assert isinstance(cuts, list)
-    assert len(cuts) >= 3
+    assert len(cuts) == 3
     require_parts(file, b"".join(content), cuts, "a.jsonl.zst")
 
 

@@ -38,6 +38,7 @@ MINIMUM_BYTES = 100
 FILES = ["a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "c.jsonl", "d.jsonl", "deep/b.jsonl.zstd"]
 
 Place = tuple[str, int]  # source file, line from 1
+Texts = dict[Place, bytes]
 
 
 def write_special_lines(folder: Path) -> None:
@@ -208,7 +209,7 @@ def count_of_checked_duplicates(built: Build, texts: dict[Place, bytes], minimum
     order = {place: number for number, place in enumerate(texts)}
     everything = b"".join(b"\xff" + text for text in texts.values())
     starts = [0, *accumulate(len(text) + 1 for text in texts.values())]
-    removed_bytes = several = 0
+    removed_bytes = several = gaps = 0
     for place, text in texts.items():
         found = locate(built, *place)
         assert isinstance(found, Located)
@@ -224,9 +225,11 @@ def count_of_checked_duplicates(built: Build, texts: dict[Place, bytes], minimum
                 at = starts[order[earlier]] + 1 + each.earlier_bytes[0]
                 assert everything.find(stretch[:minimum_bytes]) == at
                 covered |= set(range(*each.text_bytes))
-            assert covered >= set(range(*one.text_bytes))
+            gaps += len(set(range(*one.text_bytes)) - covered)
         assert found.removed_bytes == sum(one.text_bytes[1] - one.text_bytes[0] for one in found.duplicates)
         removed_bytes += found.removed_bytes
+    # Cutting at whole characters adds to no range: all that no occurrence covers, fuzzy_share took out.
+    assert gaps <= built.total("union", "fuzzy_bytes")
     return removed_bytes, several
 
 
@@ -236,28 +239,44 @@ def test_locate_names_the_first_occurrence_of_every_duplicate_byte(built, texts)
     assert several > 2
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-@pytest.mark.parametrize("minimum_bytes", [7, 21])
-def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
-    tmp_path, minimum_bytes: int, method: str
-) -> None:
+def built_of_few_letters(folder: Path, minimum_bytes: int, method: str, **dedup: object) -> tuple[Build, Texts]:
+    """A build of documents that repeat each other everywhere, and its texts in dataset order."""
     rng = random.Random(minimum_bytes)
 
     def text() -> str:
         pieces = ["".join(rng.choices("abé中", [6, 3, 1, 1], k=rng.randrange(60))) for _ in range(3)]
         return "".join(piece + rng.choice(["", "-" * rng.randrange(40), "ab" * rng.randrange(30)]) for piece in pieces)
 
-    (tmp_path / "corpus").mkdir()
+    (folder / "corpus").mkdir()
     texts = {}
     for name in ("1.jsonl", "2.jsonl", "3.jsonl"):
         rows = [text() for _ in range(25)]
-        (tmp_path / "corpus" / name).write_bytes(lines_of(rows))
+        (folder / "corpus" / name).write_bytes(lines_of(rows))
         texts.update({(name, line): row.encode() for line, row in enumerate(rows, start=1)})
-    dedup = {"mode": "remove", "minimum_bytes": minimum_bytes}
-    built = build(tmp_path, dedup=dedup, index={"method": method}, exports={"nanoset": {}})
+    changes = {"mode": "remove", "minimum_bytes": minimum_bytes, **dedup}
+    return build(folder, dedup=changes, index={"method": method}, exports={"nanoset": {}}), texts
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+@pytest.mark.parametrize("minimum_bytes", [7, 21])
+@pytest.mark.parametrize("keep", ["first_window", "every_string"])
+def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
+    tmp_path, keep: str, minimum_bytes: int, method: str
+) -> None:
+    built, texts = built_of_few_letters(tmp_path, minimum_bytes, method, keep=keep)
     removed_bytes, several = count_of_checked_duplicates(built, texts, minimum_bytes)
     assert removed_bytes == built.total("union", "removed_bytes")
     assert several > 10
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+def test_locate_fuzzy_removal_names_the_repeats_and_what_lies_between(tmp_path, method: str) -> None:
+    built, texts = built_of_few_letters(tmp_path, 21, method, fuzzy_share=0.8)
+    removed_bytes, several = count_of_checked_duplicates(built, texts, 21)
+    assert removed_bytes == built.total("union", "removed_bytes")
+    assert built.total("union", "fuzzy_bytes") > 0
+    assert several > 10
+    assert any("between some (dedup.fuzzy_share)" in render_located(locate(built, *place)) for place in texts)
 
 
 def test_locate_document_removed_whole_is_in_no_record(built) -> None:

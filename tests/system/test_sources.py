@@ -136,6 +136,8 @@ def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool)
     (tmp_path / "here/corpus").mkdir(parents=True)
     pq.write_table(table_of(texts, pa.string()), tmp_path / "here/corpus/t.parquet", row_group_size=15)
     (tmp_path / "here/corpus/big one ü.jsonl").write_bytes(lines_of(texts))
+    for name in ("big.jsonl.zst", "blocks.jsonl.gz"):  # several frames: cut here and there alike
+        (tmp_path / "here/corpus" / name).write_bytes(big_file(name, texts))
     (tmp_path / "here/corpus/small.jsonl.zst").write_bytes(zstandard.compress(lines_of(texts[:20])))
     (tmp_path / "here/corpus/empty.jsonl").write_bytes(b"")
     for path in (tmp_path / "here/corpus").iterdir():
