@@ -1,6 +1,8 @@
-"""Claims: jsonl.zst to token shards at 80 MB/s of text per core and 5 times tiktoken driven as tokshuf drives it (a
-whole file in memory, one tokenizer per file); the audit costs under 3 % of the tokenize stage; a worker stays under
-1.5 GiB with a document of 100 MB and one of 10 MB of one letter.
+"""Claims: jsonl.zst to token shards at 80 MB/s of text per core, 5 times tiktoken driven as tokshuf drives it (a whole
+file in memory, one tokenizer per file) and 30 times datatrove; a worker stays under 1.5 GiB with a document of 100 MB
+and one of 10 MB of one letter. Aim: the audit costs under 3 % of the tokenize stage. It costs 3 to 4 %, more than half
+of which the reference library takes for the text that it reads; the rest is the engine's second encoding of the
+sample, decoding, and fetching 0.5 % of the documents from all over the shard.
 
 CPU time of one process each. `python benchmarks/tokenizing.py CORPUS_FOLDER` (jsonl.zst files; see `corpusmill
 sample-corpus`); every file is read REPEATS times, as a bigger corpus would be.
@@ -248,7 +250,7 @@ def main() -> None:
     print(json.dumps(figures, indent=1))
     claim = (
         "80 MB/s of text per core, 5 times tiktoken as tokshuf drives it, 30 times datatrove,"
-        " audit under 3 % of tokenize, under 1.5 GiB with a document of 100 MB"
+        " under 1.5 GiB with a document of 100 MB; the aim for the audit is 3 % of tokenize"
     )
     print(write_result("tokenizing", claim, figures))
 

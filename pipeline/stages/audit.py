@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DATASET = "dataset"
 AUDIT = "audit.json"
+RELEASE_EVERY = 32  # documents
 COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held to the band: chance moves it
 
 
@@ -81,6 +82,7 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     import numpy as np
 
     from pipeline.documents.text_shard import open_text_shard
+    from pipeline.slices import release_pages
     from pipeline.tokens.audit import sample_ordinals
     from pipeline.tokens.token_shard import open_token_shard
 
@@ -89,7 +91,10 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     text_of = _without_ranges(build, shard, text) if build.config.dedup.mode == "remove" else text.document_bytes
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)
     reference = configured_tokenizer(build.config).reference
-    for ordinal in sample_ordinals(int(shard), text.documents, wanted).tolist():
+    for place, ordinal in enumerate(sample_ordinals(int(shard), text.documents, wanted).tolist()):
+        if place % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document: in the end all of both files
+            release_pages(text.text)
+            release_pages(tokens.tokens)
         source, line = text.source_of(ordinal)
         document, ids = text_of(ordinal), tokens.document(ordinal)
         if leaves_out and not len(ids) and document:
