@@ -44,9 +44,12 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
         lengths = words.random_raw(SHARD_TOKENS // 1000 + 10_000) % np.uint64(1800) + np.uint64(100)
         ends = np.cumsum(lengths, dtype=np.uint64)
         ends = ends[ends < SHARD_TOKENS]
-        (one / "ends").write_bytes(np.append(ends, np.uint64(SHARD_TOKENS)).astype("<u8").data)
+        ends = np.append(ends, np.uint64(SHARD_TOKENS))
+        (one / "ends").write_bytes(ends.astype("<u8").data)
+        (one / "source_ends").write_bytes(np.array([len(ends)], "<u8").data)
         about = {"dtype": "uint32", "tokenizer": "random", "sha256": "0" * 64, "vocabulary_size": 100_001}
-        (one / "token_shard.json").write_text(json.dumps(about | {"eot_id": 100_000}))
+        about |= {"eot_id": 100_000, "pad_id": 100_000, "bos_id": None, "revision": ""}
+        (one / "token_shard.json").write_text(json.dumps(about))
         shards.append(one)
     return shards
 

@@ -7,6 +7,7 @@ for lines of text of 2 KB, memcpy 5 to 10. One compiled version serves every dty
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,18 @@ def copy_slices(
         if not _inside(begins, lengths, np.uint64(len(whole))):
             raise ValueError(f"a slice reaches beyond an array of {len(whole):,} items")
     _copy(source.ctypes.data, starts, lengths, out.ctypes.data, places, source.dtype.itemsize)
+
+
+def release_pages(mapped: NDArray[Any]) -> None:
+    """Let go of the pages of a mapped file that this process has touched; the page cache still has them.
+
+    Without this a process that reads a file from end to end comes to hold all of it. Arrays in memory stay as they are.
+    """
+    owner: Any = mapped
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap):
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 class JoinedBytes:

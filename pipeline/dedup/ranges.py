@@ -8,6 +8,7 @@ counted. A list of ranges is ascending, and ranges neither overlap nor touch nor
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,8 @@ def remove_ranges_from(
         return np.empty(0, np.uint8), kept_offsets
     begin = int(offsets[first_document])
     end = int(offsets[last_document]) if last_document < len(offsets) else text.size
-    low, high = (int(row) for row in np.searchsorted(ranges[:, 0], np.array([begin, end], np.uint64)))
+    # Not np.searchsorted: it copies the column first, and whoever asks for one document at a time would wait for that.
+    low, high = bisect_left(ranges[:, 0], begin), bisect_left(ranges[:, 0], end)
     cut = np.ascontiguousarray(ranges[low:high])
     kept_bytes = end - begin - documents - int((cut[:, 1] - cut[:, 0]).sum())
     kept = np.empty(max(0, kept_bytes), np.uint8)

@@ -171,8 +171,8 @@ class TextShard:
     def document_bytes(self, ordinal: int) -> bytes:
         """The UTF-8 bytes of one document. Raises IndexError for an ordinal that is not there."""
         self._check(ordinal)
-        start, end = self.bounds(ordinal, 1)
-        return self.text[int(start) + 1 : int(end)].tobytes()
+        end = int(self.offsets[ordinal + 1]) if ordinal + 1 < self.documents else len(self.text)
+        return self.text[int(self.offsets[ordinal]) + 1 : end].tobytes()
 
     def bounds(self, first_document: int, documents: int) -> NDArray[np.uint64]:
         """uint64 (documents + 1,): the separators of consecutive documents, and where the last one ends.

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import shutil
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -127,22 +128,22 @@ def run_once(
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
     """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size.
 
-    With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning.
+    With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning, but
+    for a step that another process begins again at this moment: it removes the receipt first, then the outputs.
     """
     folder = step.folder(work)
     path = folder / RECEIPT_NAME
-    if not path.exists():
-        return None
     try:
         receipt = read_receipt(path)
+    except FileNotFoundError:
+        return None
     except CorpusmillError as error:
         log.warning("%s %s runs again: %s", step.stage, step.unit, error)
         return None
     what = _what_is_wrong(receipt, step, folder, verify=verify)
-    if what:
+    if what and path.exists():
         log.warning("%s %s runs again: %s in %s", step.stage, step.unit, what, folder)
-        return None
-    return receipt
+    return None if what else receipt
 
 
 def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) -> str | None:
@@ -157,7 +158,11 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 def _settled_outputs(folder: Path, algorithm: Algorithm) -> Iterator[OutputFile]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import CorruptDataError
 from pipeline.shuffle.placement import draw_placements
+from pipeline.slices import release_pages
 from pipeline.tokens.records import Records, record_digest
 from pipeline.tokens.runs import runs
 
@@ -54,7 +54,7 @@ def scatter_records(
         for first, last in runs(np.cumsum(records.lengths, dtype=np.uint64), BATCH_TOKENS):
             chosen = first + np.argsort(placed[first:last], kind="stable")
             tokens = records.copy(chosen)
-            _release(records.shard.tokens)
+            release_pages(records.shard.tokens)
             filled = np.bincount(placed[chosen], weights=records.lengths[chosen], minlength=cells).astype(np.int64)
             start = 0
             for cell in np.flatnonzero(filled).tolist():
@@ -104,13 +104,3 @@ def open_scattered(folder: Path, cell: int) -> ScatteredCell:
     first_row, first_token, last_row, last_token = bounds
     rows = np.fromfile(folder / "rows", "<u8", 3 * (last_row - first_row), offset=24 * first_row).reshape(-1, 3)
     return ScatteredCell(folder / "tokens", dtype, first_token, last_token - first_token, rows)
-
-
-def _release(tokens: NDArray[Any]) -> None:
-    """Let go of the pages of a mapped file that this process has touched; the page cache still has them.
-
-    Without this a process would come to hold the whole shard.
-    """
-    base = tokens.base
-    if isinstance(base, mmap.mmap):
-        base.madvise(mmap.MADV_DONTNEED)

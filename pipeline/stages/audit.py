@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,12 @@ from pipeline.stages.tokenize import configured_tokenizer, selection_of
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
+    from pipeline.documents.text_shard import TextShard
     from pipeline.stages.build import Build
 
 DATASET = "dataset"
 AUDIT = "audit.json"
+RELEASE_EVERY = 32  # documents
 COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held to the band: chance moves it
 
 
@@ -79,26 +81,35 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     """(where from, text as it was tokenized, ids as they were written) of the sampled documents of a shard."""
     import numpy as np
 
-    from pipeline.dedup.ranges import read_ranges, remove_ranges_from
     from pipeline.documents.text_shard import open_text_shard
+    from pipeline.slices import release_pages
     from pipeline.tokens.audit import sample_ordinals
     from pipeline.tokens.token_shard import open_token_shard
 
     text = open_text_shard(build.folder("index", shard))
     tokens = open_token_shard(build.folder("tokenize", shard))
-    removing = build.config.dedup.mode == "remove"
-    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
+    text_of = _without_ranges(build, shard, text) if build.config.dedup.mode == "remove" else text.document_bytes
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)
     reference = configured_tokenizer(build.config).reference
-    for ordinal in sample_ordinals(int(shard), text.documents, wanted).tolist():
+    for place, ordinal in enumerate(sample_ordinals(int(shard), text.documents, wanted).tolist()):
+        if place % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document: in the end all of both files
+            release_pages(text.text)
+            release_pages(tokens.tokens)
         source, line = text.source_of(ordinal)
-        kept, _ = remove_ranges_from(text.text, text.offsets, ranges, ordinal, ordinal + 1)
-        document, ids = kept.tobytes(), tokens.document(ordinal)
+        document, ids = text_of(ordinal), tokens.document(ordinal)
         if leaves_out and not len(ids) and document:
             whole = np.array([reference.encode(document).size], np.uint64)
             if selection.too_short(np.array([len(document)], np.uint64), whole)[0]:
                 document = b""  # left out as configured: nothing is what must stand there
         yield f"{source}, line {line + 1:,}, as tokenized", document, ids
+
+
+def _without_ranges(build: Build, shard: str, text: TextShard) -> Callable[[int], bytes]:
+    """A function that gives a document's text as deduplication left it."""
+    from pipeline.dedup.ranges import read_ranges, remove_ranges_from  # compiled, and only needed here
+
+    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    return lambda ordinal: remove_ranges_from(text.text, text.offsets, ranges, ordinal, ordinal + 1)[0].tobytes()
 
 
 def _bytes_per_token(build: Build) -> dict[str, list[int]]:

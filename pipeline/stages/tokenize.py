@@ -132,6 +132,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from pipeline.dedup.ranges import read_ranges, remove_ranges_from
     from pipeline.documents.text_shard import open_text_shard
+    from pipeline.slices import release_pages
     from pipeline.tokens.runs import runs
     from pipeline.tokens.token_shard import write_token_shard
 
@@ -149,6 +150,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     def kept_documents() -> Iterator[list[bytes]]:
         for first, last in batches:
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
+            release_pages(text.text)  # or memory would grow with the shard
             tally.add_text(np.diff(boundaries))
             if last <= len(kept_ends):  # an earlier try encoded these; cutting them again costs next to nothing
                 tally.add_tokens(
@@ -184,7 +186,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         tokenizer.vocabulary_size,
         tokenizer.eot_id,
         tokenizer.dtype.name,
-        tokenizer.eot_id if tokenizer.pad_id is None else tokenizer.pad_id,
+        tokenizer.pad_id,
         tokenizer.bos_id,
         tokenizer.revision,
     )

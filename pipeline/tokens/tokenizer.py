@@ -29,10 +29,10 @@ class Tokenizer:
     sha256: str
     vocabulary_size: int
     eot_id: int
+    pad_id: int
     engine: str
     _encode: Engine = field(repr=False)
     reference: Reference = field(repr=False)
-    pad_id: int | None = None
     bos_id: int | None = None
     revision: str = ""
 
@@ -97,10 +97,10 @@ def load_tokenizer(
         sha256=found.sha256,
         vocabulary_size=max(reference.vocabulary_size, ids.pad_id + 1),
         eot_id=ids.eot_id,
+        pad_id=ids.pad_id,
         engine=engine,
         _encode=load_engine(engine, name, found, reference, pattern_name, parse_special=parse_special),
         reference=reference,
-        pad_id=ids.pad_id,
         bos_id=ids.bos_id,
         revision=found.revision,
     )

@@ -31,6 +31,33 @@ print(json.dumps([records, int(status["VmHWM"].split()[0]) * 1024]))
 """
 
 
+def test_shuffle_t31_scattered_tokens_of_a_mapped_shard_leave_this_processs_memory(tmp_path) -> None:
+    """All of the process's pages of the file, however the array was made from its mapping."""
+    import numpy as np
+
+    from pipeline.slices import release_pages
+    from pipeline.tokens.token_shard import open_token_shard
+
+    tokens = np.ones(16 << 20, "<u4")
+    (tmp_path / "tokens").write_bytes(tokens.data)
+    (tmp_path / "ends").write_bytes(np.array([len(tokens)], "<u8").data)
+    (tmp_path / "source_ends").write_bytes(np.array([1], "<u8").data)
+    about = {"dtype": "uint32", "tokenizer": "test", "sha256": "0" * 64, "vocabulary_size": 2}
+    about |= {"eot_id": 0, "pad_id": 0, "bos_id": None, "revision": ""}
+    (tmp_path / "token_shard.json").write_text(json.dumps(about))
+    opened = open_token_shard(tmp_path)
+    before = mapped_bytes()
+    assert int(opened.tokens.sum()) == len(tokens)
+    assert mapped_bytes() - before > tokens.nbytes * 3 // 4
+    release_pages(opened.tokens)
+    assert mapped_bytes() - before < tokens.nbytes // 4
+
+
+def mapped_bytes() -> int:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(status[kind].split()[0]) * 1024 for kind in ("RssFile", "RssShmem"))  # on a disk, in memory
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["random", "source"])
 def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path, order) -> None:
@@ -43,7 +70,8 @@ def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path, order) 
     from pipeline.tokens.token_shard import TokenShard
 
     tokens = np.random.Philox(key=1).random_raw(TOKENS // 2).view("<u4") % np.uint32(100_000)
-    shard = TokenShard(tokens, np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64), "test", "0" * 64, 100_001, 100_000)
+    ends = np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64)
+    shard = TokenShard(tokens, ends, "test", "0" * 64, 100_001, eot_id=100_000, pad_id=100_000)
     records = context_records(shard, 2049)
     cells = cells_needed(tokens.nbytes, shard.documents, BUDGET_BYTES) if order == "random" else 1
     seed = 1 if order == "random" else None

@@ -26,7 +26,7 @@ SHARDS = st.lists(st.lists(st.lists(st.integers(0, 8), max_size=6), max_size=10)
 def shard_of(documents: list[list[int]]) -> TokenShard:
     tokens = np.array([token for document in documents for token in document], "<u2")
     ends = np.cumsum([len(document) for document in documents], dtype=np.uint64)
-    return TokenShard(tokens, ends, "test", "0" * 64, 10, EOT)
+    return TokenShard(tokens, ends, "test", "0" * 64, 10, EOT, pad_id=EOT)
 
 
 def shuffled(

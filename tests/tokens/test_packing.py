@@ -92,7 +92,7 @@ def test_always_pad_file_without_documents_makes_one_context_of_padding() -> Non
 
 
 def test_bos_without_such_a_token_is_refused() -> None:
-    shard = TokenShard(np.array([1], "<u2"), np.array([1], np.uint64), "none", "0" * 64, 100, EOT)
+    shard = TokenShard(np.array([1], "<u2"), np.array([1], np.uint64), "none", "0" * 64, 100, EOT, PAD)
     with pytest.raises(TokenizerError, match="no BOS token"):
         context_records(shard, 4, Packing(bos=True)).copy(np.arange(1))
 

@@ -22,13 +22,13 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=20)
 
 
 def tokenizer(vocabulary_size: int = 10) -> Tokenizer:
-    return Tokenizer("test", "0" * 64, vocabulary_size, EOT, "none", None, None)  # type: ignore[arg-type]
+    return Tokenizer("test", "0" * 64, vocabulary_size, EOT, EOT, "none", None, None)  # type: ignore[arg-type]
 
 
 def shard_of(documents: list[list[int]], dtype: str = "<u2") -> TokenShard:
     tokens = np.array([token for document in documents for token in document], dtype)
     ends = np.cumsum([len(document) for document in documents], dtype=np.uint64)
-    return TokenShard(tokens, ends, "test", "0" * 64, 10, EOT)
+    return TokenShard(tokens, ends, "test", "0" * 64, 10, EOT, pad_id=EOT)
 
 
 @given(DOCUMENTS, st.integers(1, 15))
