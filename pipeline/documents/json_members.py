@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 ABSENT = -1
 MALFORMED = -2
 NOT_A_STRING = -1
+INSIDE_A_CHARACTER = -1
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA = ord('"'), ord("\\"), ord(":"), ord(",")
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = ord("{"), ord("}"), ord("["), ord("]")
 _U = ord("u")
+_SHORT_ESCAPES = tuple(b'"\\/bfnrt')
 
 
 class Members(NamedTuple):
@@ -50,6 +52,68 @@ def find_members(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArr
     found = np.empty((5, len(starts)), np.int64)
     _find_members(data, starts, ends, np.frombuffer(key.encode(), np.uint8), found)
     return Members(*found)
+
+
+def find_text_places(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], first_place: NDArray[np.int64], places: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where bytes of decoded strings stand in their JSON: int64 (m,), positions in `data`.
+
+    `starts`       int64 (k,): the opening quotes of strings that find_members has measured
+    `first_place`  int64 (k + 1,): places of string i are `places[first_place[i] : first_place[i + 1]]`
+    `places`       int64 (m,): offsets into each string's UTF-8, ascending; its length stands for the closing quote
+
+    INSIDE_A_CHARACTER where no character begins; MALFORMED for a string with an escape that JSON lacks, or too short.
+    """
+    found = np.empty(len(places), np.int64)
+    _find_text_places(data, starts, first_place, places, found)
+    return found
+
+
+def measure_texts(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """UTF-8 bytes, int64 (k,), that stretches `data[starts[i] : ends[i]]` of JSON strings stand for, decoded."""
+    measured = np.empty(len(starts), np.int64)
+    _measure_texts(data, starts, ends, measured)
+    return measured
+
+
+@njit(nogil=True, cache=True)
+def _find_text_places(data, starts, first_place, places, found):  # type: ignore[no-untyped-def]
+    for i in range(len(starts)):
+        at, decoded = starts[i] + 1, 0
+        for j in range(first_place[i], first_place[i + 1]):
+            while at >= 0 and decoded < places[j]:
+                length, at = _next_character(data, at)
+                decoded += length
+            if at < 0:
+                found[j] = MALFORMED
+            elif decoded > places[j] or data[at] & 0xC0 == 0x80:
+                found[j] = INSIDE_A_CHARACTER
+            else:
+                found[j] = at
+
+
+@njit(nogil=True, cache=True)
+def _measure_texts(data, starts, ends, measured):  # type: ignore[no-untyped-def]
+    for i in range(len(starts)):
+        at, decoded = starts[i], 0
+        while 0 <= at < ends[i]:
+            length, at = _next_character(data, at)
+            decoded += length
+        measured[i] = decoded
+
+
+@njit(nogil=True, cache=True)
+def _next_character(data, at):  # type: ignore[no-untyped-def]
+    """(decoded bytes, one past) of the byte or the escape at `at`; the position is -1 at the end of the string."""
+    if at >= len(data) or data[at] == _QUOTE:
+        return 0, -1
+    if data[at] != _BACKSLASH:
+        return 1, at + 1
+    if at + 1 < len(data) and data[at + 1] != _U and data[at + 1] not in _SHORT_ESCAPES:
+        return 0, -1
+    code_point, at = _unescape(data, at, len(data))
+    return _utf8_length(code_point), at
 
 
 @njit(nogil=True, cache=True)

@@ -158,7 +158,7 @@ def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
 def _concatenate(paths: Sequence[Path], data: BinaryIO) -> None:
     """Write whole files one after another into an empty one; memory is a window of one."""
     sizes = [file_bytes(path) for path in paths]
-    if sum(sizes):
+    if sum(sizes) and hasattr(os, "posix_fallocate"):
         os.posix_fallocate(data.fileno(), 0, sum(sizes))  # a full disk is said here, and not hours later
     for path, size_bytes in zip(paths, sizes, strict=True):
         with path.open("rb", buffering=0) as source:
@@ -169,7 +169,7 @@ def _concatenate(paths: Sequence[Path], data: BinaryIO) -> None:
 
 def _write_window(source: BinaryIO, first: int, size_bytes: int, data: BinaryIO) -> None:
     """Append bytes [first, first + size_bytes) of a file; ValueError if they are not there any more."""
-    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
     with (
         mmap.mmap(source.fileno(), size_bytes, flags=flags, prot=mmap.PROT_READ, offset=first) as mapped,
         memoryview(mapped) as window,

@@ -22,7 +22,7 @@ VERSIONS = {
     "suffix_array": 1,
     "match": 2,
     "union": 2,
-    "writeback": 2,
+    "writeback": 3,
     "tokenize": 2,
     "audit": 2,
     "scatter": 3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -105,11 +106,20 @@ def test_remove_changes_no_byte_but_those_of_the_text(case: tuple[bytes, Ranges]
     lines, expected = _lines_with_ends(data), []
     for (number, text), found in zip(documents_of(data, "text")[0], ranges, strict=True):
         removed = {place for start, end in found for place in range(start, end)}
-        kept = bytes(byte for place, byte in enumerate(text) if place not in removed).decode()
         start, end = member_spans(lines[number], "text")[-1]
-        changed = lines[number][:start] + json.dumps(kept, ensure_ascii=False).encode() + lines[number][end:]
-        expected.append(changed if removed else lines[number])
+        kept = b'"' + without_characters(lines[number][start + 1 : end - 1], removed) + b'"'
+        assert len(text) - len(removed) == len(json.loads(kept).encode())
+        expected.append(lines[number][:start] + kept + lines[number][end:])
     assert output == b"".join(expected)
+
+
+def without_characters(raw: bytes, removed: set[int]) -> bytes:
+    """The inside of a JSON string as it is written, without the characters that begin at these bytes of its UTF-8."""
+    kept, place = "", 0
+    for character in re.findall(r"\\u[dD][89abAB]..\\u....|\\u....|\\.|.", raw.decode(), re.DOTALL):
+        kept += "" if place in removed else character
+        place += len(json.loads(f'"{character}"').encode())
+    return kept.encode()
 
 
 def _lines_with_ends(data: bytes) -> list[bytes]:
@@ -141,10 +151,10 @@ def test_annotate_adds_the_last_key_and_keeps_the_form() -> None:
     assert output == first + first.replace(b"[]", b"[[2, 5], [6, 9]]")
 
 
-def test_remove_writes_new_text_as_utf8_and_escapes_what_json_must() -> None:
-    data = b'{"text": "cut\\u00e9\\ud83d\\ude00 \\"\\u0001\\\\/"}'
-    output, _ = write_back(data, [[(0, 3)]])
-    assert output == '{"text": "é😀 \\"\\u0001\\\\/"}'.encode()
+def test_remove_keeps_the_escapes_of_what_stays() -> None:
+    data = rb'{"text": "cut\u00e9\ud83d\ude00 \"\u0001\\/ cut"}'
+    output, _ = write_back(data, [[(0, 3), (14, 18)]])
+    assert output == rb'{"text": "\u00e9\ud83d\ude00 \"\u0001\\/"}'
 
 
 def test_remove_from_duplicate_keys_changes_the_last_which_counts() -> None:
