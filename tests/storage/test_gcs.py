@@ -64,7 +64,9 @@ def test_gcs_upload_through_faults_is_right_to_the_byte_or_refused(
         try:
             open_store("gs://corpus", traffic=traffic).receive(path, "a", sha256)
         except CorpusmillError:
-            assert kind == "lost"  # a completion whose answer was lost, and a look at an upload that is gone
+            # A completion whose answer was lost, and a look at an upload that is gone; or, as parts go up side by side
+            # and the faults meet them in any order, one part corrupted twice.
+            assert kind in {"lost", "corrupted"}
         assert front.dealt[kind] >= 1
         assert traffic.retries >= 1
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.endpoint)
