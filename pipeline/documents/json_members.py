@@ -83,8 +83,12 @@ def _find_text_places(data, starts, first_place, places, found):  # type: ignore
         at, decoded = starts[i] + 1, 0
         for j in range(first_place[i], first_place[i + 1]):
             while at >= 0 and decoded < places[j]:
-                length, at = _next_character(data, at)
-                decoded += length
+                run_end = _plain_end(data, at, min(len(data), at + places[j] - decoded))
+                decoded += run_end - at
+                at = run_end
+                if decoded < places[j]:
+                    length, at = _skip_escape(data, at)
+                    decoded += length
             if at < 0:
                 found[j] = MALFORMED
             elif decoded > places[j] or data[at] & 0xC0 == 0x80:
@@ -98,18 +102,28 @@ def _measure_texts(data, starts, ends, measured):  # type: ignore[no-untyped-def
     for i in range(len(starts)):
         at, decoded = starts[i], 0
         while 0 <= at < ends[i]:
-            length, at = _next_character(data, at)
-            decoded += length
+            run_end = _plain_end(data, at, ends[i])
+            decoded += run_end - at
+            at = run_end
+            if at < ends[i]:
+                length, at = _skip_escape(data, at)
+                decoded += length
         measured[i] = decoded
 
 
 @njit(nogil=True, cache=True)
-def _next_character(data, at):  # type: ignore[no-untyped-def]
-    """(decoded bytes, one past) of the byte or the escape at `at`; the position is -1 at the end of the string."""
-    if at >= len(data) or data[at] == _QUOTE:
+def _plain_end(data, at, end):  # type: ignore[no-untyped-def]
+    """The first quote or backslash in `data[at:end]`, or `end`."""
+    while at < end and data[at] != _QUOTE and data[at] != _BACKSLASH:
+        at += 1
+    return at
+
+
+@njit(nogil=True, cache=True)
+def _skip_escape(data, at):  # type: ignore[no-untyped-def]
+    """(decoded bytes, one past) of the escape at `at`; the position is -1 if there is none that JSON has."""
+    if at >= len(data) or data[at] != _BACKSLASH:
         return 0, -1
-    if data[at] != _BACKSLASH:
-        return 1, at + 1
     if at + 1 < len(data) and data[at + 1] != _U and data[at + 1] not in _SHORT_ESCAPES:
         return 0, -1
     code_point, at = _unescape(data, at, len(data))
@@ -217,10 +231,9 @@ def _skip_string(data, at, end):  # type: ignore[no-untyped-def]
     at += 1
     decoded_bytes = 0
     while 0 <= at < end:
-        run_start = at
-        while at < end and data[at] != _QUOTE and data[at] != _BACKSLASH:
-            at += 1
-        decoded_bytes += at - run_start
+        run_end = _plain_end(data, at, end)
+        decoded_bytes += run_end - at
+        at = run_end
         if at < end and data[at] == _QUOTE:
             return at + 1, decoded_bytes
         code_point, at = _unescape(data, at, end)
