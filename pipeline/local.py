@@ -68,10 +68,15 @@ def run_build(
 def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
     # Spawned, not forked: the parent may run threads (a progress view), and a fork would copy their locks.
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent) as pool:
         try:
             for wave in waves:
                 _run_wave(pool, build, wave, verify=verify)
+            # All is done. Asked to end by themselves, they would wait for ever for the queue's lock if one of them was
+            # killed while it held it.
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)  # an interrupt, too, must not start what still waits
             raise
