@@ -73,13 +73,11 @@ def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ..
         try:
             for wave in waves:
                 _run_wave(pool, build, wave, verify=verify)
-            # All is done. Asked to end by themselves, they would wait for ever for the queue's lock if one of them was
-            # killed while it held it.
+        finally:
+            # No step runs any more. Asked to end by themselves, workers would wait for ever for the queue's lock if one
+            # of them was killed while it held it.
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)  # an interrupt, too, must not start what still waits
-            raise
 
 
 def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *, verify: bool) -> None:
@@ -91,18 +89,28 @@ def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *,
             build.run(stage, unit, verify=verify)  # quicker here than a worker could read what this process knows
         else:
             running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
-    while running:
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            stage, unit = running.pop(future)
-            try:
-                future.result()
-            except BrokenProcessPool as error:
-                raise WorkerLostError(
-                    f"a worker died while it ran {stage} {unit} or a step beside it",
-                    got="killed, most often because memory ran out",
-                    next_step="run again: finished steps are reused; if it dies again, with fewer --workers",
-                ) from error
+    try:
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                _require_done(future, *running.pop(future))
+    except BaseException:
+        for future in running:
+            future.cancel()  # an interrupt, too, must not start what still waits
+        wait(running)
+        raise
+
+
+def _require_done(step: Future[Path], stage: str, unit: str) -> None:
+    """Raise the error of a step that has ended with one."""
+    try:
+        step.result()
+    except BrokenProcessPool as error:
+        raise WorkerLostError(
+            f"a worker died while it ran {stage} {unit} or a step beside it",
+            got="killed, most often because memory ran out",
+            next_step="run again: finished steps are reused; if it dies again, with fewer --workers",
+        ) from error
 
 
 def _run_step(plan_receipt: str, stage: str, unit: str, verify: bool) -> Path:

@@ -225,13 +225,6 @@ def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
     return int(block.line_starts[line]), int(block.line_ends[line]), b""
 
 
-def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
-    """`text` without its [start, end) byte ranges, which are ascending and disjoint."""
-    ends = [0, *(end for _, end in ranges)]
-    starts = [*(start for start, _ in ranges), len(text)]
-    return b"".join([text[end:start] for end, start in zip(ends, starts, strict=True)])
-
-
 def _annotation_path(annotate_key: str, text_field: str) -> list[str]:
     path = annotate_key.split(".")
     if path[0] == text_field or not all(path):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
 from pipeline.documents.located import changed_source
 from pipeline.documents.parquet import open_parquet, text_column, utf8_values
 from pipeline.errors import ConfigError
@@ -119,6 +119,13 @@ def _cut_texts(
         counts.documents_changed += bool(spans)
         cut.append(without_ranges(text, spans))
     return cut
+
+
+def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
+    """`text` without its [start, end) byte ranges, which are ascending and disjoint."""
+    ends = [0, *(end for _, end in ranges)]
+    starts = [*(start for start, _ in ranges), len(text)]
+    return b"".join([text[end:start] for end, start in zip(ends, starts, strict=True)])
 
 
 def _text_array(values: list[bytes], kind: Any) -> Any:

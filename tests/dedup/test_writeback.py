@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges, write_back_file
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, write_back_file
+from pipeline.dedup.writeback_parquet import without_ranges
 from pipeline.errors import ConfigError, CorruptDataError
 from tests.documents.json_lines import files
 from tests.oracles.documents import documents_of, lines_of, member_spans, records_written_back, text_shard_of

@@ -70,6 +70,24 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     assert start(config).wait() == 0
 
 
+@pytest.mark.parametrize("spoilt", [False, True], ids=["good", "failing"])
+def test_build_whose_workers_do_not_end_by_themselves_ends_all_the_same(tmp_path, spoilt: bool) -> None:
+    # As workers do that wait for a lock which another one held when it was killed: here for a thread without an end.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, threading\n"
+        "if 'multiprocessing.spawn' in ' '.join(sys.orig_argv):\n"
+        "    threading.Thread(target=threading.Event().wait).start()\n"
+    )
+    config = config_file(tmp_path / "build")
+    if spoilt:
+        (tmp_path / "build" / "corpus" / "z.jsonl.gz").write_bytes(b"no gzip")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [*BUILD, str(config), "--workers", "2"], env=environment, timeout=100, capture_output=True, check=False
+    )
+    assert done.returncode == (1 if spoilt else 0), done.stderr.decode()
+
+
 @pytest.mark.slow
 def test_build_killed_at_random_moments_ends_with_the_same_bytes(tmp_path) -> None:
     rng = random.Random(0)
