@@ -1,9 +1,9 @@
-"""Claims: at most 0.25 s of orchestration per mapped task, and a 16-shard build under Airflow at most 1.3 times
-`corpusmill build` on the same input; both with LocalExecutor and SQLite, as `make up` starts them.
+"""Claims: at most 0.25 s of orchestration per mapped task, and a build of 16 shards of the usual size under Airflow at
+most 1.3 times `corpusmill build` on the same input; both with LocalExecutor and SQLite, as `make up` starts them.
 
 The first: a DAG of 64 mapped tasks that do nothing; from the first one's start to the last one's end, over 64. The
 second: the same corpus, configuration and compiled kernels, built by both into folders of their own.
-`python benchmarks/airflow_tasks.py [--megabytes 4300]`; run it alone.
+`python benchmarks/airflow_tasks.py [--megabytes 4300]`; run it alone. With --only-overhead no result is written.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from tests.dags.live import Live, free_port  # noqa: E402
 
 TASKS, SHARDS = 64, 16
+LONGEST_SECONDS = 3 * 3600  # of a build under Airflow
 NOTHING = f'''"""{TASKS} tasks that do nothing (an Airflow DAG)."""
 from airflow.sdk import dag, task
 
@@ -74,9 +75,9 @@ def overhead(live: Live) -> dict[str, float]:
 
 
 def under_airflow(live: Live) -> dict[str, float]:
-    """Seconds of a build's run, and those of its tasks' bodies summed."""
+    """Seconds of a build's run, and how many tasks it had."""
     live.trigger("dataset__airflow", "build")
-    assert live.finish("dataset__airflow", "build") == "success"
+    assert live.finish("dataset__airflow", "build", LONGEST_SECONDS) == "success"
     run = live.call("GET", "/api/v2/dags/dataset__airflow/dagRuns/build")
     tasks = [one for one in live.tasks("dataset__airflow", "build").values() if one["duration"] is not None]
     return {"seconds": round(seconds_between(run["start_date"], run["end_date"]), 1), "tasks": len(tasks)}
@@ -128,7 +129,8 @@ def main() -> None:
         finally:
             live.server("down")
     print(figures)
-    write_result("airflow_tasks", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
+    if not asked.only_overhead:
+        write_result("airflow_tasks", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
 
 
 def corpus(folder: Path, megabytes: int) -> None:

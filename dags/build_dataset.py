@@ -17,7 +17,7 @@ PARAMS = {
         description="A file in dags/datasets. Whatever you leave empty below is as it says there.",
         section="Dataset",
     ),
-    **form_params({}),
+    **form_params(),
     **RUN,
 }
 

@@ -16,7 +16,6 @@ from stage_tasks import dataset_asset
 
 from pipeline.config import parse_config
 from pipeline.errors import ConfigError
-from pipeline.form import form_from_config
 from pipeline.schedule import ScheduleConfig
 
 PREFIX = "dataset__"
@@ -69,7 +68,7 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
             finish=lambda reported: reported >> close(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}"),
             dag_display_name=f"Dataset {name}",
             description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",
-            params=form_params(form_from_config(config), name=name) | run,
+            params=form_params(config, name=name) | run,
             doc_md=f"{GONE.format(name=name) if is_copy else ''}{when.doc or ''}\n\n```yaml\n{text}\n```",
             **scheduled,
         )

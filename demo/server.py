@@ -91,7 +91,7 @@ def environment(port: int) -> dict[str, str]:
         "API__PORT": port,
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "DAG_PROCESSOR__REFRESH_INTERVAL": 10,
-        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 10,
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 30,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.2,  # the default second would be paid between any two stages
         # A supervisor that misses the moment its task ends sleeps this long; the default 5 s doubled the demo's time.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,

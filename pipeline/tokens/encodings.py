@@ -38,6 +38,11 @@ def published_encoding(name: str, path: Path) -> Any:
     return tiktoken.Encoding(**_constructed(name, lambda *_, **__: tiktoken.load.load_tiktoken_bpe(str(path))))
 
 
+def published_special_tokens(name: str) -> dict[str, int]:
+    """{token: id}, as tiktoken's own constructor names them."""
+    return dict(_constructed(name, lambda *_, **__: {})["special_tokens"])
+
+
 def own_encoding(name: str, path: Path, pattern: str, special_tokens: dict[str, int]) -> Any:
     """A tiktoken.Encoding of a rank file with a split pattern (an encoding's name or a regular expression).
 

@@ -58,7 +58,7 @@ def _from_ranks(
 ) -> Engine:
     import gigatoken
 
-    reason = why_not_gigatoken_ranks(pattern_name, list(reference.encoding._mergeable_ranks.values()))
+    reason = why_not_gigatoken_ranks(pattern_name, reference.ranks)
     if reason:
         raise _needs("tiktoken", reason, name, "gigatoken")
     # Without special tokens a literal "<|endoftext|>" in a document is text and cannot become the separator.

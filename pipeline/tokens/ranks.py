@@ -1,6 +1,7 @@
-"""A few tokens' bytes out of a .tiktoken file: lines of base64, a space, the id.
+"""What little most steps need of a .tiktoken file: its ids, a few tokens' bytes. Lines of base64, a space, the id.
 
-Loading the vocabulary into tiktoken takes 0.3 s, because it decodes and hashes every line; reading lines takes 10 ms.
+Loading the vocabulary into tiktoken takes 0.6 s, because it decodes and hashes every line; reading lines takes 10 ms,
+their ids 30.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pipeline.errors import CorruptDataError
+
+
+def read_ids(path: Path) -> list[int]:
+    """The id of every line; ValueError for a line without one."""
+    return [int(line.rpartition(b" ")[2]) for line in path.read_bytes().splitlines() if line]
 
 
 def token_lengths(path: Path, ids: NDArray[Any]) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,15 +56,27 @@ class Reference(Protocol):
 
 
 class TiktokenReference:
-    """tiktoken: byte-level BPE, every text comes back as it was."""
+    """tiktoken: byte-level BPE, every text comes back as it was.
+
+    `load` gives the tiktoken.Encoding, once it is needed: that takes 0.6 s, and a shard that another engine encodes
+    needs no more than `ranks` and `special_tokens`.
+    """
 
     package = "tiktoken"
 
-    def __init__(self, encoding: Any, *, parse_special: bool) -> None:
-        self.encoding = encoding
-        self.vocabulary_size = int(encoding.n_vocab)
-        self.special_tokens: dict[str, int] = dict(encoding._special_tokens)
+    def __init__(
+        self, load: Callable[[], Any], ranks: list[int], special_tokens: dict[str, int], *, parse_special: bool
+    ) -> None:
+        self.ranks = ranks
+        self.special_tokens = special_tokens
+        self.vocabulary_size = max(ranks + list(special_tokens.values()), default=-1) + 1
+        self._load = load
         self._allowed: Any = "all" if parse_special else set()
+
+    @cached_property
+    def encoding(self) -> Any:
+        """The tiktoken.Encoding."""
+        return self._load()
 
     def encode(self, text: bytes) -> NDArray[np.uint32]:
         found = self.encoding.encode_to_numpy(text.decode(), allowed_special=self._allowed, disallowed_special=())
@@ -80,13 +93,15 @@ class TiktokenReference:
         return np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
 
     def id_of(self, token: str) -> int | None:
+        if token in self.special_tokens:
+            return self.special_tokens[token]
         try:
             return int(self.encoding.encode_single_token(token))
         except KeyError:
             return None
 
     def ordinary_ids(self) -> int:
-        return int(self.encoding.n_vocab)
+        return self.vocabulary_size
 
 
 class HuggingFaceReference:

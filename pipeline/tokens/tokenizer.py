@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import TokenizerError
-from pipeline.tokens.encodings import own_encoding, pattern_of, published_encoding
+from pipeline.tokens.encodings import own_encoding, pattern_of, published_encoding, published_special_tokens
 from pipeline.tokens.engines import READS, Engine, load_engine
+from pipeline.tokens.ranks import read_ids
 from pipeline.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from pipeline.tokens.special import choose_special_ids
 from pipeline.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
@@ -113,7 +114,12 @@ def _load_reference(
     if found.kind == "tokenizer.json":
         return "", HuggingFaceReference(found.path, parse_special=parse_special)
     if name in PATTERNS:
-        return PATTERNS[name], TiktokenReference(published_encoding(name, found.path), parse_special=parse_special)
+        return PATTERNS[name], TiktokenReference(
+            partial(published_encoding, name, found.path),  # its sha256 says that it can be loaded
+            read_ids(found.path),
+            published_special_tokens(name),
+            parse_special=parse_special,
+        )
     if pattern is None:
         raise TokenizerError(
             "a .tiktoken file does not say how text is split before merging",
@@ -123,4 +129,7 @@ def _load_reference(
         )
     expression = pattern_of(pattern) if pattern in PATTERNS else pattern
     encoding = own_encoding(Path(name).name, found.path, expression, special_tokens)
-    return PATTERNS.get(pattern, ""), TiktokenReference(encoding, parse_special=parse_special)
+    ranks = list(encoding._mergeable_ranks.values())
+    return PATTERNS.get(pattern, ""), TiktokenReference(
+        lambda: encoding, ranks, special_tokens, parse_special=parse_special
+    )

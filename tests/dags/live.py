@@ -91,11 +91,11 @@ class Live:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
-    def wait_for(self, what: str, found: Callable[[], Any]) -> Any:
+    def wait_for(self, what: str, found: Callable[[], Any], seconds: float = LONGEST_SECONDS) -> Any:
         """Ask until there is something."""
-        until = time.monotonic() + LONGEST_SECONDS
+        until = time.monotonic() + seconds
         while not (value := found()):
-            assert time.monotonic() < until, f"{what}: not within {LONGEST_SECONDS} s"
+            assert time.monotonic() < until, f"{what}: not within {seconds} s"
             time.sleep(0.5)
         return value
 
@@ -119,9 +119,9 @@ class Live:
         """queued, running, success or failed."""
         return str(self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"])
 
-    def finish(self, dag: str, run: str) -> str:
+    def finish(self, dag: str, run: str, seconds: float = LONGEST_SECONDS) -> str:
         """Wait for the end of a run; its state."""
-        return str(self.wait_for(f"run {run}", lambda: (state := self.state(dag, run)) in ENDED and state))
+        return str(self.wait_for(f"run {run}", lambda: (state := self.state(dag, run)) in ENDED and state, seconds))
 
     def tasks(self, dag: str, run: str, task: str | None = None) -> dict[tuple[str, int], dict[str, Any]]:
         """{(task id, map index): the instance} of a run."""
