@@ -27,14 +27,22 @@ LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.local")  # no task runs
 _read: dict[Path, int] = {}  # source file of pipeline/ -> the time of its last change when the scheduler read it
 
 
+DAG_FILES = (  # what the DAG files are made with
+    "airflow.sdk.definitions.decorators",
+    "airflow.sdk.definitions.retry_policy",
+    "airflow.providers.common.io.assets.file",
+    "airflow.providers.standard.decorators.python",
+    "airflow.providers.standard.decorators.short_circuit",
+    "airflow.providers.standard.operators.hitl",
+)
+STEPS = ("numpy", "orjson", "pydantic.json_schema", "yaml", "zstandard")
+
+
 def load_libraries() -> None:
     """What most steps import, and numba's tables: compiling any kernel fills them."""
-    import airflow.sdk.definitions.retry_policy  # noqa: F401  (what the DAG files are made with)
+    for name in (*DAG_FILES, *STEPS):
+        importlib.import_module(name)
     import numba
-    import orjson  # noqa: F401
-    import pydantic.json_schema  # noqa: F401
-    import yaml  # noqa: F401
-    import zstandard  # noqa: F401
 
     @numba.njit  # type: ignore[untyped-decorator]
     def nothing() -> int:

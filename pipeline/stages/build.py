@@ -164,13 +164,27 @@ class Build:
 
     def tasks(self, stage: str) -> list[str]:
         """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""
-        task = stage_named(stage).task
-        return list(dict.fromkeys(task(unit) for unit in self.units(stage)))
+        return list(self._units_by_task(stage))
+
+    def units_of_task(self, stage: str, task: str) -> list[str]:
+        """The units that a task runs, one after another."""
+        return self._units_by_task(stage)[task]
+
+    def _units_by_task(self, stage: str) -> dict[str, list[str]]:
+        wanted = stage_named(stage)
+        units: dict[str, list[str]] = {}
+        for unit in self.units(stage):
+            units.setdefault(wanted.task(unit), []).append(unit)
+        tasks = list(units)
+        each = -(-len(tasks) // wanted.most_tasks(len(self.plan.shards)))
+        if each <= 1:
+            return units
+        neighbours = [tasks[first : first + each] for first in range(0, len(tasks), each)]
+        return {f"{some[0]} to {some[-1]}": [unit for task in some for unit in units[task]] for some in neighbours}
 
     def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
         """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
-        belongs = stage_named(stage).task
-        units = [unit for unit in self.units(stage) if belongs(unit) == task]
+        units = self.units_of_task(stage, task)
         if again:
             for unit in units:
                 self._receipts.pop((stage, unit), None)

@@ -17,7 +17,7 @@ from pipeline.ledger import Outcome, versions_of
 from pipeline.stages import layout
 from pipeline.stages.audit import require_audited
 from pipeline.stages.scatter import KINDS
-from pipeline.stages.stage import Stage
+from pipeline.stages.stage import Stage, as_many_as_shards
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
@@ -225,4 +225,13 @@ def _document_counts(written: dict[str, int]) -> dict[str, int]:
 
 WRITERS = {"webdataset": _webdataset, "numpy": _numpy, "megatron": _megatron, "nanoset": _nanoset}
 
-STAGE = Stage("export", units=_units, inputs=_inputs, settings=_settings, run=_run, gate=require_audited, delivers=True)
+STAGE = Stage(
+    "export",
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    gate=require_audited,
+    most_tasks=as_many_as_shards,
+    delivers=True,
+)

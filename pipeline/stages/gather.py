@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.stages import scatter
-from pipeline.stages.stage import Stage
+from pipeline.stages.stage import Stage, as_many_as_shards
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -90,4 +90,5 @@ STAGE = Stage(
     run=_run,
     checks=_checks,
     task=scatter.number_of_unit,
+    most_tasks=as_many_as_shards,
 )

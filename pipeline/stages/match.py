@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
 from pipeline.ledger import Outcome
-from pipeline.stages.stage import Stage, every
+from pipeline.stages.stage import Stage, as_many_as_shards, every
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
 MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
-MAXIMUM_TASKS = 128  # beyond, several partitions are one task, one after another
 EXCERPT_BYTES = 160  # of a repeated string, for the report
 BYTES_PER_ANCHOR = 64  # in memory while its partition is matched (dedup/matches.py: 49, and 16 where a level waits)
 
@@ -27,8 +26,7 @@ BYTES_PER_ANCHOR = 64  # in memory while its partition is matched (dedup/matches
 def _units(build: Build) -> list[str]:
     """As many partitions as keep one partition's anchors within dedup.memory: a power of two, from 4 to 4096.
 
-    The number changes how work is divided, never a byte of the ranges. Up to 128 a partition is called by its number,
-    beyond by its task's number and its own in it.
+    The number changes how work is divided, never a byte of the ranges.
     """
     if build.config.dedup.mode == "none":
         return []
@@ -36,10 +34,7 @@ def _units(build: Build) -> list[str]:
     if build.config.index.method == "anchors":
         anchors, largest = (build.total("anchor", count) for count in ("anchors", "largest_bucket"))
         partitions = partitions_for(anchors, largest, build.config.dedup.memory)
-    each = -(-partitions // MAXIMUM_TASKS)
-    if each == 1:
-        return [f"{partition:05d}" for partition in range(partitions)]
-    return [f"{partition // each:05d}-{partition % each:02d}" for partition in range(partitions)]
+    return [f"{partition:05d}" for partition in range(partitions)]
 
 
 def partitions_for(anchors: int, largest_bucket: int, memory_bytes: int) -> int:
@@ -64,10 +59,6 @@ def partitions_for(anchors: int, largest_bucket: int, memory_bytes: int) -> int:
             next_step="raise dedup.memory, or dedup.minimum_bytes: longer repeats have fewer anchors",
         )
     return partitions
-
-
-def _task(unit: str) -> str:
-    return unit.partition("-")[0]
 
 
 def _inputs(build: Build, _partition: str) -> list[tuple[str, str]]:
@@ -143,4 +134,4 @@ def _matched(
     return match_partition(indexed, partition, partitions, minimum_bytes, want_earlier=whole)
 
 
-STAGE = Stage("match", units=_units, inputs=_inputs, settings=_settings, run=_run, task=_task)
+STAGE = Stage("match", units=_units, inputs=_inputs, settings=_settings, run=_run, most_tasks=as_many_as_shards)

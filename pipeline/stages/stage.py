@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ VERSIONS = {
 
 # Stages whose units are shards (scatter: shard and kind of record); one shard of them can be done again by itself.
 PER_SHARD = ("download", "index", "anchor", "suffix_array", "union", "writeback", "tokenize", "scatter")
+
+LEAST_SPREAD = 16  # tasks that a stage without shards may have, however few shards there are
 
 # Stages that may run at the same time; a wave starts when the one before it has ended.
 WAVES = (
@@ -71,6 +74,15 @@ def _whole_unit(unit: str) -> str:
     return unit
 
 
+def _no_limit(shards: int) -> int:  # noqa: ARG001
+    return sys.maxsize
+
+
+def as_many_as_shards(shards: int) -> int:
+    """Tasks of a stage whose units are no shards: shards are how a dataset says how widely it is spread."""
+    return max(shards, LEAST_SPREAD)
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage; see the package's docstring.
@@ -78,6 +90,8 @@ class Stage:
     `reuse` false: the stage looks at the world outside the work folder and runs every time. `gate` runs before every
     step, reused or not, and raises when the build must not go on. `task` names the scheduler's task that a unit belongs
     to: its units run one after another, so that a stage with several units per shard still has one task per shard.
+    `most_tasks`, of the number of shards: where there would be more, neighbours share one, because a scheduler spends
+    a second on a task whatever it does.
     `delivers`: the outputs are meant for people and stores, and receipts state their sha256.
     """
 
@@ -89,6 +103,7 @@ class Stage:
     checks: Callable[[Build, str, Receipt], list[Check]] = _no_checks
     gate: Callable[[Build], None] = _no_gate
     task: Callable[[str], str] = _whole_unit
+    most_tasks: Callable[[int], int] = _no_limit
     reuse: bool = True
     delivers: bool = False
 

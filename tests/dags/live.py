@@ -91,12 +91,14 @@ class Live:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
-    def wait_for(self, what: str, found: Callable[[], Any], seconds: float = LONGEST_SECONDS) -> Any:
+    def wait_for(
+        self, what: str, found: Callable[[], Any], seconds: float = LONGEST_SECONDS, every_seconds: float = 0.5
+    ) -> Any:
         """Ask until there is something."""
         until = time.monotonic() + seconds
         while not (value := found()):
             assert time.monotonic() < until, f"{what}: not within {seconds} s"
-            time.sleep(0.5)
+            time.sleep(every_seconds)
         return value
 
     def wait_until_parsed(self, dag: str) -> None:
@@ -119,9 +121,13 @@ class Live:
         """queued, running, success or failed."""
         return str(self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"])
 
-    def finish(self, dag: str, run: str, seconds: float = LONGEST_SECONDS) -> str:
-        """Wait for the end of a run; its state."""
-        return str(self.wait_for(f"run {run}", lambda: (state := self.state(dag, run)) in ENDED and state, seconds))
+    def finish(self, dag: str, run: str, seconds: float = LONGEST_SECONDS, every_seconds: float = 0.5) -> str:
+        """Wait for the end of a run; its state. Each question makes Airflow read every task of the run."""
+        return str(
+            self.wait_for(
+                f"run {run}", lambda: (state := self.state(dag, run)) in ENDED and state, seconds, every_seconds
+            )
+        )
 
     def tasks(self, dag: str, run: str, task: str | None = None) -> dict[tuple[str, int], dict[str, Any]]:
         """{(task id, map index): the instance} of a run."""

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 from pipeline.stages import Build, open_build
-from pipeline.stages.build import stage_named
 from pipeline.stages.stage import WAVES
 
 TASKS = {
@@ -115,8 +114,7 @@ def seed_run(
 
 
 def _receipts(build: Build, stage: str, task: str) -> list[str]:
-    belongs = stage_named(stage).task
-    return [str(build.folder(stage, unit) / "receipt.json") for unit in build.units(stage) if belongs(unit) == task]
+    return [str(build.folder(stage, unit) / "receipt.json") for unit in build.units_of_task(stage, task)]
 
 
 def _task(

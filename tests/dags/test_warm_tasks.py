@@ -37,7 +37,7 @@ def said(code: str, component: str, executor: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("component", "executor", "expected"),
     [
-        ("scheduler", "LocalExecutor", ["numba", "pipeline.stages.tokenize"]),
+        ("scheduler", "LocalExecutor", ["numba", "airflow.sdk.definitions.decorators", "pipeline.stages.tokenize"]),
         ("scheduler", "CeleryExecutor", []),
         ("triggerer", "LocalExecutor", []),
     ],
@@ -45,7 +45,8 @@ def said(code: str, component: str, executor: str, folder: Path) -> list[str]:
 def test_libraries_are_loaded_by_a_scheduler_whose_tasks_are_its_forks(
     tmp_path: Path, component: str, executor: str, expected: list[str]
 ) -> None:
-    code = "print(*(name for name in ('numba', 'pipeline.stages.tokenize') if name in sys.modules))"
+    names = ("numba", "airflow.sdk.definitions.decorators", "pipeline.stages.tokenize")
+    code = f"print(*(name for name in {names} if name in sys.modules))"
     assert said(code, component, executor, tmp_path) == expected
 
 

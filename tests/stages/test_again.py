@@ -57,6 +57,24 @@ def test_again_does_every_step_of_a_task_with_several(build: Build) -> None:
     assert all(new > old for new, old in zip(after, before, strict=True))
 
 
+def test_tasks_of_a_stage_that_has_more_cells_than_shards_join_neighbours(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus")
+    config = check_config(configuration(tmp_path, shuffle={"seed": 7, "cells": 35}), where="a test")
+    build_dataset(config, workers=1)
+    build = open_build(next((tmp_path / "work").glob("*/plan/*/receipt.json")))
+    tasks = build.tasks("gather")
+    assert tasks[:2] == ["00000 to 00002", "00003 to 00005"]
+    assert len(tasks) == 12  # 35 cells, three each: there would be more than 16 with two
+    kinds = ("documents", "contexts")
+    first = {f"{kind}-{cell:05d}" for kind in kinds for cell in range(3)}
+    assert set(build.units_of_task("gather", tasks[0])) == first
+    assert sorted(unit for task in tasks for unit in build.units_of_task("gather", task)) == sorted(
+        build.units("gather")
+    )
+    ran = {receipt.parent for receipt in build.run_task("gather", tasks[0])}
+    assert ran == {build.folder("gather", unit) for unit in first}
+
+
 def test_tokenize_cut_off_goes_on_within_its_shard_and_writes_the_same_bytes(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
