@@ -130,7 +130,7 @@ def test_large_single_frame_file_stays_one_shard_and_the_plan_says_why(tmp_path)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["copied", "streamed"])
-def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
+def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
     texts = make_documents(160)
     client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
     (tmp_path / "here/corpus").mkdir(parents=True)
@@ -139,6 +139,10 @@ def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool)
     for name in ("big.jsonl.zst", "blocks.jsonl.gz"):  # several frames: cut here and there alike
         (tmp_path / "here/corpus" / name).write_bytes(big_file(name, texts))
     (tmp_path / "here/corpus/small.jsonl.zst").write_bytes(zstandard.compress(lines_of(texts[:20])))
+    frames = (zstandard.compress(lines_of(texts[:5])), zstandard.compress(lines_of(texts[5:9])))
+    members = (gzip.compress(lines_of(texts[:5]), mtime=0), gzip.compress(lines_of(texts[5:9]), mtime=0))
+    (tmp_path / "here/corpus/frames.jsonl.zstd").write_bytes(b"".join(frames))
+    (tmp_path / "here/corpus/members.jsonl.gz").write_bytes(b"".join(members))
     (tmp_path / "here/corpus/empty.jsonl").write_bytes(b"")
     for path in (tmp_path / "here/corpus").iterdir():
         client.put_object(Bucket="corpus", Key=f"dump/{path.name}", Body=path.read_bytes())
@@ -148,6 +152,7 @@ def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool)
     assert version[0] == version[1]
     files = [path for path in (remote.work / "download").rglob("files/*") if path.is_file()]
     assert bool(files) is not stream
+    assert len(texts_of(remote)) == 160 * 4 + 20 + 9 * 2  # every frame and every member, not only the first
     assert not list((remote.work / "arriving").glob("*"))
     assert remote.receipt("download", "00000").traffic["requests"] > 0
     assert "traffic" not in local.receipt("download", "00000").counts
