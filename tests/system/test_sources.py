@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import boto3
@@ -13,10 +15,12 @@ import pytest
 import zstandard
 
 from pipeline.config import check_config
+from pipeline.documents.parquet import read_rows
 from pipeline.documents.text_shard import open_text_shard
 from pipeline.lineage import locate, trace, verify_records
 from pipeline.local import build_dataset
 from pipeline.stages import open_build, plan_dataset
+from pipeline.storage import SeekableFile
 from tests.documents.test_splitting import bgzip_block
 from tests.hub import COMMIT, Hub
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -73,6 +77,38 @@ def test_parquet_feeds_many_shards_and_comes_back_with_its_other_columns(tmp_pat
     removed = build.total("union", "removed_bytes")
     assert removed > 0
     assert sum(len(text.encode()) for text in written["text"].to_pylist()) == sum(map(len, texts_of(build))) - removed
+
+
+def test_parquet_columns_that_are_not_asked_for_are_not_read(tmp_path) -> None:
+    """Every stretch that the reader asks the store for, added up."""
+    texts = [f"text {row}" for row in range(2000)]
+    noise = [hashlib.sha256(b"%d" % row).hexdigest() * 20 for row in range(2000)]
+    pq.write_table(
+        pa.table({"noise": noise, "text": texts}), tmp_path / "wide.parquet", row_group_size=500, compression="none"
+    )
+    whole = (tmp_path / "wide.parquet").read_bytes()
+    read = []
+
+    def stretch(first: int, last: int) -> bytes:
+        read.append(last - first)
+        return whole[first:last]
+
+    with Unbuffered(len(whole), stretch) as stream:
+        batches = list(read_rows(stream, source="wide.parquet", text_field="text", id_field="id"))
+    assert [text.decode() for batch in batches for text in batch.texts] == texts
+    assert len(whole) > 1_000_000
+    assert sum(read) < 200_000
+
+
+class Unbuffered(SeekableFile):
+    """Reads exactly what it is asked for."""
+
+    def __init__(self, size_bytes: int, stretch: Callable[[int, int], bytes]) -> None:
+        super().__init__(size_bytes)
+        self._stretch = stretch
+
+    def _next(self, wanted: int) -> bytes:
+        return self._stretch(self._at, self._at + wanted)
 
 
 def test_parquet_lineage_names_the_row_of_the_whole_file(tmp_path) -> None:
