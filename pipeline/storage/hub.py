@@ -73,7 +73,7 @@ class HubStore:
             entries, address = self._call("list", self.folder, partial(_page, address))
             for entry in entries:
                 if entry["type"] == "file":
-                    one = RepoFile(**entry)
+                    one: Any = RepoFile(**entry)  # type: ignore[no-untyped-call]
                     yield self._stored(one.path.removeprefix(self._prefix), one)
 
     def list_files(self) -> list[StoredFile]:
