@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
@@ -37,15 +37,31 @@ Count = Annotated[int, Field(gt=0, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
 
+CREDENTIALS = re.compile(r"://[^/]*@")  # not the @ of hf://datasets/owner/name@revision
+
+
+def _without_credentials(location: str) -> str:
+    """ValueError for an address with credentials, which would come to stand in receipts. It is not repeated."""
+    if CREDENTIALS.search(location):
+        raise ValueError(
+            "an address may not hold credentials: leave them to the store's SDK (AWS_PROFILE, AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
+        )
+    return location
+
+
+Location = Annotated[str, AfterValidator(_without_credentials)]
+
+
 class SourceConfig(Section):
     """Where the text comes from."""
 
-    paths: Annotated[list[str], Field(min_length=1)]
+    paths: Annotated[list[Location], Field(min_length=1)]
     text_field: Annotated[str, Field(min_length=1)] = "text"
     id_field: Annotated[str, Field(min_length=1)] = "id"
     max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     shard_bytes: Bytes = ByteSize(256 << 20)
-    endpoint_url: str | None = None
+    endpoint_url: Location | None = None
     stream: bool = False
 
 
@@ -289,8 +305,8 @@ class ExportsConfig(Section):
 class DestinationConfig(Section):
     """A place that receives the finished dataset: a folder, s3://bucket/prefix or gs://bucket/prefix."""
 
-    path: Annotated[str, Field(min_length=1)]
-    endpoint_url: str | None = None
+    path: Annotated[Location, Field(min_length=1)]
+    endpoint_url: Location | None = None
 
 
 class DatasetConfig(Section):

@@ -93,3 +93,25 @@ def test_config_relative_paths_start_at_the_root_folder(tmp_path, monkeypatch) -
     assert absolute("data/web") == str(tmp_path / "data/web")
     assert absolute("/data/web") == "/data/web"
     assert absolute("s3://bucket/data") == "s3://bucket/data"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("{paths: [data]}", "{paths: [data], endpoint_url: 'https://key:hush@store:9000'}"),
+        ("{paths: [data]}", "{paths: ['s3://key:hush@bucket/data']}"),
+        ("{path: out}", "{path: 's3://bucket/out', endpoint_url: 'http://hush@store'}"),
+        ("{path: out}", "{path: 'gs://key:hush@bucket/out'}"),
+    ],
+)
+def test_config_address_with_credentials_is_refused_and_not_repeated(old: str, new: str) -> None:
+    """A configuration is copied into the plan and its receipt."""
+    with pytest.raises(ConfigError, match="may not hold credentials") as caught:
+        parse_config(MINIMAL.replace(old, new), where="x")
+    assert "AWS_PROFILE" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_config_address_with_a_revision_is_none_with_credentials() -> None:
+    paths = ["hf://datasets/owner/name@main", "s3://bucket/a@b.jsonl", "data@home"]
+    assert parse_config(MINIMAL.replace("[data]", str(paths)), where="x").source.paths == paths

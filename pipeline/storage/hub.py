@@ -3,8 +3,7 @@
 A location is ``hf://datasets/owner/name@revision/folder``; without a revision it is main, and a ``/`` in one is
 written %2F. The revision is resolved to a commit once, and locations of listed files name that commit, so that a plan
 never sees another. Credentials are the SDK's own chain (HF_TOKEN, `hf auth login`); HF_ENDPOINT names another hub.
-Files are read by ranges from where the hub says that they lie; nothing is built or cached on disk. (Pages of a listing
-are requested by the SDK, which retries them by its own rules first.)
+Files are read by ranges from where the hub says that they lie; nothing is built or cached on disk.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
@@ -64,23 +63,18 @@ class HubStore:
         return str(info.sha)
 
     def iter_files(self) -> Iterator[StoredFile]:
-        """See Store."""
+        """See Store. Pages are asked for one by one: the SDK's own listing tries again by rules of its own."""
         from huggingface_hub.hf_api import RepoFile
 
-        def tree() -> list[Any]:
-            return list(
-                self._api.list_repo_tree(
-                    self._repository,
-                    path_in_repo=self._prefix.rstrip("/") or None,
-                    recursive=True,
-                    revision=self.commit,
-                    repo_type="dataset",
-                )
-            )
-
-        for one in self._call("list", self.folder, tree):
-            if isinstance(one, RepoFile):
-                yield self._stored(one.path.removeprefix(self._prefix), one)
+        below = f"/{quote(self._prefix.rstrip('/'), safe='')}" if self._prefix else ""
+        first = f"{self._api.endpoint}/api/datasets/{self._repository}/tree/{self.commit}{below}?recursive=True"
+        address: str | None = first
+        while address:
+            entries, address = self._call("list", self.folder, partial(_page, address))
+            for entry in entries:
+                if entry["type"] == "file":
+                    one: Any = RepoFile(**entry)  # type: ignore[no-untyped-call]
+                    yield self._stored(one.path.removeprefix(self._prefix), one)
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -184,6 +178,16 @@ class HubStore:
         content = found.lfs.sha256 if found.lfs else found.blob_id
         location = f"hf://datasets/{self._repository}@{self.commit}/{self._prefix}{name}"
         return StoredFile(name, location, found.size, f"{found.size}-{content}")
+
+
+def _page(address: str) -> tuple[list[dict[str, Any]], str | None]:
+    """(entries of a page of a listing, address of the next one)."""
+    from huggingface_hub.utils._headers import build_hf_headers
+    from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+    answer = get_session().get(address, headers=build_hf_headers(), follow_redirects=True, timeout=TIMEOUT_SECONDS)
+    hf_raise_for_status(answer)
+    return answer.json(), answer.links.get("next", {}).get("url")
 
 
 @contextmanager

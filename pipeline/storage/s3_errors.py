@@ -16,6 +16,8 @@ NEXT_STEPS = {
     "NoSuchBucket": "create the bucket, or mend its name in the configuration",
     "AccessDenied": "these credentials may not do this: allow s3:ListBucket, s3:GetObject and, to write, s3:PutObject",
     "403": "these credentials may not do this, or are wrong: check AWS_PROFILE or AWS_ACCESS_KEY_ID",
+    "401": "the store wants other credentials: check AWS_PROFILE or AWS_ACCESS_KEY_ID, and endpoint_url",
+    "404": "there is no such bucket at this address: check its name and endpoint_url",
     "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
     "InvalidAccessKeyId": "the store does not know this access key: check AWS_ACCESS_KEY_ID and endpoint_url",
     "ExpiredToken": "get new temporary credentials, then run again",

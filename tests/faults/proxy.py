@@ -4,7 +4,8 @@ Every request draws its fate from (seed, number of the request): most pass, the 
 
     refused    answered 503 before the store sees them            reset      cut off before any answer
     lost       done by the store, the answer cut off              truncated  a body that ends half-way
-    corrupted  one byte of the body flipped (either direction)    delayed    answered a little late, so out of order
+    corrupted  one byte of the body flipped (either direction)    delayed    answered a little late
+    reordered  answered behind a later request, if one comes
 
 until `faults` of them have been dealt out. Bodies are held in memory: parts are small.
 """
@@ -20,19 +21,25 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+# One at a time nothing can come out of order, so a plan has "reordered" only if it says so.
 KINDS = ("refused", "reset", "lost", "truncated", "corrupted", "delayed")
+OVERTAKEN_SECONDS = 0.5  # the longest wait of a reordered answer for a later one
 HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length", "expect"}
 
 
 class FaultyProxy:
-    """`endpoint` is what the client is given; `dealt` counts the faults by kind, `left` are still to come."""
+    """`endpoint` is what the client is given; `dealt` counts the faults by kind, `left` are still to come.
+
+    `overtaken` counts the reordered answers that a later one came before.
+    """
 
     def __init__(self, target: str, *, seed: int, share: float, faults: int, kinds: tuple[str, ...] = KINDS) -> None:
         self.target = urlsplit(target)
         self.dealt: Counter[str] = Counter()
         self._seed, self._share, self.left, self._kinds = seed, share, faults, kinds
-        self._requests = 0
+        self._requests = self._newest_answered = self.overtaken = 0
         self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
         proxy = self
 
         class Answer(BaseHTTPRequestHandler):
@@ -63,8 +70,8 @@ class FaultyProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def _fate(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[str, int]:
-        """(kind or "", a number to draw places from) of the next request.
+    def _fate(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[str, int, int]:
+        """(kind or "", a number to draw places from, its number) of the next request.
 
         Only bytes that somebody has a checksum of are corrupted: objects, not listings.
         """
@@ -74,18 +81,26 @@ class FaultyProxy:
             drawn = hashlib.sha256(f"{self._seed} {self._requests}".encode()).digest()
             place = int.from_bytes(drawn[8:16], "little")
             if not self.left or int.from_bytes(drawn[:4], "little") / 2**32 >= self._share:
-                return "", place
+                return "", place, self._requests
             kind = self._kinds[drawn[4] % len(self._kinds)]
             if not able.get(kind, True):
-                return "", place
+                return "", place, self._requests
             self.left -= 1
             self.dealt[kind] += 1
-            return kind, place
+            return kind, place, self._requests
 
     def answer(self, client: BaseHTTPRequestHandler) -> None:
         """Pass one request on, or harm it."""
         body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
-        kind, place = self._fate(client, body)
+        kind, place, number = self._fate(client, body)
+        try:
+            self._answer(client, body, kind, place, number)
+        finally:
+            with self._answered:
+                self._newest_answered = max(self._newest_answered, number)
+                self._answered.notify_all()
+
+    def _answer(self, client: BaseHTTPRequestHandler, body: bytes, kind: str, place: int, number: int) -> None:
         if kind == "refused":
             client.send_response(503)
             client.send_header("Content-Length", "0")
@@ -103,6 +118,7 @@ class FaultyProxy:
         if kind == "lost":
             self._cut(client)
             return
+        self._wait_for_a_later_one(kind == "reordered", number)
         if flipped and content:
             content = _flip(content, place)
         client.send_response_only(status)
@@ -122,6 +138,11 @@ class FaultyProxy:
             self._cut(client)
             return
         client.wfile.write(content)
+
+    def _wait_for_a_later_one(self, wanted: bool, number: int) -> None:
+        with self._answered:
+            later = wanted and self._answered.wait_for(lambda: self._newest_answered > number, OVERTAKEN_SECONDS)
+            self.overtaken += later
 
     def _passed_on(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         store = http.client.HTTPConnection(self.target.hostname or "", self.target.port, timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import Counter
 from itertools import permutations
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.errors import ConfigError, SourceError, StorageFullError
-from pipeline.shuffle.lines import bytes_digest, line_batches, shuffle_records
+from pipeline.shuffle.lines import PARTS, bytes_digest, line_batches, shuffle_records
 from pipeline.single.shuffle_text import shuffle_text
 from tests.oracles.bytes_digest import digest
 
@@ -58,6 +59,34 @@ def test_shuffle_text_input_that_ends_with_the_buffer_is_written_once(tmp_path) 
     lines = [b"%06d\n" % number for number in range(37)]
     for memory_bytes in (37 * 7 * 2, 37 * (7 + 48) * 2, 37 * (7 + 48) * 2 - 1):
         assert sorted(_lines(shuffled(lines, tmp_path, memory_bytes=memory_bytes))) == lines
+
+
+def test_shuffle_text_holds_its_memory_and_its_buffers_however_much_there_is(tmp_path, monkeypatch) -> None:
+    """30 MB of lines in 2 MiB, peaks as Python's and numpy's allocations count."""
+    batch_bytes, budget_bytes = 256 << 10, 2 << 20
+    monkeypatch.setattr("pipeline.single.shuffle_text.BLOCK_BYTES", batch_bytes)
+    monkeypatch.setattr("pipeline.shuffle.lines.WRITE_BYTES", batch_bytes)
+    rng = random.Random(3)
+    with (tmp_path / "in.jsonl").open("wb") as file:
+        for number in range(60_000):
+            file.write(b"%06d%s\n" % (number, rng.randbytes(rng.randrange(1000)).replace(b"\n", b"-")))
+
+    def peak_bytes_of(memory_bytes: int, name: str) -> int:
+        tracemalloc.start()
+        try:
+            inputs = [str(tmp_path / "in.jsonl")]
+            shuffle_text(inputs, str(tmp_path / name), seed=1, memory_bytes=memory_bytes, scratch=tmp_path / "s")
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    for memory_bytes in (1, 1 << 30):  # what importing and compiling take is not the shuffle's
+        shuffled([b"a\n", b"b\n"] * 9, tmp_path / "s", memory_bytes=memory_bytes)
+    # The records held, the part files' buffers, and batches on their way through.
+    most_bytes = budget_bytes + (PARTS << 18) + 10 * batch_bytes
+    assert peak_bytes_of(budget_bytes, "small") < most_bytes
+    assert peak_bytes_of(1 << 30, "large") > most_bytes * 5 // 4
+    assert (tmp_path / "small").read_bytes() == (tmp_path / "large").read_bytes()
 
 
 def test_shuffle_text_line_with_byte_ff_is_kept(tmp_path) -> None:

@@ -24,7 +24,7 @@ def download(store, name: str, folder: Path) -> bytes:
     return (folder / "got").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "corrupted", "lost"])
+@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "corrupted", "lost", "reordered"])
 def test_download_through_faults_is_right_to_the_byte(rclone, hasty, tmp_path, monkeypatch, kind: str) -> None:
     monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
     data = content(1, 1_500_000)
@@ -35,10 +35,11 @@ def test_download_through_faults_is_right_to_the_byte(rclone, hasty, tmp_path, m
         store = open_store("s3://corpus", endpoint_url=proxy.endpoint, traffic=traffic)
         assert download(store, "a", tmp_path) == data
         assert proxy.dealt[kind] >= 1
-        assert kind == "delayed" or traffic.retries >= 1
+        assert kind in {"delayed", "reordered"} or traffic.retries >= 1
+        assert kind != "reordered" or proxy.overtaken >= 1
 
 
-@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "corrupted", "lost"])
+@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "corrupted", "lost", "reordered"])
 def test_upload_in_parts_through_faults_is_right_to_the_byte(rclone, hasty, tmp_path, kind: str) -> None:
     data = content(2, 17 << 20)
     path = tmp_path / "file"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
 from pipeline.cli import app
@@ -18,9 +20,12 @@ from pipeline.lineage import verify_records
 from pipeline.lineage.peek import peek_record
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
+from pipeline.report.terminal import print_summary
+from pipeline.shuffle.placement import cells_of
 from pipeline.stages import Build, open_build
 from pipeline.verify import render, verify_build
 from tests.system.corpus import configuration, write_corpus
+from tests.tokens.vocabularies import shared
 
 EOT = 100257
 
@@ -109,6 +114,41 @@ def test_numpy_j26_raw_layout_is_two_files_of_one_stream(root, share: float) -> 
     assert peek_record(folder / "train.bin", 7, 5).ids.tolist() == tokens_from_7.tolist()
 
 
+def test_numpy_j26_raw_layout_of_a_small_vocabulary_is_uint16(root) -> None:
+    """nanoGPT reads train.bin and val.bin as uint16."""
+    tokenizer = {"name": "r50k_base", "file": str(shared("r50k_base.tiktoken"))}
+    exports = {"numpy": {"layout": "bin", "test_share": 0.25, "test_name": "val"}}
+    built = build(root, name="small", tokenizer=tokenizer, dedup={"mode": "none"}, exports=exports)
+    val, train = (np.fromfile(outputs(root, "small") / f"numpy/{split}.bin", "<u2") for split in ("val", "train"))
+    stream = np.concatenate([val, train])
+    assert len(stream) == built.total("tokenize", "tokens") + int((stream == 50256).sum())
+    assert int((stream == 50256).sum()) == built.total("gather", "records")
+    assert len(val) == len(stream) // 4
+
+
+def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch, caplog) -> None:
+    """Keys that rise with the ordinal: the order of the source, which a seed gives once in a lifetime."""
+
+    def unshuffled(_seed: int, _kind: str, shard: int, records: int, cells: int) -> tuple[np.ndarray, np.ndarray]:
+        keys = (np.uint64(shard) << np.uint64(40)) + np.arange(records, dtype=np.uint64)
+        return cells_of(keys, cells), keys
+
+    monkeypatch.setattr("pipeline.shuffle.scatter.draw_placements", unshuffled)
+    built = build(root, name="unshuffled", exports={"webdataset": {"context_tokens": 33, "contexts_per_shard": 50}})
+    summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
+    assert summary.shuffle is not None
+    assert {one.name.partition(":")[2].strip() for one in summary.shuffle.warnings} == {
+        "correlation of source and final position",
+        "neighbours of one document",
+        "sources per file, chi-square / freedom",
+    }
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert sum("unlike what chance gives" in one for one in said) == 3
+    console = Console(file=io.StringIO(), record=True, width=200)
+    print_summary(summary, console)
+    assert "warning: chance gives such an order less often than 0.001" in console.export_text()
+
+
 def test_shuffle_number_of_cells_and_memory_change_no_byte_of_the_dataset(root) -> None:
     found = []
     for cells in (1, 3, 17):
@@ -133,16 +173,20 @@ def test_report_states_the_quality_of_the_shuffle(optioned) -> None:
     assert "neighbours of one document" in page
 
 
-def test_export_command_writes_one_format_and_uploads_nothing(tmp_path) -> None:
+@pytest.mark.parametrize(("name", "files"), [("webdataset", "*.tar"), ("numpy", "*/*.npy")])
+def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: str, files: str) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(configuration(tmp_path)))
-    done = CliRunner().invoke(app, ["export", "webdataset", str(path), "--workers", "1"])
+    done = CliRunner().invoke(app, ["export", name, str(path), "--workers", "1"])
     assert done.exit_code == 0, done.output
     folder = Path(done.output.split()[0])
-    assert folder.name == "webdataset"
-    assert list(folder.glob("*.tar"))
-    assert (Path(done.output.split()[-1]) / "webdataset/manifest.jsonl").is_file()
+    assert folder.name == name
+    assert list(folder.glob(files))
+    others = {"webdataset", "numpy", "megatron", "nanoset"} - {name}
+    assert not [one for one in (tmp_path / "work").rglob("*") if one.name in others]
+    if name == "webdataset":
+        assert (Path(done.output.split()[-1]) / "webdataset/manifest.jsonl").is_file()
     assert not (tmp_path / "outputs").exists()
 
 

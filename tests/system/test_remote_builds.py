@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -15,14 +16,15 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.config import check_config
 from pipeline.documents.text_shard import open_text_shard
-from pipeline.errors import CorruptDataError, SourceError
+from pipeline.errors import CorruptDataError, SourceError, VerificationError
 from pipeline.local import build_dataset, run_build
 from pipeline.report.summary import from_json
-from pipeline.stages import open_build, plan_dataset
+from pipeline.stages import open_build, plan_dataset, upload
 from pipeline.stages.report import HTML, SUMMARY, UNIT
 from pipeline.storage import open_store
 from tests.faults.proxy import FaultyProxy
 from tests.hub import Hub
+from tests.servers import ACCESS_KEY, SECRET_KEY
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 EXPORTS = {"numpy": {"tokens_per_shard": 5000}}
@@ -207,8 +209,14 @@ def fineweb_edu(texts: list[str]) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("names", [("text", "id"), ("content", "blob_id")], ids=["fineweb-edu", "others"])
-def test_hub_parquet_is_read_by_the_configured_fields_and_keeps_the_others(tmp_path, monkeypatch, names) -> None:
+@pytest.mark.parametrize(
+    ("names", "stream"),
+    [(("text", "id"), False), (("content", "blob_id"), False), (("text", "id"), True)],
+    ids=["fineweb-edu", "others", "streamed"],
+)
+def test_hub_parquet_is_read_by_the_configured_fields_and_keeps_the_others(
+    tmp_path, monkeypatch, names, stream: bool
+) -> None:
     texts = make_documents(40)
     table = fineweb_edu(texts).rename_columns([*names, *fineweb_edu(texts).column_names[2:]])
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=10)
@@ -217,8 +225,10 @@ def test_hub_parquet_is_read_by_the_configured_fields_and_keeps_the_others(tmp_p
         fields = {} if names == ("text", "id") else {"text_field": names[0], "id_field": names[1]}
         source = {"paths": ["hf://datasets/owner/name@main/sample/10BT"], "shard_bytes": "20KiB", **fields}
         dedup = {"mode": "annotate", "minimum_bytes": 100}
+        source["stream"] = stream
         config = check_config(configuration(tmp_path, source=source, dedup=dedup, exports=EXPORTS), where="test")
         build = open_build(build_dataset(config, workers=1))
+    assert bool(list((build.work / "download").rglob("*.parquet"))) is not stream
     shards = [open_text_shard(build.folder("index", shard)) for shard in build.units("index")]
     assert [shard.document_bytes(one).decode() for shard in shards for one in range(shard.documents)] == texts
     delivered = sorted((tmp_path / "outputs/tiny/latest/documents").rglob("*.parquet"))
@@ -237,3 +247,33 @@ def test_build_of_a_bomb_from_a_bucket_is_refused_by_name_and_leaves_no_document
         build_dataset(check_config(remote(tmp_path, rclone.endpoint), where="test"), workers=1)
     assert "bomb.jsonl.zst" in str(caught.value)
     assert not list((tmp_path / "work").rglob("index/*/receipt.json"))
+
+
+def test_build_between_buckets_writes_credentials_nowhere(tmp_path, rclone, corpus, caplog) -> None:
+    """Neither configuration, plan, receipts, reports, logs nor what is delivered."""
+    destinations = [{"path": "s3://corpus/ready", "endpoint_url": rclone.endpoint}, {"path": str(tmp_path / "outputs")}]
+    with caplog.at_level(logging.DEBUG):
+        build_dataset(
+            check_config(remote(tmp_path, rclone.endpoint, destinations=destinations), where="test"), workers=1
+        )
+    assert rclone.folder is not None
+    written = [path for folder in (tmp_path, rclone.folder) for path in folder.rglob("*") if path.is_file()]
+    assert len(written) > 50
+    for secret in (SECRET_KEY, ACCESS_KEY):
+        assert not [path for path in written if secret.encode() in path.read_bytes()]
+        ours = [record for record in caplog.records if record.name.startswith("pipeline")]
+        assert not [record for record in ours if secret in record.getMessage()]
+    assert not [record for record in caplog.records if SECRET_KEY in record.getMessage()]
+
+
+def test_upload_lists_the_destination_and_names_what_is_missing_extra_or_different(tmp_path) -> None:
+    store = open_store(str(tmp_path))
+    for name in ("same", "extra", "longer"):
+        store.receive_bytes(b"12345", name)
+    expected = {"same": 5, "missing": 5, "longer": 4}
+    with pytest.raises(VerificationError, match="does not hold exactly what was sent") as caught:
+        upload._require_same(store, expected)
+    said = " ".join(str(caught.value).split())
+    assert "missing missing extra extra different longer" in said
+    assert "3 of them" in said
+    upload._require_same(store, {"same": 5, "extra": 5, "longer": 5})

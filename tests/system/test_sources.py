@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import boto3
@@ -13,10 +15,12 @@ import pytest
 import zstandard
 
 from pipeline.config import check_config
+from pipeline.documents.parquet import read_rows
 from pipeline.documents.text_shard import open_text_shard
 from pipeline.lineage import locate, trace, verify_records
 from pipeline.local import build_dataset
 from pipeline.stages import open_build, plan_dataset
+from pipeline.storage import SeekableFile
 from tests.documents.test_splitting import bgzip_block
 from tests.hub import COMMIT, Hub
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -75,6 +79,38 @@ def test_parquet_feeds_many_shards_and_comes_back_with_its_other_columns(tmp_pat
     assert sum(len(text.encode()) for text in written["text"].to_pylist()) == sum(map(len, texts_of(build))) - removed
 
 
+def test_parquet_columns_that_are_not_asked_for_are_not_read(tmp_path) -> None:
+    """Every stretch that the reader asks the store for, added up."""
+    texts = [f"text {row}" for row in range(2000)]
+    noise = [hashlib.sha256(b"%d" % row).hexdigest() * 20 for row in range(2000)]
+    pq.write_table(
+        pa.table({"noise": noise, "text": texts}), tmp_path / "wide.parquet", row_group_size=500, compression="none"
+    )
+    whole = (tmp_path / "wide.parquet").read_bytes()
+    read = []
+
+    def stretch(first: int, last: int) -> bytes:
+        read.append(last - first)
+        return whole[first:last]
+
+    with Unbuffered(len(whole), stretch) as stream:
+        batches = list(read_rows(stream, source="wide.parquet", text_field="text", id_field="id"))
+    assert [text.decode() for batch in batches for text in batch.texts] == texts
+    assert len(whole) > 1_000_000
+    assert sum(read) < 200_000
+
+
+class Unbuffered(SeekableFile):
+    """Reads exactly what it is asked for."""
+
+    def __init__(self, size_bytes: int, stretch: Callable[[int, int], bytes]) -> None:
+        super().__init__(size_bytes)
+        self._stretch = stretch
+
+    def _next(self, wanted: int) -> bytes:
+        return self._stretch(self._at, self._at + wanted)
+
+
 def test_parquet_lineage_names_the_row_of_the_whole_file(tmp_path) -> None:
     texts = make_documents(120)
     (tmp_path / "corpus").mkdir()
@@ -130,7 +166,7 @@ def test_large_single_frame_file_stays_one_shard_and_the_plan_says_why(tmp_path)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["copied", "streamed"])
-def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
+def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
     texts = make_documents(160)
     client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
     (tmp_path / "here/corpus").mkdir(parents=True)
@@ -139,6 +175,10 @@ def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool)
     for name in ("big.jsonl.zst", "blocks.jsonl.gz"):  # several frames: cut here and there alike
         (tmp_path / "here/corpus" / name).write_bytes(big_file(name, texts))
     (tmp_path / "here/corpus/small.jsonl.zst").write_bytes(zstandard.compress(lines_of(texts[:20])))
+    frames = (zstandard.compress(lines_of(texts[:5])), zstandard.compress(lines_of(texts[5:9])))
+    members = (gzip.compress(lines_of(texts[:5]), mtime=0), gzip.compress(lines_of(texts[5:9]), mtime=0))
+    (tmp_path / "here/corpus/frames.jsonl.zstd").write_bytes(b"".join(frames))
+    (tmp_path / "here/corpus/members.jsonl.gz").write_bytes(b"".join(members))
     (tmp_path / "here/corpus/empty.jsonl").write_bytes(b"")
     for path in (tmp_path / "here/corpus").iterdir():
         client.put_object(Bucket="corpus", Key=f"dump/{path.name}", Body=path.read_bytes())
@@ -148,6 +188,7 @@ def test_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool)
     assert version[0] == version[1]
     files = [path for path in (remote.work / "download").rglob("files/*") if path.is_file()]
     assert bool(files) is not stream
+    assert len(texts_of(remote)) == 160 * 4 + 20 + 9 * 2  # every frame and every member, not only the first
     assert not list((remote.work / "arriving").glob("*"))
     assert remote.receipt("download", "00000").traffic["requests"] > 0
     assert "traffic" not in local.receipt("download", "00000").counts

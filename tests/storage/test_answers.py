@@ -1,0 +1,182 @@
+"""What a store's answer means: worth another try, or not; and which of its checksums a download is compared with."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+import zlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import boto3
+import google_crc32c
+import pytest
+from botocore.config import Config
+
+from pipeline.errors import PermanentError, StoreUnavailableError
+from pipeline.storage import Store, Traffic, Wanted, fetch, open_store, retries, s3
+from pipeline.storage.retries import ChecksumMismatchError
+from pipeline.storage.s3 import S3Store
+from tests.gcs_front import GcsFront
+from tests.hub import COMMIT
+from tests.oracles.storage import crc64nvme
+from tests.servers import http_server
+
+CONTENT = hashlib.shake_128(b"answers").digest(6 << 20)  # two parts
+
+
+@pytest.fixture(params=["s3", "gcs", "hub"])
+def asked(request, monkeypatch) -> Iterator[tuple[Store, Traffic, dict[str, int]]]:
+    """A store whose server answers everything with `answer["status"]`."""
+    answer: dict[str, int] = {}
+
+    class Says(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(answer["status"])
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_POST = do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=3, first_pause_seconds=0.0))
+    traffic = Traffic()
+    with http_server(Says) as endpoint:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", endpoint)
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        folder = {"s3": "s3://corpus", "gcs": "gs://corpus", "hub": f"hf://datasets/owner/name@{COMMIT}"}
+        there = endpoint if request.param == "s3" else None
+        yield open_store(folder[request.param], endpoint_url=there, traffic=traffic), traffic, answer
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_answer_that_may_change_is_asked_for_again(asked, status: int) -> None:
+    store, traffic, answer = asked
+    answer["status"] = status
+    with pytest.raises(StoreUnavailableError, match="cannot list") as caught:
+        store.list_files()
+    assert (traffic.requests, traffic.retries) == (3, 2)
+    assert "3 times" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_answer_that_stays_is_asked_for_once_and_says_what_to_mend(asked, status: int) -> None:
+    store, traffic, answer = asked
+    answer["status"] = status
+    with pytest.raises(PermanentError, match=r"cannot list|no credentials") as caught:
+        store.list_files()
+    assert (traffic.requests, traffic.retries) == (1, 0)
+    assert status == 400 or "next" in str(caught.value)
+
+
+def test_s3_server_that_never_answers_is_a_transient_error(monkeypatch, rclone) -> None:
+    over = threading.Event()
+
+    class Silent(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            over.wait(30)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    monkeypatch.setattr(s3, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
+    traffic = Traffic()
+    with http_server(Silent) as endpoint:
+        with pytest.raises(StoreUnavailableError, match="cannot look up"):
+            open_store("s3://corpus", endpoint_url=endpoint, traffic=traffic).stat("a")
+        over.set()
+    assert (traffic.requests, traffic.retries) == (2, 1)
+
+
+def put_by_others(client: Any, kind: str) -> None:
+    """An object of which the store keeps that checksum, without our metadata."""
+    values = {
+        "sha256": hashlib.sha256(CONTENT).digest(),
+        "crc64nvme": crc64nvme(CONTENT).to_bytes(8, "big"),
+        "crc32c": google_crc32c.value(CONTENT).to_bytes(4, "big"),
+        "crc32": zlib.crc32(CONTENT).to_bytes(4, "big"),
+    }
+    if kind in values:
+        stated = {"ChecksumAlgorithm": kind.upper(), f"Checksum{kind.upper()}": base64.b64encode(values[kind]).decode()}
+        client.put_object(Bucket="corpus", Key="a", Body=CONTENT, **stated)
+    elif kind == "md5":
+        client.put_object(Bucket="corpus", Key="a", Body=CONTENT)
+    else:
+        named = {"Bucket": "corpus", "Key": "a"}
+        named["UploadId"] = client.create_multipart_upload(**named)["UploadId"]
+        pieces = (CONTENT[: 5 << 20], CONTENT[5 << 20 :])
+        etags = [
+            client.upload_part(**named, PartNumber=number, Body=piece)["ETag"] for number, piece in enumerate(pieces, 1)
+        ]
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+        client.complete_multipart_upload(**named, MultipartUpload={"Parts": parts})
+
+
+@pytest.mark.parametrize("kind", ["sha256", "crc64nvme", "crc32c", "crc32", "md5", "md5-parts"])
+def test_s3_download_of_others_object_is_compared_with_the_checksum_that_the_store_keeps(
+    moto, hasty, tmp_path, monkeypatch, kind: str
+) -> None:
+    plainly = Config(request_checksum_calculation="when_required")
+    put_by_others(boto3.client("s3", endpoint_url=moto, config=plainly), kind)
+    store = open_store("s3://corpus", endpoint_url=moto)
+    there = store.stat("a")
+    assert there is not None
+    assert [one.kind for one in store.checksums("a", identity=there.identity)] == [kind]
+    wanted = Wanted("a", there.size_bytes, there.identity)
+    assert fetch(store, wanted, tmp_path / "whole", tmp_path / "partial") == hashlib.sha256(CONTENT).hexdigest()
+
+    read = S3Store.read_range
+
+    def damaged(self, name: str, first: int, last: int, *, identity: str) -> bytes:
+        data = read(self, name, first, last, identity=identity)
+        return data[:-1] + bytes([data[-1] ^ 1])
+
+    monkeypatch.setattr(S3Store, "read_range", damaged)
+    with pytest.raises(ChecksumMismatchError, match="not what the store says") as caught:
+        fetch(store, wanted, tmp_path / "damaged", tmp_path / "partial")
+    assert "twice, with the same outcome" in str(caught.value)
+    assert f"{kind}" in str(caught.value)
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_gcs_download_of_others_object_is_compared_with_its_crc32c(gcs, hasty, tmp_path, monkeypatch) -> None:
+    """A flipped byte is noticed and fetched again; a store that flips it every time is refused."""
+    address = f"{gcs.target.geturl()}/upload/storage/v1/b/corpus/o"
+    import requests
+
+    requests.post(address, params={"uploadType": "media", "name": "a"}, data=CONTENT, timeout=60).raise_for_status()
+    there = open_store("gs://corpus").stat("a")
+    assert there is not None
+    wanted = Wanted("a", there.size_bytes, there.identity)
+    for faults, path in ((1, tmp_path / "whole"), (9, tmp_path / "damaged")):
+        with GcsFront(gcs.target.geturl(), seed=1, share=1.0, faults=faults, kinds=("corrupted",)) as front:
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", front.endpoint)
+            store = open_store("gs://corpus")
+            assert [one.kind for one in store.checksums("a", identity=there.identity)] == ["crc32c"]
+            if faults == 1:
+                fetch(store, wanted, path, tmp_path / "partial")
+                assert path.read_bytes() == CONTENT
+            else:
+                with pytest.raises(ChecksumMismatchError, match="not what the store says"):
+                    fetch(store, wanted, path, tmp_path / "partial")
+                assert not path.exists()
+            assert front.dealt["corrupted"] >= 1
+
+
+def test_gcs_no_credentials_says_where_they_belong(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(PermanentError, match="no credentials") as caught:
+        open_store("gs://corpus/data")
+    assert "gcloud auth application-default login" in str(caught.value)
