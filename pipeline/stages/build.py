@@ -209,7 +209,7 @@ class Build:
 
 
 def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
-    """What every receipt states of the tokenizer that the configuration is locked to, beside the libraries' versions."""
+    """What every receipt states of the tokenizer that the configuration is locked to."""
     lock = config.lock
     if lock is None:
         return {}
@@ -233,7 +233,7 @@ def stage_named(name: str) -> Stage:
 def _doing_again(stage: str, unit: str, receipt: Path) -> str:
     """How to have one step run again."""
     if stage in PER_SHARD:
-        return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.split('-')[-1])}"
+        return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
     return f"remove {receipt.parent} and run again"
 
 
