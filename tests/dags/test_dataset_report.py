@@ -203,6 +203,25 @@ def set_state_of_plan(run: str, state: str) -> None:
         session.execute(query.values(state=state))
 
 
+def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
+    ask: Ask, built: Path, client: Any
+) -> None:
+    """Airflow keeps the task instances and what they returned when the list that they were mapped over shrinks."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    run = seed_run(built, "shrunk", until="tokenize", state="running")
+    last = len(open_build(built).units("tokenize")) - 1
+    with create_session() as session:
+        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.map_index == last)
+        session.execute(query.values(state="removed"))
+    page = Page(ask(f"build_dataset/{run}/live").text)
+    assert f"tokenize {last - 1} of {last} 1 running" in " ".join(page.text.split())
+    shards = [one["data-shard"] for one in page.all("tr") if "data-shard" in one]
+    assert shards == [f"{number:05d}" for number in range(last)]
+
+
 def test_shard_at_work_shows_the_share_that_its_checkpoint_says(ask: Ask, built: Path, client: Any) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.models.task_state_store import TaskStateStoreModel
