@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
@@ -32,6 +32,20 @@ EXAMPLE = Path(__file__).with_name("example.yaml")
 LEAST_MINIMUM_BYTES = 7
 FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
+# A configuration is copied into plans, logs and forms, and no secret may stand there.
+CREDENTIALS = re.compile(r"(https?|s3|gs)://[^/]*@", re.IGNORECASE)
+
+
+def _without_credentials(address: str) -> str:
+    if CREDENTIALS.match(address):
+        raise ValueError(
+            "an address holds no name and password, which would stand in plans and logs: set AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY, or a profile (gs://: GOOGLE_APPLICATION_CREDENTIALS)"
+        )
+    return address
+
+
+Address = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
 Bytes = Annotated[ByteSize, Field(gt=0)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
@@ -40,12 +54,12 @@ SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 class SourceConfig(Section):
     """Where the text comes from."""
 
-    paths: Annotated[list[str], Field(min_length=1)]
+    paths: Annotated[list[Address], Field(min_length=1)]
     text_field: Annotated[str, Field(min_length=1)] = "text"
     id_field: Annotated[str, Field(min_length=1)] = "id"
     max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     shard_bytes: Bytes = ByteSize(256 << 20)
-    endpoint_url: str | None = None
+    endpoint_url: Address | None = None
     stream: bool = False
 
 
@@ -289,8 +303,8 @@ class ExportsConfig(Section):
 class DestinationConfig(Section):
     """A place that receives the finished dataset: a folder, s3://bucket/prefix or gs://bucket/prefix."""
 
-    path: Annotated[str, Field(min_length=1)]
-    endpoint_url: str | None = None
+    path: Address
+    endpoint_url: Address | None = None
 
 
 class DatasetConfig(Section):

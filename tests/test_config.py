@@ -76,6 +76,28 @@ def test_config_bad_value_names_key_and_mend(old: str, new: str, said: list[str]
         assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("{paths: [data]}", "{paths: ['s3://me:hush@bucket/data']}", "source.paths.0"),
+        ("{paths: [data]}", "{paths: [data], endpoint_url: 'https://me:hush@store:9000'}", "source.endpoint_url"),
+        ("[{path: out}]", "[{path: out, endpoint_url: 'http://me:hush@store'}]", "destinations.0.endpoint_url"),
+        ("[{path: out}]", "[{path: 'gs://hush@bucket/x'}]", "destinations.0.path"),
+    ],
+)
+def test_config_address_with_a_password_is_refused_without_repeating_it(old: str, new: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(MINIMAL.replace(old, new), where="x.yaml")
+    assert key in str(caught.value)
+    assert "AWS_SECRET_ACCESS_KEY" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_config_address_may_hold_an_at_sign_elsewhere() -> None:
+    for path in ("data@home", "s3://bucket/a@b/c.jsonl", "hf://datasets/org/set@main"):
+        assert parse_config(MINIMAL.replace("[data]", f"['{path}']"), where="x.yaml").source.paths == [path]
+
+
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
 def test_config_that_is_no_mapping_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not a mapping"):
