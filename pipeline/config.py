@@ -36,12 +36,12 @@ Bytes = Annotated[ByteSize, Field(gt=0)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
-
-CREDENTIALS = re.compile(r"://[^/]*@")  # not the @ of hf://datasets/owner/name@revision
+# A configuration is copied into plans, receipts, logs and forms. Not the @ of hf://datasets/owner/name@revision.
+CREDENTIALS = re.compile(r"://[^/]*@")
 
 
 def _without_credentials(location: str) -> str:
-    """ValueError for an address with credentials, which would come to stand in receipts. It is not repeated."""
+    """ValueError for an address with credentials; it is not repeated."""
     if CREDENTIALS.search(location):
         raise ValueError(
             "an address may not hold credentials: leave them to the store's SDK (AWS_PROFILE, AWS_ACCESS_KEY_ID and"
@@ -50,7 +50,7 @@ def _without_credentials(location: str) -> str:
     return location
 
 
-Location = Annotated[str, AfterValidator(_without_credentials)]
+Location = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
 
 
 class SourceConfig(Section):
@@ -305,7 +305,7 @@ class ExportsConfig(Section):
 class DestinationConfig(Section):
     """A place that receives the finished dataset: a folder, s3://bucket/prefix or gs://bucket/prefix."""
 
-    path: Annotated[Location, Field(min_length=1)]
+    path: Location
     endpoint_url: Location | None = None
 
 

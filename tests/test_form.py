@@ -219,6 +219,9 @@ def test_bad_value_is_refused_in_the_words_of_the_command_line(change: dict[str,
         {"shard_bytes": "lots"},
         {"seed": "-1"},
         {"name": "Upper Case"},
+        {"source_paths": ["data", "s3://key:hush@bucket/data"]},
+        {"source_endpoint_url": "https://key:hush@store:9000"},
+        {"destinations": ["s3://bucket/out | https://hush@store:9000"]},
     ],
 )
 def test_value_the_schema_refuses_is_refused_by_the_configuration_too(change: dict[str, Any]) -> None:

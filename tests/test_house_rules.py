@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PIPELINE = Path(__file__).parent.parent / "pipeline"
+ROOT = Path(__file__).parent.parent
+PIPELINE = ROOT / "pipeline"
 FILES = sorted(path for path in PIPELINE.rglob("*.py"))
 
 # room -> the rooms of pipeline/ whose modules it may import (design: who may import whom)
@@ -40,6 +41,34 @@ MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
 MAY_DRAW = {"mixture/order.py": {"shuffle", "permutation", "default_rng"}}
 MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "stages/build.py", "report/progress.py"}
+# A folder is listed in an order that differs from disk to disk: only inside sorted(), or where no order can be seen.
+LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
+MAY_LIST_UNSORTED = {
+    "documents/sample_corpus.py": "removes what it finds",
+    "ledger/once.py": "removes what it finds",
+    "single/ready.py": "asks whether there is anything",
+    "stages/audit.py": "sorted by age and name in the next line",
+    "stages/collect.py": "sorted in the next line; sizes are summed",
+    "stages/estimate.py": "sizes are summed",
+    "stages/manifest.py": "a mapping, sorted by name before it is written",
+    "stages/plan.py": "sorted by age and name in the next line",
+    "stages/preview.py": "sorted by age in the next line; for people",
+    "storage/listing.py": "sources, which plan_files gets in natural order",
+    "storage/local.py": "sources, which plan_files gets in natural order",
+    "verify/receipts.py": "a mapping, sorted by name where findings are made",
+}
+# Results in the order in which they are ready; and numbers of this process or machine. local.py waits for steps, whose
+# bytes do not depend on one another's.
+UNORDERED = {"as_completed", "imap_unordered", "wait", "hash", "id", "cpu_count", "getpid", "get_ident", "node"}
+MAY_BE_UNORDERED = {
+    "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
+    "local.py": {"wait", "cpu_count"},
+    "report/progress.py": {"wait"},  # pauses between two looks
+    "stages/estimate.py": {"cpu_count"},  # hours on this machine
+    "stages/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
+    "storage/retries.py": {"getpid", "get_ident"},  # spreads pauses between processes
+    "tokens/audit.py": {"id"},  # which of one list stand in another
+}
 
 
 def imports_of(tree: ast.AST) -> set[str]:
@@ -53,8 +82,20 @@ def imports_of(tree: ast.AST) -> set[str]:
 
 
 def called(tree: ast.AST) -> set[str]:
-    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in functions}
+    return {called_name(node) for node in ast.walk(tree)}
+
+
+def listed_unsorted(tree: ast.AST) -> set[str]:
+    """Listings of folders that do not stand inside a call of sorted()."""
+    inside = {id(node) for call in ast.walk(tree) if called_name(call) == "sorted" for node in ast.walk(call)}
+    calls = [node for node in ast.walk(tree) if called_name(node) in LISTINGS and id(node) not in inside]
+    return {called_name(node) for node in calls if not ast.unparse(node).startswith("ast.")}
+
+
+def called_name(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PIPELINE).as_posix())
@@ -67,7 +108,34 @@ def test_pipeline_file_keeps_the_house_rules(path: Path) -> None:
     assert "isal" not in imported or name in MAY_IMPORT_ISAL
     if name not in MAY_READ_THE_CLOCK:
         assert not called(tree) & {"time", "time_ns", "now", "today", "utcnow"}
+    assert name in MAY_LIST_UNSORTED or not listed_unsorted(tree)
+    assert not called(tree) & (UNORDERED - MAY_BE_UNORDERED.get(name, set()))
     room = name.split("/")[0].removesuffix(".py")
     if room in MAY_IMPORT:
         rooms = {one.split(".")[1] for one in imported if one.startswith("pipeline.")}
         assert rooms <= MAY_IMPORT[room], f"{name} imports {sorted(rooms - MAY_IMPORT[room])}"
+
+
+@pytest.mark.parametrize("name", MAY_LIST_UNSORTED)
+def test_exceptions_to_the_rule_on_listings_are_still_needed(name: str) -> None:
+    assert listed_unsorted(ast.parse((PIPELINE / name).read_text()))
+
+
+@pytest.mark.parametrize("line", ["for p in folder.iterdir(): use(p)", "os.listdir(x)", "[p for p in a.rglob('*')]"])
+def test_listing_outside_of_sorted_is_seen(line: str) -> None:
+    assert listed_unsorted(ast.parse(line))
+    assert not listed_unsorted(ast.parse("for p in sorted(q for q in folder.iterdir()): use(p)"))
+
+
+OUTSIDE = sorted(path for folder in ("dags", "plugins", "deploy") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    loaders = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+    assert not {one.split(".")[0] for one in imports_of(tree)} & loaders
+    assert not called(tree) & {"eval", "exec", "load_all", "unsafe_load", "full_load"}
+    for node in ast.walk(tree):
+        if called_name(node) == "load" and ast.unparse(node).startswith("yaml.load"):
+            assert "SafeLoader" in ast.unparse(node)

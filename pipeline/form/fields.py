@@ -18,6 +18,8 @@ Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", 
 
 ENDPOINT_MARK = " | "  # between a destination's path and its endpoint URL, in one line of the form
 SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
+# What is typed into a form is stored before pipeline.config sees it, so that the form itself must refuse credentials.
+NO_CREDENTIALS = r"^(?!.*://[^/]*@)"
 LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
 NOT_IN_THE_FORM = frozenset({"dag"})
 
@@ -43,7 +45,7 @@ STAND_ALONE = frozenset({
 })  # fmt: skip
 # What a model does not say by itself: proposals, and a limit that one of its validators words better.
 EXTRA: dict[str, dict[str, Any]] = {
-    "source_endpoint_url": {"examples": ["http://127.0.0.1:9000"]},
+    "source_endpoint_url": {"examples": ["http://127.0.0.1:9000"], "pattern": NO_CREDENTIALS},
     "text_field": {"examples": ["text", "content", "raw_content"]},
     "id_field": {"examples": ["id", "url", "doc_id"]},
     "minimum_bytes": {"minimum": LEAST_MINIMUM_BYTES},
@@ -143,8 +145,8 @@ def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
         "format": {"type": ["string", "null"], "enum": ["on", "off", None]},
         "size": {"type": ["string", "null"], "pattern": SIZE_PATTERN},
         "digits": {"type": ["string", "null"], "pattern": r"^\d{1,20}$"},
-        "lines": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}},
-        "places": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}},
+        "lines": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "pattern": NO_CREDENTIALS}},
+        "places": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "pattern": NO_CREDENTIALS}},
     }
     if kind in fixed:
         return dict(fixed[kind])

@@ -9,7 +9,7 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,13 +85,15 @@ def run_once(
     delivers: bool = False,
     reuse: bool = True,
     verify: bool = False,
+    versions: Mapping[str, str] | None = None,
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
     `body` receives an empty folder and writes the step's outputs there. (Of a try that was cut off, files stay that
     its checkpoint vouches for: ledger/checkpoint.py. Without a scheduler there are none.) With `delivers` the outputs
     are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
-    `verify` a receipt is reused only if every output still has the digest that it states.
+    `verify` a receipt is reused only if every output still has the digest that it states. `versions`: what a new
+    receipt states beside the code's and the libraries'.
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)
@@ -117,7 +119,7 @@ def run_once(
             counts={name: int(count) for name, count in outcome.counts.items()},
             details=outcome.details,
             outputs=outputs,
-            versions=installed_versions(),
+            versions={**installed_versions(), **(versions or {})},
             traffic=outcome.traffic,
             seconds=round(time.monotonic() - started, 3),
             peak_rss_bytes=_peak_memory_bytes(),

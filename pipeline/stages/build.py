@@ -21,7 +21,7 @@ from pipeline.ledger import (
     run_once,
     valid_receipt,
 )
-from pipeline.stages.stage import VERSIONS, WAVES, Stage
+from pipeline.stages.stage import PER_SHARD, VERSIONS, WAVES, Stage
 
 if TYPE_CHECKING:
     from pipeline.report.progress import StageProgress
@@ -151,13 +151,14 @@ class Build:
                 delivers=one.delivers,
                 reuse=one.reuse,
                 verify=verify,
+                versions=tokenizer_versions(self.config),
             )
             receipt = self._receipts[stage, unit] = read_receipt(path)
         require_balanced(
             one.checks(self, unit, receipt),
             what=f"{stage} {unit}",
             receipt=path,
-            next_step=f"remove {path.parent} and run again; if it stays, report it with both receipts",
+            next_step=f"{_doing_again(stage, unit, path)}; if it stays, report it with both receipts",
         )
         log.info("%s %s: %s", stage, unit, _in_words(receipt))
         return path
@@ -221,6 +222,15 @@ class Build:
         )
 
 
+def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
+    """What every receipt states of the tokenizer that the configuration is locked to."""
+    lock = config.lock
+    if lock is None:
+        return {}
+    revision = {"tokenizer_revision": lock.tokenizer_revision} if lock.tokenizer_revision else {}
+    return {"tokenizer_sha256": lock.tokenizer_sha256, **revision}
+
+
 def open_build(plan_receipt: str | Path) -> Build:
     """The build that a plan's receipt belongs to."""
     return Build(Path(plan_receipt))
@@ -232,6 +242,13 @@ def stage_named(name: str) -> Stage:
 
     stage: Stage = import_module(f"pipeline.stages.{name}").STAGE
     return stage
+
+
+def _doing_again(stage: str, unit: str, receipt: Path) -> str:
+    """How to have one step run again."""
+    if stage in PER_SHARD:
+        return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
+    return f"remove {receipt.parent} and run again"
 
 
 def _in_words(receipt: Receipt) -> str:

@@ -92,6 +92,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
 
     The plan is an observation: it is made anew at every build, and equal observations give the same folder.
     """
+    from pipeline.stages.build import tokenizer_versions
     from pipeline.stages.tokenize import locked
 
     config = locked(config)
@@ -112,7 +113,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
-    return run_once(step, work, write)
+    return run_once(step, work, write, versions=tokenizer_versions(config))
 
 
 def begin_run(plan_receipt: Path) -> Path:

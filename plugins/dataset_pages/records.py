@@ -97,8 +97,9 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
     found = []
     for task_id, map_index, name, state, tries, started, ended in session.execute(query):
         stage = stage_of(task_id)
-        # A mapped task that has not been expanded, and the tasks that list units, have no index.
-        if stage is None or (map_index < 0 and task_id != REPORT and state != "skipped"):
+        # A mapped task that has not been expanded, and the tasks that list units, have no index. Those of shards that
+        # are there no more, since the run was cleared and planned anew, Airflow keeps as removed.
+        if stage is None or state == "removed" or (map_index < 0 and task_id != REPORT and state != "skipped"):
             continue
         unit = name or (f"{map_index:05d}" if map_index >= 0 else REPORT)
         found.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))

@@ -166,6 +166,77 @@ def test_running_run_shows_how_far_it_is_and_reprocesses_nothing(ask: Ask, built
     assert "when this run has ended" in text
 
 
+@pytest.mark.parametrize(
+    ("planning", "title"),
+    [
+        ("up_for_reschedule", "This run waits for another one"),  # two runs of one dataset at once
+        ("up_for_retry", "The sources could not be listed yet"),  # an unreachable bucket
+        ("running", "The sources are being listed"),
+    ],
+)
+def test_run_without_a_plan_says_what_it_waits_for(
+    ask: Ask, built: Path, client: Any, planning: str, title: str
+) -> None:
+    run = seed_run(built, f"planning-{planning}", until="download", state="running")
+    set_state_of_plan(run, planning)
+    text = said(ask(f"build_dataset/{run}/live"))
+    assert title in text
+    assert planning == "running" or "by itself" in text
+
+
+def test_failed_plan_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
+    run = seed_run(built, "no-plan", until="download", state="failed")
+    set_state_of_plan(run, "failed")
+    assert "The log of its task plan says why." in said(ask(f"build_dataset/{run}"))
+
+
+def set_state_of_plan(run: str, state: str) -> None:
+    """As if the plan's task had come no further."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, update
+
+    with create_session() as session:
+        session.execute(delete(XComModel).where(XComModel.run_id == run, XComModel.task_id == "plan"))
+        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == "plan")
+        session.execute(query.values(state=state))
+
+
+def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
+    ask: Ask, built: Path, client: Any
+) -> None:
+    """Airflow keeps the task instances and what they returned when the list that they were mapped over shrinks."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    run = seed_run(built, "shrunk", until="tokenize", state="running")
+    last = len(open_build(built).units("tokenize")) - 1
+    with create_session() as session:
+        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.map_index == last)
+        session.execute(query.values(state="removed"))
+    page = Page(ask(f"build_dataset/{run}/live").text)
+    assert f"tokenize {last - 1} of {last} 1 running" in " ".join(page.text.split())
+    shards = [one["data-shard"] for one in page.all("tr") if "data-shard" in one]
+    assert shards == [f"{number:05d}" for number in range(last)]
+
+
+def test_shard_at_work_shows_the_share_that_its_checkpoint_says(ask: Ask, built: Path, client: Any) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert, select
+
+    run = seed_run(built, "halfway", until="tokenize", state="running")
+    state = {"stage": "tokenize", "unit": "00000", "done_bytes": 430, "total_bytes": 1000, "files": {}}
+    with create_session() as session:
+        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
+        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": "tokenize", "map_index": 0}
+        session.execute(insert(TaskStateStoreModel), [place | {"key": "progress", "value": json.dumps(state)}])
+    assert "tokenize 43%" in said(ask(f"build_dataset/{run}/live"))
+
+
 def test_failed_run_names_the_task_and_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
     run = seed_run(built, "failed", until="match", state="failed")
     page = Page(ask(f"build_dataset/{run}").text)

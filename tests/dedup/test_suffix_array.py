@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
+from pipeline.documents.sample_corpus import write_sample_corpus
 from pipeline.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_matches, random_shards, united, united_kept_whole
 from tests.dedup.test_golden import GOLDEN
@@ -99,6 +102,23 @@ def test_ranges_of_both_methods_equal_the_oracles(block: int, make) -> None:
             numbers = range(len(shards))
             assert [united(found, shard, minimum_bytes) for shard in numbers] == rule, (seed, method)
             assert [united_kept_whole(found, shard, minimum_bytes) for shard in numbers] == whole, (seed, method)
+
+
+@pytest.mark.parametrize("minimum_bytes", [50, 200])
+def test_ranges_of_both_methods_on_real_text_are_equal(tmp_path: Path, minimum_bytes: int) -> None:
+    """Documentation of the installed packages, in two shards."""
+    write_sample_corpus(tmp_path, target_bytes=2_000_000, files=2)
+    shards = []
+    for path in sorted(tmp_path.glob("*.jsonl.zst")):
+        lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True).read()
+        shards.append([json.loads(line)["text"].encode() for line in lines.splitlines()])
+    anchors, suffixes = (
+        find_matches(shards, minimum_bytes, method, partitions=3) for method in ("anchors", "suffix_array")
+    )
+    for shard in range(2):
+        assert len(united(anchors, shard, minimum_bytes)) > 10
+        assert united(anchors, shard, minimum_bytes) == united(suffixes, shard, minimum_bytes)
+        assert united_kept_whole(anchors, shard, minimum_bytes) == united_kept_whole(suffixes, shard, minimum_bytes)
 
 
 @pytest.mark.slow

@@ -39,6 +39,34 @@ def test_run_once_first_run_writes_receipt_with_sizes_and_digests(tmp_path) -> N
     assert json.loads(path.read_text())["inputs"][0]["stage"] == "download"
 
 
+def test_run_once_receipt_gets_its_name_when_every_output_is_on_the_device(tmp_path, monkeypatch) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def recorded_replace(path: Path, target: Path) -> Path:
+        done.append(f"{path.name} -> {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(Path, "replace", recorded_replace)
+    folder = run_once(STEP, tmp_path, write).parent
+    assert set(done[:4]) == {"a.bin", "b.bin", "sub", folder.name}
+    assert done[4:] == [f".{RECEIPT_NAME}", f".{RECEIPT_NAME} -> {RECEIPT_NAME}", folder.name]
+
+
+def test_run_once_receipt_says_how_it_came_about(tmp_path) -> None:
+    receipt = read_receipt(run_once(STEP, tmp_path, write, versions={"tokenizer_sha256": "f" * 64}))
+    assert receipt.versions["tokenizer_sha256"] == "f" * 64
+    assert {"corpusmill", "python", "numpy", "zstandard", "gigatoken", "pyarrow"} <= set(receipt.versions)
+    assert receipt.seconds >= 0
+    assert receipt.peak_rss_bytes > 10 << 20
+    assert [(one.stage, one.digest) for one in receipt.inputs] == [("download", "d" * 64)]
+
+
 def test_run_once_step_that_delivers_states_sha256(tmp_path) -> None:
     receipt = read_receipt(run_once(STEP, tmp_path, write, delivers=True))
     assert receipt.outputs[0].sha256.startswith("ba7816bf8f01cfea")

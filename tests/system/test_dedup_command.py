@@ -214,6 +214,29 @@ def test_index_has_the_specified_files_for_every_shard(tmp_path: Path, texts: li
     assert [line["path"] for line in lines].count("a2.jsonl.gz") == 15
 
 
+def test_index_of_the_worked_example_is_the_specified_one_byte_for_byte(tmp_path: Path) -> None:
+    texts = ["abcab", "", "héllo abcab\n", "zz中文zz", "abcab"]
+    lines = [json.dumps({"text": text, "id": f"d{number}"}) for number, text in enumerate(texts)]
+    lines[2] = '{"id": "d2", "url": "http://x/ü", "text": "héllo abcab\\n", "text2": null}'
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    index(tmp_path)
+    found = {path.name: path.read_bytes() for path in (tmp_path / "ngrams" / "0").iterdir()}
+    text = "ff6162636162ffff68c3a96c6c6f2061626361620aff7a7ae4b8ade696877a7aff6162636162"
+    assert found["tokenized"].hex() == text
+    assert found["offset"] == np.array([0, 6, 7, 21, 32], "<u8").tobytes()
+    table = "140e2412210f0104251322100205231103080b0c0d161e171f1d1c0a1a1909181b2000071506"
+    assert found["table"].hex() == table
+    rows = [f'{{"path": "a.jsonl", "linenum": {number}, "metadata": {{"id": "d{number}"}}}}' for number in range(5)]
+    rows[2] = (
+        '{"path": "a.jsonl", "linenum": 2, "metadata": {"id": "d2", "url": "http://x/\\u00fc", "text2": null}}'  # ASCII
+    )
+    assert found["metadata"].decode("ascii") == "".join(f"{row}\n" for row in rows)
+    starts = [sum(len(row) + 1 for row in rows[:number]) for number in range(5)]
+    assert found["metaoff"] == np.array(starts, "<u8").tobytes()
+    assert found["unigram"].splitlines()[-1] == b"255 5"
+
+
 def test_index_folder_that_the_engine_cannot_open_is_refused(tmp_path: Path, texts: list[str]) -> None:
     output = str(tmp_path / "stable_index")
     config = dedup_config([str(tmp_path / "corpus")], output, {"mode": "none"}, index={"method": "suffix_array"})
@@ -272,6 +295,13 @@ def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.duplicates is not None
     assert summary.duplicates.kept_gaps.total == 5
+    by_file = {one.path: one for one in summary.duplicates.by_source_file}
+    assert set(by_file) == {*FILES, "a4.jsonl"}
+    assert sum(one.duplicate_bytes for one in by_file.values()) == built.total("union", "duplicate_bytes") > 0
+    assert by_file["a4.jsonl"].duplicate_bytes == by_file["a4.jsonl"].text_bytes - 5 > 0
+    assert by_file["a3.jsonl"].text_bytes == 0
+    emptied = sum(built.receipt("writeback", unit).counts["documents_empty"] for unit in built.units("writeback"))
+    assert summary.duplicates.documents_emptied == emptied
     strings = summary.duplicates.most_repeated
     assert strings[0].count > 1
     lines = [line for name in (*FILES, "a4.jsonl") for line in content(tmp_path / "corpus" / name).splitlines()]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pipeline.config import check_config
-from pipeline.errors import ConfigError
+from pipeline.errors import BalanceError, ConfigError
 from pipeline.ledger import RUN_LOCK, LockHeldError, held
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.preview import preview, render_preview
 from pipeline.stages.reprocess import compare, digests, drop_shard, render_comparison
+from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 
@@ -131,6 +135,51 @@ def test_build_verify_flipped_byte_is_repaired_and_said_aloud(root, caplog) -> N
     build_dataset(settings(root), workers=1, verify=True)
     assert path.read_bytes() == content
     assert "tokens does not have the digest xxh3_128:" in caplog.text
+    assert outputs(root) == whole
+
+
+def edit_fingerprint(receipt: Path) -> None:
+    receipt.write_text(json.dumps(json.loads(receipt.read_text()) | {"fingerprint": "0" * 64}))
+
+
+def truncate_output(receipt: Path) -> None:
+    largest = max(json.loads(receipt.read_text())["outputs"], key=lambda one: one["size_bytes"])
+    os.truncate(receipt.parent / largest["name"], largest["size_bytes"] // 2)
+
+
+HARMS = {
+    "folder gone": lambda receipt: shutil.rmtree(receipt.parent),
+    "file truncated": truncate_output,
+    "receipt torn": lambda receipt: receipt.write_bytes(receipt.read_bytes()[:100]),
+    "receipt edited": edit_fingerprint,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_build_harmed_in_every_stage_is_repaired_to_the_same_bytes(root, harm: str) -> None:
+    whole, built = outputs(root), build(root)
+    stages = ("download", "index", "anchor", "match", "union", "writeback", "tokenize", "audit", "scatter", "gather")
+    steps = [(stage, built.units(stage)[-1]) for stage in (*stages, "export", "manifest")]
+    receipts = [built.folder(*step) / "receipt.json" for step in steps]
+    for receipt in receipts:
+        if json.loads(receipt.read_text())["outputs"] or harm != "file truncated":
+            HARMS[harm](receipt)
+    again = build(root)
+    assert not again.reused("tokenize", again.units("tokenize")[-1])
+    assert again.reused("tokenize", again.units("tokenize")[0])
+    assert outputs(root) == whole
+    assert verify_build(again).findings == ()
+
+
+@pytest.mark.parametrize("stage", ["index", "tokenize", "scatter", "gather"])
+def test_build_with_counts_edited_by_hand_is_refused_and_what_was_delivered_stays(root, stage: str) -> None:
+    whole, built = outputs(root), build(root)
+    receipt = built.folder(stage, built.units(stage)[0]) / "receipt.json"
+    edited = json.loads(receipt.read_text())
+    edited["counts"] = {name: count + 1 for name, count in edited["counts"].items()}
+    receipt.write_text(json.dumps(edited))
+    with pytest.raises(BalanceError, match="does not balance"):
+        build(root)
     assert outputs(root) == whole
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.config import load_config
 from pipeline.errors import TokenizerError
+from pipeline.ledger import RECEIPT_NAME
 from pipeline.local import build_dataset
 from pipeline.stages import open_build
 from tests.system.corpus import configuration, lines_of
@@ -46,6 +47,9 @@ def test_config_lock_pins_the_vocabulary_that_every_receipt_states(config, tmp_p
     built = open_build(build_dataset(load_config(config), workers=1))
     for receipt in built.receipts("tokenize"):
         assert receipt.details["vocabulary"]["sha256"] == sha256
+    receipts = list((tmp_path / "work").rglob(RECEIPT_NAME))
+    assert {path.parents[1].name for path in receipts} >= {"plan", "download", "tokenize", "gather", "upload", "report"}
+    assert {json.loads(path.read_bytes())["versions"]["tokenizer_sha256"] for path in receipts} == {sha256}
     dataset = json.loads((tmp_path / "outputs/tiny/latest/dataset.json").read_text())
     assert dataset["vocabulary"]["sha256"] == sha256
 

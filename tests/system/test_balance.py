@@ -1,0 +1,135 @@
+"""Accounts that do not balance fail the build, by name, whichever step's receipt lies; nothing of it is delivered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import BalanceError
+from pipeline.ledger import Outcome, Receipt
+from pipeline.local import build_dataset
+from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.reprocess import drop_shard
+from tests.system.corpus import configuration, write_corpus
+
+Lie = Callable[[Receipt], object]
+
+
+def one_more(count: str) -> Lie:
+    return lambda receipt: receipt.counts.update({count: receipt.counts[count] + 1})
+
+
+def another_digest(receipt: Receipt) -> None:
+    receipt.details["digest"][0] = f"{int(receipt.details['digest'][0], 16) ^ 1:016x}"
+
+
+def one_less_exported(name: str, what: str) -> Lie:
+    def lie(receipt: Receipt) -> None:
+        next(one for one in receipt.details["files"] if one["name"].startswith(f"{name}/"))[what] -= 1
+
+    return lie
+
+
+MANIFEST = ("manifest", "dataset")
+# (the step whose receipt lies, its lie, the step whose accounts notice, the account)
+LIES = [
+    (("index", "00000"), one_more("lines"), ("index", "00000"), "lines"),
+    (("index", "00000"), one_more("documents_out"), ("tokenize", "00000"), "documents"),
+    (("index", "00000"), one_more("text_bytes_out"), ("tokenize", "00000"), "text bytes"),
+    (("union", "00000"), one_more("removed_bytes"), ("tokenize", "00000"), "text bytes"),
+    (("union", "00000"), one_more("removed_bytes"), ("writeback", "00000"), "text bytes"),
+    (("union", "00000"), one_more("ranges_in"), MANIFEST, "ranges"),
+    (("match", "00000"), one_more("ranges"), MANIFEST, "ranges"),
+    (("writeback", "00000"), one_more("documents_out"), ("writeback", "00000"), "documents"),
+    (("tokenize", "00000"), one_more("documents_out"), ("scatter", "documents-00000"), "documents"),
+    (("tokenize", "00000"), one_more("tokens"), ("scatter", "contexts-00000"), "tokens"),
+    (("audit", "00000"), one_more("documents"), ("audit", "00000"), "audited documents"),
+    (("scatter", "contexts-00000"), one_more("pad_tokens"), ("scatter", "contexts-00000"), "tokens"),
+    (("scatter", "contexts-00000"), another_digest, MANIFEST, "contexts digest word 0"),
+    (("gather", "contexts-00000"), one_more("records"), ("gather", "contexts-00000"), "records"),
+    (("gather", "documents-00000"), one_more("slots"), ("gather", "documents-00000"), "slots"),
+    (("gather", "documents-00000"), another_digest, MANIFEST, "documents digest word 0"),
+    *(
+        (("export", name), one_less_exported(name, "slots"), MANIFEST, f"{name} tokens")
+        for name in ("webdataset", "numpy", "megatron", "nanoset")
+    ),
+    *(
+        (("export", name), one_less_exported(name, "records"), MANIFEST, f"{name} records")
+        for name in ("webdataset", "megatron", "nanoset")
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("balance")
+    write_corpus(root / "corpus", documents=16)
+    return build_dataset(check_config(configuration(root), where="test"), workers=1)
+
+
+def step_with(build: Build, stage: str, unit: str) -> tuple[str, str]:
+    """The step; of an export, named by its format, the first unit that wrote a file of it."""
+    if stage != "export":
+        return stage, unit
+    wrote = (
+        one
+        for one in build.units(stage)
+        if any(file["name"].startswith(f"{unit}/") for file in build.receipt(stage, one).details["files"])
+    )
+    return stage, next(wrote)
+
+
+@pytest.mark.parametrize(
+    ("lying", "lie", "noticing", "account"), LIES, ids=[f"{one[0][0]}-{one[2][0]}-{one[3]}" for one in LIES]
+)
+def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
+    built: Path, lying: tuple[str, str], lie: Lie, noticing: tuple[str, str], account: str
+) -> None:
+    build = open_build(built)
+    build.run(*noticing)
+    step = step_with(build, *lying)
+    lied = build.receipt(*step).model_copy(deep=True)
+    lie(lied)
+    build._receipts[step] = lied
+    with pytest.raises(BalanceError) as caught:
+        build.run(*noticing)
+    said = str(caught.value).splitlines()
+    assert said[0] == f"{' '.join(noticing)} does not balance"
+    (line,) = [one for one in said if one.strip().startswith(f"{account}  ")]
+    assert line.endswith((" missing", " too many"))
+    assert any(one.strip().startswith("receipt ") and one.endswith("receipt.json") for one in said)
+
+
+def delivered(root: Path) -> list[Path]:
+    return [path for path in (root / "outputs").rglob("*") if path.is_file()]
+
+
+def test_step_that_lost_a_document_fails_the_build_until_it_is_done_again_as_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "corpus", documents=16)
+    config = check_config(configuration(tmp_path), where="test")
+    module = import_module("pipeline.stages.tokenize")
+    stage = module.STAGE
+
+    def losing(build: Build, unit: str, folder: Path) -> Outcome:
+        outcome: Outcome = stage.run(build, unit, folder)
+        outcome.counts["documents_out"] -= 1
+        return outcome
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "STAGE", dataclasses.replace(stage, run=losing))
+        with pytest.raises(BalanceError, match="tokenize 00000 does not balance"):
+            build_dataset(config, workers=1)
+    with pytest.raises(BalanceError, match="1 missing") as caught:  # the receipt is there, and would be reused
+        build_dataset(config, workers=1)
+    assert "corpusmill reprocess CONFIG --stage tokenize --shard 0" in str(caught.value)
+    assert delivered(tmp_path) == []
+    drop_shard(open_build(plan_dataset(config)), "tokenize", "00000")
+    build_dataset(config, workers=1)
+    assert delivered(tmp_path)

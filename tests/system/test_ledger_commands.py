@@ -1,0 +1,82 @@
+"""The commands on a finished dataset, as typed: plan, verify, trace, locate, reprocess, gc."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.local import build_dataset
+from tests.system.corpus import configuration, write_corpus
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from pipeline.config import load_config
+
+    root = tmp_path_factory.mktemp("commands")
+    write_corpus(root / "corpus", documents=24)
+    path = root / "tiny.yaml"
+    path.write_text(yaml.safe_dump(configuration(root)))
+    build_dataset(load_config(path), workers=1)
+    return path
+
+
+def run(*arguments: object, exit_code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    assert done.exit_code == exit_code, done.output
+    return done.output
+
+
+def test_plan_command_of_a_finished_dataset_reuses_everything(config: Path) -> None:
+    said = run("plan", config)
+    assert re.search(r"tokenize +\d+ reuse", said)
+    assert "runs every time" in said
+    assert "new" not in said
+
+
+def test_trace_and_locate_commands_lead_to_one_another(config: Path) -> None:
+    for export in ("webdataset", "numpy", "megatron", "nanoset"):
+        said = run("trace", config, "--export", export, "--shard", 0, "--record", 0)
+        found = re.search(r"(\S+\.jsonl\S*):(\d+) +(doc-\d+)", said)
+        assert found, said
+        source, line, document_id = found.groups()
+        by_line = run("locate", config, "--source", source, "--line", line)
+        assert f"{source}:{line}  id {document_id}" in by_line
+        assert export in by_line
+        assert by_line.strip() in run("locate", config, "--id", document_id)  # several files have such an id
+
+
+def test_verify_command_exits_1_and_names_the_file_that_was_damaged(config: Path) -> None:
+    assert "all well" in run("verify", config)
+    assert "equal" in run("verify", config, "--sample", 5)
+    path = next((config.parent / "work/tiny/gather").glob("*/tokens"))
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    said = run("verify", config, exit_code=1)
+    path.write_bytes(content)
+    assert str(path) in said.replace("\n", "")
+
+
+def test_reprocess_command_ends_with_a_table_of_what_changed_and_what_did_not(config: Path) -> None:
+    said = run("reprocess", config, "--stage", "tokenize", "--shard", 1, "--workers", 1)
+    assert "done again  tokenize 00001, scatter" in said
+    for stage in ("tokenize", "scatter", "gather", "export", "manifest"):
+        assert re.search(rf"{stage} +\d+ unchanged +0 changed", said), said
+
+
+def test_gc_command_lists_and_removes_only_when_asked(config: Path) -> None:
+    killed = config.parent / "work/tiny/index/00009-0123456789abcdef"
+    killed.mkdir()
+    (killed / "tokenized").write_bytes(b"half")
+    said = run("gc", config)
+    assert re.search(rf" 4  {killed}  it has no receipt", said), said
+    assert "can be removed; nothing was" in said
+    assert killed.is_dir()
+    assert "removed" in run("gc", config, "--remove")
+    assert not killed.exists()
+    assert "no garbage" in run("gc", config)
