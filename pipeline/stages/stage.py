@@ -25,7 +25,7 @@ VERSIONS = {
     "union": 2,
     "writeback": 3,
     "tokenize": 2,
-    "audit": 2,
+    "audit": 3,
     "scatter": 3,
     "gather": 2,
     "export": 3,

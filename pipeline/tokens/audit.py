@@ -31,7 +31,7 @@ from pipeline.fingerprint import canonical_json
 from pipeline.tokens.tokenizer import Tokenizer
 
 TRICKY = Path(__file__).with_name("tricky.yaml")
-WINDOW_BYTES = 2 << 10
+WINDOW_BYTES = 512
 WHOLE_EVERY = 64
 WHOLE_BYTES = 1 << 20
 BATCH_BYTES = 2 << 20
@@ -67,12 +67,15 @@ def sample_ordinals(shard: int, documents: int, wanted: int) -> NDArray[np.int64
     return np.sort(np.argpartition(words, wanted)[:wanted] if wanted < documents else np.arange(documents))
 
 
-def audit_documents(documents: Iterable[Sampled], tokenizer: Tokenizer) -> Audited:
-    """Compare (where from, text, ids as written); VerificationError at the first difference."""
+def audit_documents(documents: Iterable[Sampled], tokenizer: Tokenizer, *, short_bytes: int = WINDOW_BYTES) -> Audited:
+    """Compare (where from, text, ids as written); VerificationError at the first difference.
+
+    A text of at most `short_bytes` is always compared whole.
+    """
     audited = Audited()
     for batch in _batches(documents):
         _require_fit(tokenizer, [one for _, one in batch])
-        compared = _comparisons(batch, tokenizer)
+        compared = _comparisons(batch, tokenizer, short_bytes)
         audited += Audited(
             documents=len(batch),
             text_bytes=sum(len(text) for _, (_, text, _) in batch),
@@ -97,12 +100,12 @@ def _batches(documents: Iterable[Sampled]) -> Iterator[list[tuple[int, Sampled]]
         yield batch
 
 
-def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer) -> list[Sampled]:
+def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer, short_bytes: int) -> list[Sampled]:
     """What of a batch the reference has to give again: whole documents, and windows of those it does not read whole."""
     long = [
         one
         for number, one in batch
-        if len(one[1]) > WINDOW_BYTES and (number % WHOLE_EVERY or len(one[1]) > WHOLE_BYTES)
+        if len(one[1]) > short_bytes and (number % WHOLE_EVERY or len(one[1]) > WHOLE_BYTES)
     ]
     windows = [_window(*one[:2]) for one in long]
     rows = _rows([one[1] for one in long] + [text for _, text in windows], tokenizer)
@@ -183,11 +186,11 @@ def _first_unequal(rows: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]])
 
 
 def audit_tricky(tokenizer: Tokenizer) -> Audited:
-    """The engine on the fixed file of tricky strings, all in one batch."""
+    """The engine on the fixed file of tricky strings, all in one batch and each of them whole."""
     texts = tricky_texts()
     numbered = enumerate(zip(texts, _rows(texts, tokenizer), strict=True), start=1)
     named = [(f"{TRICKY.name}, string {number}", text, ids) for number, (text, ids) in numbered]
-    return audit_documents(named, tokenizer)
+    return audit_documents(named, tokenizer, short_bytes=WHOLE_BYTES)
 
 
 def _unequal(
