@@ -3,7 +3,7 @@
 With LocalExecutor a task is a fork of a fork of the scheduler. Each would load numpy, numba and pipeline/ again, numba
 its tables before its first kernel, pydantic its validators: 1.8 s of CPU for a step that may itself take a tenth.
 None of them starts threads that a fork would lose (numba's only run for parallel kernels, of which there are none;
-OpenBLAS makes its own anew). The scheduler grows by 15 MB for pipeline/ and 100 for the libraries, shared by its tasks.
+OpenBLAS makes its own anew). pipeline/ adds 15 MB to the scheduler, which its tasks share.
 
 An edited step counts from the next task on, as it would without this: a task that finds a source file of pipeline/
 changed since the scheduler read it forgets them all and imports them again.
@@ -21,12 +21,6 @@ from pathlib import Path
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
-PACKAGE = "pipeline"
-LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.local")  # no task runs commands
-
-_read: dict[Path, int] = {}  # source file of pipeline/ -> the time of its last change when the scheduler read it
-
-
 DAG_FILES = (  # what the DAG files are made with
     "airflow.sdk.definitions.decorators",
     "airflow.sdk.definitions.retry_policy",
@@ -36,6 +30,10 @@ DAG_FILES = (  # what the DAG files are made with
     "airflow.providers.standard.operators.hitl",
 )
 STEPS = ("numpy", "orjson", "pydantic.json_schema", "yaml", "zstandard")
+PACKAGE = "pipeline"
+LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.local")  # no task runs commands
+
+_read: dict[Path, int] = {}  # source file of pipeline/ -> the time of its last change when the scheduler read it
 
 
 def load_libraries() -> None:

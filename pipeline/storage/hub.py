@@ -182,8 +182,11 @@ class HubStore:
 
 def _page(address: str) -> tuple[list[dict[str, Any]], str | None]:
     """(entries of a page of a listing, address of the next one)."""
-    from huggingface_hub.utils._headers import build_hf_headers
-    from huggingface_hub.utils._http import get_session, hf_raise_for_status
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
+        build_hf_headers,
+        get_session,
+        hf_raise_for_status,
+    )
 
     answer = get_session().get(address, headers=build_hf_headers(), follow_redirects=True, timeout=TIMEOUT_SECONDS)
     hf_raise_for_status(answer)
