@@ -1,7 +1,7 @@
 """What stands before the emulator of GCS in tests: the two things that the store does and the emulator does not.
 
 * an object that is asked for at another generation than its newest is not there (of a bucket without versions);
-* uploads in parts (the XML API: initiate, put parts, complete, abort), each part compared with its x-goog-hash.
+* uploads in parts (the XML API: initiate, put parts, complete, abort, list), each part compared with its x-goog-hash.
 
 It is a FaultyProxy, too, so that it can do harm on top.
 """
@@ -12,6 +12,7 @@ import base64
 import hashlib
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 import google_crc32c
 from google.auth.credentials import AnonymousCredentials
@@ -60,6 +61,8 @@ class GcsFront(FaultyProxy):
     def _upload(
         self, client: BaseHTTPRequestHandler, path: str, query: dict[str, list[str]], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes]:
+        if "uploads" in query and client.command == "GET":
+            return 200, [], self._listed(path.strip("/"), query["prefix"][0])
         if "uploads" in query:
             name = hashlib.sha256(f"{path} {self._requests}".encode()).hexdigest()
             metadata = {key.lower(): value for key, value in client.headers.items()}
@@ -85,6 +88,16 @@ class GcsFront(FaultyProxy):
         if client.command == "POST":
             self._store(path, metadata, b"".join(parts[number] for number in sorted(parts)))
         return (204 if client.command == "DELETE" else 200), [], b""
+
+    def _listed(self, bucket: str, prefix: str) -> bytes:
+        keys = [(unquote(path).removeprefix(f"/{bucket}/"), name) for name, (path, _, _) in self.uploads.items()]
+        found = "".join(
+            f"<Upload><Key>{escape(key)}</Key><UploadId>{name}</UploadId></Upload>"
+            for key, name in sorted(keys)
+            if key.startswith(prefix)
+        )
+        namespace = "xmlns='http://s3.amazonaws.com/doc/2006-03-01/'"
+        return f"<ListMultipartUploadsResult {namespace}>{found}</ListMultipartUploadsResult>".encode()
 
     def _store(self, path: str, metadata: dict[str, str], content: bytes) -> None:
         bucket, _, key = path.lstrip("/").partition("/")

@@ -4,6 +4,7 @@
     name.jsonl.gz     gzip, any number of members (RFC 1952), zero padding after the last one allowed
     name.jsonl.zst    Zstandard, any number of frames, skippable ones included (RFC 8878); also `.zstd`
 
+`.json` for `.jsonl` is JSON lines, too, but only in a path that ends so itself: in a folder it may be anything.
 A file of 0 bytes is an empty file, whatever its ending.
 """
 
@@ -36,6 +37,9 @@ ENDINGS = {
     ".jsonl.zstd": Compression.ZSTD,
 }
 
+NAMED_ENDINGS = {ending.replace(".jsonl", ".json"): compression for ending, compression in ENDINGS.items()}
+"""Endings of JSON lines that a file or a pattern must name."""
+
 SOURCE_ENDINGS = (*ENDINGS, ".parquet")
 """Endings of all source files; parquet.py reads what is not JSON lines."""
 
@@ -48,13 +52,13 @@ _PIECES = {
 
 def compression_of(name: str) -> Compression:
     """The compression that `name` states by its ending. Raises SourceError, with the endings there are, for others."""
-    for ending, compression in ENDINGS.items():
+    for ending, compression in (ENDINGS | NAMED_ENDINGS).items():
         if name.endswith(ending):
             return compression
     raise SourceError(
         "a source file's name does not say how to read it",
         where=name,
-        expected="a name that ends in one of " + ", ".join(ENDINGS),
+        expected="a name that ends in one of " + ", ".join((*ENDINGS, *NAMED_ENDINGS)),
         next_step="rename the file, convert it to JSON lines, or narrow the pattern of the dataset's sources",
     )
 

@@ -11,16 +11,12 @@ Invariants: one field, json.gz, a sample (an id with a dot would change the fiel
 order; every context of a shard has the same length; order in the tar is training order.
 
 Bytes: gzip headers hold no time and no name. The deflate stream is libdeflate's, a function of the input, the level and
-the release alone; `requirements.lock` pins the release. ISA-L is a third faster, but gave two processes of one machine
+the release alone; `requirements.lock` pins the release. ISA-L is faster still, but gave two processes of one machine
 unequal bytes for equal contexts (release 1.9.1, about one context in 3,000, on a busy machine).
 
-Price: one pass, memory is a batch of contexts. Deflate alone, one core, contexts of 2,049 cl100k tokens of English and
-code (MB of JSON text a second, and how many times smaller the text gets):
-
-    zlib 6 (tokshuf's)   38 MB/s  3.68      libdeflate 1  171 MB/s  3.56      ISA-L 1  230 MB/s  3.46
-    zlib 1               78 MB/s  3.21      libdeflate 2   93 MB/s  3.80      zlib-ng 1  160 MB/s  2.31
-
-libdeflate 1 it is: 4.5 times as fast as what it replaces for 3 % more bytes.
+Price: one pass, memory is a batch of contexts. Deflate is most of it, so the level is the fastest whose text is hardly
+larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has the speed and the size of
+it, of zlib and of ISA-L over real members, and gzip's share of an export step and of a build.
 """
 
 from __future__ import annotations

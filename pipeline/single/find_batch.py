@@ -76,13 +76,13 @@ def read_rates(table: Path) -> dict[int, int]:
 
 
 def _sample(inputs: list[str], text_field: str) -> list[bytes]:
-    from pipeline.documents.compression import ENDINGS, open_decompressed
+    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS, open_decompressed
     from pipeline.documents.jsonl import read_documents
     from pipeline.storage import list_sources
 
     texts: list[bytes] = []
     held_bytes = 0
-    for source in list_sources([absolute(path) for path in inputs], tuple(ENDINGS)):
+    for source in list_sources([absolute(path) for path in inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)):
         with Path(source.location).open("rb") as raw, open_decompressed(raw, source.name) as lines:
             for batch in read_documents(lines, source=source.name, text_field=text_field, id_field="id"):
                 texts += batch.texts

@@ -57,14 +57,16 @@ class Source:
 
     def read(self, key: str) -> Iterator[Any]:
         """The sequences of a key, file by file in natural order of name; RejectedDocumentsError at the end."""
-        from pipeline.documents.compression import ENDINGS, open_decompressed
+        from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS, open_decompressed
         from pipeline.documents.quarantine import append_rejections
         from pipeline.documents.sequences import read_sequences
         from pipeline.storage import list_sources
 
         self.rejected, self.lines = Counter(), 0
         with whole_file(self.quarantine) as quarantine:
-            for file in list_sources([absolute(path) for path in self.inputs], tuple(ENDINGS)):
+            for file in list_sources(
+                [absolute(path) for path in self.inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)
+            ):
                 with Path(file.location).open("rb") as raw, open_decompressed(raw, file.name) as lines:
                     for batch in read_sequences(
                         lines, source=file.name, key=key, keys=self.keys, ranges_key=self.ranges_key

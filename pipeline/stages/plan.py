@@ -152,11 +152,11 @@ def check_dataset(config: DatasetConfig) -> str:
 
 
 def source_files(config: DatasetConfig) -> list[StoredFile]:
-    from pipeline.documents.compression import SOURCE_ENDINGS
+    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
     _require_apart(config, paths)
-    return list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url)
+    return list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
 
 
 def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
@@ -218,9 +218,9 @@ def _entries(file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut:
 
 def part_name(name: str, number: int) -> str:
     """What a part is called: its number stands before the ending, which still says how to read it."""
-    from pipeline.documents.compression import SOURCE_ENDINGS
+    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
-    ending = next(ending for ending in SOURCE_ENDINGS if name.endswith(ending))
+    ending = next(ending for ending in (*SOURCE_ENDINGS, *NAMED_ENDINGS) if name.endswith(ending))
     return f"{name.removesuffix(ending)}.part{number:05d}{ending}"
 
 

@@ -23,13 +23,13 @@ def tokenize_files(
     Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there, or
     that stands where its shard would.
     """
-    from pipeline.documents.compression import ENDINGS
+    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
     from pipeline.storage import list_sources
     from pipeline.tokens.audit import audit_tricky
     from pipeline.tokens.files import write_file_shard
 
     audit_tricky(tokenizer)
-    for file in list_sources([absolute(path) for path in inputs], tuple(ENDINGS)):
+    for file in list_sources([absolute(path) for path in inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)):
         if (output / file.name).is_file():
             raise SourceError(
                 "a file stands where a token shard's folder would",

@@ -23,6 +23,7 @@ import google_crc32c
 
 from pipeline.errors import CorpusmillError, PermanentError, SourceError, StoreUnavailableError, VerificationError
 from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.gcs_multipart import abort_unfinished
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
 from pipeline.storage.ranged import open_remote, whole_body
@@ -178,14 +179,18 @@ class GcsStore:
         self.traffic.add(bytes_sent=len(content))
 
     def _upload_in_parts(self, name: str, source: Path, sha256: str) -> None:
-        """By transfer_manager; an error aborts the upload, and nothing of it is ever visible."""
+        """By transfer_manager; an error aborts the upload, as the next one does what kill -9 left. None is visible."""
         from google.cloud.storage import transfer_manager
 
         where = self._location(name)
 
-        def by_our_policy(request: Callable[[], T]) -> Callable[[], T]:
-            return lambda: self._call("write", where, request)
+        def call(verb: str, request: Callable[[], T]) -> T:
+            return self._call(verb, where, request)
 
+        def by_our_policy(request: Callable[[], T]) -> Callable[[], T]:
+            return lambda: call("write", request)
+
+        abort_unfinished(self._client, self.bucket, self._key(name), call, timeout_seconds=TIMEOUT_SECONDS)
         size_bytes = source.stat().st_size
         with _explained("write", where):
             transfer_manager.upload_chunks_concurrently(

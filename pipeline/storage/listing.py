@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import SourceError
@@ -19,15 +20,18 @@ def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name
 
 
-def list_sources(paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None) -> list[StoredFile]:
+def list_sources(
+    paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None, *, named: tuple[str, ...] = ()
+) -> list[StoredFile]:
     """All source files of a configuration, in the order in which their documents count.
 
-    A path is a folder (searched recursively for names with one of `endings`), a single file, a glob, or a location in a
-    bucket or on a hub.
+    A path is a folder (searched recursively for names with one of `endings`), a single file or a glob, here, in a
+    bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts. An ending of
+    `named` counts only where the path itself ends so, as in `data/*.json.gz`: a folder's .json may be anything.
     Order: natural order of the name relative to the path's folder, whatever the order of the paths. Every name is
     unique, because writeback delivers each file under its name. SourceError when a path matches nothing.
     """
-    found = [file for path in paths for file in _list_one(path, endings, endpoint_url)]
+    found = [file for path in paths for file in _list_one(path, endings, named, endpoint_url)]
     for name, times in Counter(file.name for file in found).items():
         if times > 1:
             places = [file.location for file in found if file.name == name]
@@ -41,23 +45,20 @@ def list_sources(paths: list[str], endings: tuple[str, ...], endpoint_url: str |
     return sorted(found, key=lambda file: natural_order(file.name))
 
 
-def _list_one(path: str, endings: tuple[str, ...], endpoint_url: str | None) -> list[StoredFile]:
+def _list_one(
+    path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None
+) -> list[StoredFile]:
     from pipeline.storage.stores import open_store
 
     files: Iterable[StoredFile]
-    if "://" in path:
-        if GLOB.search(path):
-            raise SourceError(
-                "a source in a bucket or on a hub cannot hold wildcards",
-                where=path,
-                expected="s3://bucket/prefix, gs://bucket/prefix, hf://datasets/owner/name, or one object",
-                next_step="name the prefix; files of other kinds below it are passed over",
-            )
-        files = _list_remote(path, endpoint_url)
-    elif GLOB.search(path):
-        return _matches(path, endings)
+    is_folder = False
+    if GLOB.search(path):
+        files = _remote_matches(path, endpoint_url) if "://" in path else _matches(path)
+    elif "://" in path:
+        one = _one_object(path, endpoint_url)
+        files, is_folder = ([one], False) if one else (_below(path, endpoint_url), True)
     elif Path(path).is_dir():
-        files = open_store(path).list_files()
+        files, is_folder = open_store(path).list_files(), True
     elif Path(path).is_file():
         parent, name = Path(path).parent, Path(path).name
         files = [file for file in [open_store(str(parent)).stat(name)] if file]
@@ -68,28 +69,69 @@ def _list_one(path: str, endings: tuple[str, ...], endpoint_url: str | None) -> 
             expected="a folder, a file, a glob, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name",
             next_step="check source.paths; relative paths start at CORPUSMILL_ROOT or the current folder",
         )
-    return _accepted(path, files, endings)
+    return _accepted(path, files, (*endings, *named) if path.endswith(named) and not is_folder else endings)
 
 
-def _list_remote(path: str, endpoint_url: str | None) -> Iterator[StoredFile]:
-    """The one object of exactly that key, or else what lies below the prefix."""
-    from pipeline.storage.stores import open_location, open_store
-
+def _parts(path: str) -> tuple[list[str], int]:
+    """(parts of a location behind its scheme, how many of them name the bucket or the hub's repository)."""
     scheme, _, rest = path.partition("://")
     parts = rest.rstrip("/").split("/")
     safe_relative_name("/".join(parts), where=path)  # no empty part, no . and no .. in a location either
-    if not path.endswith("/") and len(parts) > (3 if scheme == "hf" else 1):
-        store, name = open_location(path, endpoint_url=endpoint_url)
-        if one := store.stat(name):
-            yield one
-            return
-    for file in open_store(path, endpoint_url=endpoint_url).iter_files():
+    return parts, 3 if scheme == "hf" else 1
+
+
+def _one_object(path: str, endpoint_url: str | None) -> StoredFile | None:
+    """The object of exactly that key, if the location can name one and it is there."""
+    from pipeline.storage.stores import open_location
+
+    parts, root = _parts(path)
+    if path.endswith("/") or len(parts) <= root:
+        return None
+    store, name = open_location(path, endpoint_url=endpoint_url)
+    return store.stat(name)
+
+
+def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
+    """What lies below a prefix."""
+    from pipeline.storage.stores import open_store
+
+    for file in open_store(folder, endpoint_url=endpoint_url).iter_files():
         safe_relative_name(file.name, where=file.location)
         yield file
 
 
-def _matches(pattern: str, endings: tuple[str, ...]) -> list[StoredFile]:
-    """Files that match a glob; names are relative to the part of the pattern before its first wildcard."""
+def _remote_matches(pattern: str, endpoint_url: str | None) -> Iterator[StoredFile]:
+    """Objects that match a glob; names are relative as in `_matches`. All below its fixed part are listed."""
+    from pipeline.storage.stores import open_store
+
+    parts, root = _parts(pattern)
+    fixed = next(position for position, part in enumerate(parts) if GLOB.search(part))
+    scheme = pattern.partition("://")[0]
+    if fixed < root:
+        raise SourceError(
+            "the name of a bucket or of a hub's dataset cannot hold wildcards",
+            where=pattern,
+            expected="hf://datasets/owner/name/*.jsonl" if scheme == "hf" else f"{scheme}://bucket/prefix/*.jsonl",
+            next_step="list one source for each of them",
+        )
+    store = open_store(f"{scheme}://{'/'.join(parts[:fixed])}", endpoint_url=endpoint_url)
+    for file in store.iter_files():
+        if glob_matches(file.name.split("/"), parts[fixed:]):
+            safe_relative_name(file.name, where=file.location)
+            yield file
+
+
+def glob_matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a file's name match those of a glob, as Path.glob has it."""
+    if not pattern or not name:
+        return not pattern and not name
+    if pattern[0] == "**":
+        return any(glob_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
+    return fnmatchcase(name[0], pattern[0]) and glob_matches(name[1:], pattern[1:])
+
+
+def _matches(pattern: str) -> list[StoredFile]:
+    """Local files that match a glob; names are relative to the part of the pattern before its first wildcard."""
     from pipeline.storage.stores import open_store
 
     parts = PurePosixPath(pattern).parts
@@ -97,8 +139,7 @@ def _matches(pattern: str, endings: tuple[str, ...]) -> list[StoredFile]:
     folder, rest = Path(*parts[:fixed]), str(PurePosixPath(*parts[fixed:]))
     store = open_store(str(folder))
     names = [path.relative_to(folder).as_posix() for path in folder.glob(rest) if path.is_file()]
-    files = [file for name in names if (file := store.stat(name))]
-    return _accepted(pattern, files, endings)
+    return [file for name in names if (file := store.stat(name))]
 
 
 def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> list[StoredFile]:
@@ -116,6 +157,6 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
             where=path,
             expected=f"names that end in {' '.join(endings)}",
             got=f"{passed} other files, such as {', '.join(others)}" if passed else "no files at all",
-            next_step="check source.paths, or rename the files",
+            next_step="check source.paths, rename the files, or say their ending in a pattern, such as data/*.json.gz",
         )
     return accepted

@@ -54,7 +54,7 @@ def gzip_member_with_every_header_field(data: bytes) -> bytes:
     return header + struct.pack("<H", zlib.crc32(header) & 0xFFFF) + body + checks
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.txt", "a.jsonl.bz2", "a.JSONL", "jsonl", "a.jsonl.gz.part"])
+@pytest.mark.parametrize("name", ["a.json.bz2", "a.txt", "a.jsonl.bz2", "a.JSONL", "jsonl", "a.jsonl.gz.part"])
 @pytest.mark.parametrize("open_stream", [open_decompressed, open_compressed])
 def test_ending_not_accepted_names_the_accepted_ones(name: str, open_stream: object) -> None:
     with pytest.raises(SourceError, match=r"\.jsonl, \.jsonl\.gz, \.jsonl\.zst, \.jsonl\.zstd"):

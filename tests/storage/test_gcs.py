@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+import requests
 
 from pipeline.errors import CorpusmillError, PermanentError, SourceError
 from pipeline.storage import Traffic, Wanted, fetch, open_store
@@ -92,4 +93,35 @@ def test_gcs_upload_that_may_not_go_on_is_aborted_and_nothing_is_visible(gcs, ha
         open_store("gs://corpus").receive(path, "a", sha256)
     assert "roles/storage.objectUser" in str(caught.value)
     assert not gcs.uploads
+    assert open_store("gs://corpus").list_files() == []
+
+
+def test_gcs_upload_that_was_killed_is_aborted_by_the_next_one_of_its_key_alone(gcs, tmp_path) -> None:
+    path, sha256 = big_file(tmp_path)
+    for key in ("data/a%20b", "data/a%20b", "data/a%20bc", "data/a"):  # what kill -9 leaves: begun, never ended
+        requests.post(f"{gcs.endpoint}/corpus/{key}?uploads", timeout=10).raise_for_status()
+    store = open_store("gs://corpus/data")
+    store.receive(path, "a b", sha256)
+    assert sorted(address for address, _, _ in gcs.uploads.values()) == ["/corpus/data/a", "/corpus/data/a%20bc"]
+    assert store.digest("a b") == sha256
+    store.receive(path, "a", sha256)
+    store.receive(path, "a bc", sha256)
+    assert not gcs.uploads
+
+
+def test_gcs_upload_left_behind_that_may_not_be_listed_is_refused_with_the_role_to_grant(
+    gcs, tmp_path, monkeypatch
+) -> None:
+    path, sha256 = big_file(tmp_path)
+    answer = GcsFront._upload
+
+    def forbids(front, client, address, query, body):
+        if client.command == "GET":
+            return 403, [], b"<Error><Code>AccessDenied</Code></Error>"
+        return answer(front, client, address, query, body)
+
+    monkeypatch.setattr(GcsFront, "_upload", forbids)
+    with pytest.raises(PermanentError, match="cannot list uploads of") as caught:
+        open_store("gs://corpus").receive(path, "a", sha256)
+    assert "roles/storage.objectUser" in str(caught.value)
     assert open_store("gs://corpus").list_files() == []

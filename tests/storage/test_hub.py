@@ -40,6 +40,12 @@ def test_hub_folder_and_single_file_are_sources(hub) -> None:
     ]
 
 
+def test_hub_glob_is_a_source_at_the_same_commit(hub) -> None:
+    found = list_sources(["hf://datasets/owner/name@main/d*/part[0-9].jsonl"], (".jsonl",))
+    assert [file.name for file in found] == ["data/part2.jsonl", "data/part3.jsonl"]
+    assert found[0].location == f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl"
+
+
 @pytest.mark.parametrize("name", ["data/part10.jsonl", "data/part2.jsonl", "data/part3.jsonl"])
 def test_hub_file_arrives_verified(hub, hasty, tmp_path, name: str) -> None:
     hub.refuse = 2

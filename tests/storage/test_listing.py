@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, SourceError
 from pipeline.storage import list_sources, natural_order, open_store, safe_relative_name
+from pipeline.storage.listing import glob_matches
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -108,6 +112,39 @@ def test_listing_links_to_folders_are_followed_once(tmp_path) -> None:
     assert names(tmp_path / "src") == ["b.jsonl", "link/a.jsonl"]
 
 
-def test_listing_bucket_wildcard_is_refused_in_words() -> None:
-    with pytest.raises(SourceError, match="cannot hold wildcards"):
-        names("s3://bucket/data/*.jsonl")
+@pytest.mark.parametrize("path", ["s3://bu*/data.jsonl", "gs://*/x", "hf://datasets/owner/*/data.jsonl", "s3://b//*"])
+def test_listing_wildcard_in_a_buckets_name_or_an_empty_part_is_refused_in_words(path: str) -> None:
+    with pytest.raises(SourceError, match=r"cannot hold wildcards|leave its folder"):
+        names(path)
+
+
+def test_listing_other_endings_are_sources_only_where_the_path_says_so(tmp_path) -> None:
+    fill(tmp_path, "a.json.gz", "b.json", "c.jsonl", "d.json/e.json", "d.json/f.jsonl", "g.json.bz2", ".h.json")
+
+    def named(pattern: str) -> list[str]:
+        found = list_sources([str(tmp_path / pattern)], ENDINGS, named=(".json", ".json.gz"))
+        return [file.name for file in found]
+
+    assert named("") == ["c.jsonl", "d.json/f.jsonl"]
+    assert named("*") == ["c.jsonl"]
+    assert named("*.json") == ["b.json"]
+    assert named("**/*.json") == ["b.json", "d.json/e.json"]
+    assert named("*.json.gz") == named("a.json.gz") == ["a.json.gz"]
+    assert named("d.json") == ["f.jsonl"]  # a folder, whatever it is called
+    for refused in ("*.json.bz2", "g.json.bz2", ".h.json"):
+        with pytest.raises(SourceError, match="no file of a known kind"):
+            named(refused)
+    with pytest.raises(SourceError, match="no file of a known kind"):
+        names(tmp_path / "*.json")
+
+
+PART = st.sampled_from(["a", "b", "ab", "a.jsonl", "b.jsonl", "ab.jsonl", "[a]"])
+PATTERN_PART = st.sampled_from(["*", "**", "a*", "?", "?b", "[ab]", "[!a]*", "*.jsonl", "a", "a.jsonl", "*b*"])
+
+
+@given(st.lists(PART, min_size=1, max_size=4), st.lists(PATTERN_PART, min_size=1, max_size=4))
+def test_glob_of_a_store_matches_what_it_matches_in_a_folder(name: list[str], pattern: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        fill(Path(folder), "/".join(name))
+        local = [path for path in Path(folder).glob("/".join(pattern)) if path.is_file()]
+        assert glob_matches(name, pattern) is bool(local)

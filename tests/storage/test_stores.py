@@ -115,6 +115,28 @@ def test_store_folder_never_matches_its_longer_neighbour(store: Store) -> None:
     assert [file.name for file in store.iter_files()] == ["x/a"]
 
 
+def test_store_glob_finds_the_same_names_in_every_store(store: Store) -> None:
+    for name in ("a.jsonl", "b.json", "c.json.gz", "deep/d.json", "deep/er/e.json", ".h.json", "part10.json"):
+        store.receive_bytes(b"{}", f"x/{name}")
+    store.receive_bytes(b"{}", "x2/f.json")
+    endpoint_url = store.client.meta.endpoint_url if store.folder.startswith("s3") else None
+
+    def named(pattern: str) -> list[str]:
+        paths = [f"{store.folder}/{pattern}"]
+        found = list_sources(paths, (".jsonl",), endpoint_url, named=(".json", ".json.gz"))
+        assert all(file.location.startswith(f"{store.folder}/x") for file in found)
+        return [file.name for file in found]
+
+    assert named("x/*") == named("x") == ["a.jsonl"]
+    assert named("x/*.json") == ["b.json", "part10.json"]
+    assert named("x/**/*.json") == ["b.json", "deep/d.json", "deep/er/e.json", "part10.json"]
+    assert named("x/*/[de].json") == ["deep/d.json"]
+    assert named("x?/*.json") == ["x2/f.json"]
+    assert named("x/c.json.gz") == ["c.json.gz"]
+    with pytest.raises(SourceError, match="no file of a known kind"):
+        named("x/*.json.zst")
+
+
 @pytest.mark.parametrize("size", [10, 9 << 20])
 def test_store_file_that_changed_since_its_receipt_is_refused(store: Store, tmp_path, size: int) -> None:
     path, _ = source(tmp_path, bytes(size))

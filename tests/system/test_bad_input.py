@@ -20,6 +20,7 @@ from pipeline.documents.quarantine import read_quarantine
 from pipeline.errors import CorruptDataError, RejectedDocumentsError, SourceError, VerificationError
 from pipeline.local import build_dataset
 from pipeline.stages import open_build
+from pipeline.storage.local import LocalStore
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 GOOD = lines_of(["one two three"] * 5000)
@@ -210,6 +211,28 @@ def test_build_stale_file_at_the_destination_is_refused_before_the_manifest(tmp_
         build(tmp_path)
     assert "webdataset/shard_00009999.tar" in str(caught.value)
     assert not (version / "dataset.json").exists()
+
+
+def test_build_manifest_that_did_not_stay_at_the_destination_is_refused_and_not_pointed_to(
+    tmp_path, monkeypatch
+) -> None:
+    """A store that takes dataset.json and does not have it: the last listing, with the manifest in it, says so."""
+    source(tmp_path, GOOD)
+    receive = LocalStore.receive
+
+    def loses(store: LocalStore, path: Path, name: str, sha256: str) -> None:
+        receive(store, path, name, sha256)
+        if name == "dataset.json":
+            store.delete(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "receive", loses)
+        with pytest.raises(VerificationError, match="does not hold exactly what was sent") as caught:
+            build(tmp_path)
+    assert "missing dataset.json" in " ".join(str(caught.value).split())
+    assert not (tmp_path / "outputs/tiny/latest.json").exists()
+    build(tmp_path)
+    assert (tmp_path / "outputs/tiny/latest/dataset.json").is_file()
 
 
 def test_build_damaged_file_at_the_destination_is_sent_again(tmp_path) -> None:

@@ -195,6 +195,32 @@ def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, r
     require_lineage(remote, "t.parquet", texts)
 
 
+def test_sources_t02_endings_said_by_a_pattern_give_the_same_dataset_here_and_in_a_bucket(tmp_path, rclone) -> None:
+    texts = make_documents(120)
+    client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
+    corpus = tmp_path / "here/corpus"
+    (corpus / "deep").mkdir(parents=True)
+    (corpus / "big.json").write_bytes(lines_of(texts))  # larger than a shard: cut at line ends
+    (corpus / "deep/c.json.gz").write_bytes(gzip.compress(lines_of(texts[:7]), mtime=0))
+    (corpus / "deep/d.json.zst").write_bytes(zstandard.compress(lines_of(texts[:5])))
+    (corpus / "deep/statistics.json").write_text('{"documents": 3}')
+    (corpus / "plain.jsonl").write_bytes(lines_of(texts[:3]))
+    for path in corpus.rglob("*.*"):
+        client.put_object(Bucket="corpus", Key=f"dump/{path.relative_to(corpus)}", Body=path.read_bytes())
+    patterns = ("*.json", "**/*.json.gz", "deep/d.json.zst")
+    local = built(tmp_path / "here", paths=[f"{corpus}/{pattern}" for pattern in patterns])
+    remote = built(
+        tmp_path / "there",
+        paths=[f"s3://corpus/dump/{pattern}" for pattern in patterns],
+        endpoint_url=rclone.endpoint,
+    )
+    assert local.units("index") == remote.units("index") != ["00000"]
+    expected = [text.encode() for text in (*texts, *texts[:5], *texts[:7])]  # big, d, deep/c
+    assert texts_of(local) == texts_of(remote) == expected
+    version = [json.loads((tmp_path / one / "outputs/tiny/latest.json").read_text()) for one in ("here", "there")]
+    assert version[0] == version[1]
+
+
 def test_hub_dataset_is_built_from_the_commit_it_was_planned_at(tmp_path, monkeypatch) -> None:
     texts = make_documents(60)
     pq.write_table(table_of(texts, pa.string()), tmp_path / "t.parquet", row_group_size=10)
