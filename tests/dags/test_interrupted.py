@@ -1,0 +1,85 @@
+"""A real Airflow: a full disk under a task (slow)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.local import build_dataset
+from tests.dags.live import Live, free_port
+from tests.disks import enlarge, small_disk
+from tests.system.corpus import lines_of, make_documents
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Airflow, as `make up` starts it."""
+    live = Live(tmp_path_factory.mktemp("live"), free_port())
+    try:
+        live.server("up")
+        live.login()
+        yield live
+    finally:
+        live.server("down")
+
+
+def settings(name: str, source: Path, root: Path, work: Path | None = None) -> dict[str, Any]:
+    """One shard, and the engine that takes longest for it."""
+    return {
+        "name": name,
+        "source": {"paths": [str(source)]},
+        "dedup": {"mode": "none"},
+        "tokenizer": {"name": "cl100k_base", "engine": "tiktoken"},
+        "shuffle": {"seed": 3},
+        "exports": {"nanoset": {}},
+        "destinations": [{"path": str(root / "out")}],
+        "work_folder": str(work or root / "work"),
+    }
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def built_alone(name: str, source: Path, root: Path) -> dict[str, bytes]:
+    """What a build without Airflow, that nothing disturbs, makes of the same source."""
+    build_dataset(check_config(settings(name, source, root), where="a test"), workers=1)
+    return files_below(root / "out")
+
+
+def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right_bytes(
+    live: Live, tmp_path: Path
+) -> None:
+    source, dag = tmp_path / "corpus", "dataset__full"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(lines_of(make_documents(400)))
+    with small_disk(tmp_path / "disk", mebibytes=2) as disk:
+        (disk / "ballast").write_bytes(os.urandom(1_600_000))
+        live.configure(settings("full", source, tmp_path, work=disk / "work"))
+        live.trigger(dag, "once")
+
+        def waiting() -> list[dict[str, Any]]:
+            return [one for one in live.tasks(dag, "once").values() if one["state"] in {"up_for_retry", "failed"}]
+
+        (stopped,) = live.wait_for("a task without room", waiting)
+        assert stopped["state"] == "up_for_retry"  # in five minutes, by itself
+        task, place = stopped["task_id"], stopped["map_index"]
+        said = live.log(dag, "once", task, map_index=place)
+        for words in ("StorageFullError", "no space left while", str(disk), "bytes free", "free space or move"):
+            assert words in said
+        assert "finished steps are reused" in said
+
+        (disk / "ballast").unlink()
+        enlarge(disk, mebibytes=200)
+        body = {"dry_run": False, "dag_run_id": "once", "task_ids": [[task, place]], "only_failed": False}
+        live.call("POST", f"/api/v2/dags/{dag}/clearTaskInstances", body)
+        assert live.finish(dag, "once") == "success"
+        assert live.tasks(dag, "once", task)[task, place]["try_number"] == 2
+    assert files_below(tmp_path / "out") == built_alone("full", source, tmp_path / "alone")
