@@ -61,7 +61,7 @@ class Live:
         if cache.is_dir():
             shutil.copytree(cache, self.folder / ".cache" / "numba")
         write_corpus(self.folder / "source")
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=60)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=LONGEST_SECONDS)
 
     def configure(self, config: dict[str, Any]) -> Path:
         """Write a configuration as the file of its DAG."""

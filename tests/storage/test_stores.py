@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import subprocess
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, VerificationError
 from pipeline.storage import Store, list_sources, open_store
+from tests.disks import small_disk
 from tests.servers import http_server
 
 
@@ -211,21 +211,12 @@ def test_s3_body_that_breaks_off_is_a_transient_error(cut_off_endpoint, hasty, m
 
 
 def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> None:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    try:
+    with small_disk(tmp_path / "disk", mebibytes=1) as folder:
         path, digest = source(tmp_path, b"x" * 3_000_000)
         with pytest.raises(StorageFullError, match="no space left at the destination") as caught:
             open_store(str(folder / "out")).receive(path, "a.bin", digest)
         assert str(folder / "out") in str(caught.value)
         assert not list((folder / "out").iterdir())
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_copy_in_a_folder_is_a_link_that_costs_no_disk(tmp_path) -> None:

@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pipeline.errors import CorruptDataError, RejectedDocumentsError, SourceErro
 from pipeline.local import build_dataset
 from pipeline.stages import open_build
 from pipeline.storage.local import LocalStore
+from tests.disks import enlarge, small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 GOOD = lines_of(["one two three"] * 5000)
@@ -245,30 +245,17 @@ def test_build_damaged_file_at_the_destination_is_sent_again(tmp_path) -> None:
     assert path.read_bytes() == good
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 2 MiB, where this user may make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("a small file system cannot be mounted here (needs root)")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, small_disk, monkeypatch, capsys) -> None:
+def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, monkeypatch, capsys) -> None:
     source(tmp_path, lines_of(make_documents(400)))
-    (small_disk / "ballast").write_bytes(os.urandom(1_600_000))
-    config = config_file(tmp_path, work_folder=str(small_disk / "work"))
-    code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
-    assert code == cli.EXIT_TRY_AGAIN
-    assert "StorageFullError: no space left" in output
-    assert "free space or move work_folder" in output
-    (small_disk / "ballast").unlink()
-    subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
-    code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
-    assert code == 0
+    with small_disk(tmp_path / "disk", mebibytes=2) as disk:
+        (disk / "ballast").write_bytes(os.urandom(1_600_000))
+        config = config_file(tmp_path, work_folder=str(disk / "work"))
+        code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
+        assert code == cli.EXIT_TRY_AGAIN
+        assert "StorageFullError: no space left" in output
+        assert "free space or move work_folder" in output
+        (disk / "ballast").unlink()
+        enlarge(disk, mebibytes=200)
+        code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 0
     assert "accounts in balance" in output

@@ -27,11 +27,11 @@ from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.system.dedup_runs import FILES, content, rows, run
 
 
-def raw_ranges(texts: list[str], whole: bool = False) -> list[list[tuple[int, int]]]:
-    """Per document its ranges at 100 bytes, aligned to characters, as offsets into its text."""
+def raw_ranges(texts: list[str], whole: bool = False, minimum_bytes: int = 100) -> list[list[tuple[int, int]]]:
+    """Per document its ranges of at least `minimum_bytes`, aligned to characters, as offsets into its text."""
     documents = [text.encode() for text in texts]
     text, offsets = text_of(documents)
-    (found,) = kept_whole_ranges([text], 100) if whole else remove_ranges([text], 100)
+    (found,) = kept_whole_ranges([text], minimum_bytes) if whole else remove_ranges([text], minimum_bytes)
     per_document: list[list[tuple[int, int]]] = [[] for _ in documents]
     for start, end in found:
         number = max(i for i, offset in enumerate(offsets) if offset < start)
@@ -65,6 +65,17 @@ def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Pa
     assert "5 files, 5 written now" in said
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "5 files, 0 written now" in again
+
+
+def test_dedup_command_annotates_what_the_oracle_says_and_nothing_else(tmp_path: Path, texts: list[str]) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "dedup", str(tmp_path / "corpus"), "--output"]
+    command += [str(tmp_path / "clean"), "--minimum-bytes", "500", "--mode", "annotate"]
+    subprocess.run([*command, "--work-folder", str(tmp_path / "work")], check=True, capture_output=True)
+    ranges = raw_ranges(texts, minimum_bytes=500)
+    assert sum(map(bool, ranges)) > 1
+    annotated = rows(tmp_path / "clean")
+    assert [row.pop("sa_remove_ranges") for row in annotated] == [[list(span) for span in spans] for spans in ranges]
+    assert annotated == rows(tmp_path / "corpus")
 
 
 @pytest.mark.parametrize("method", ["anchors", "suffix_array"])

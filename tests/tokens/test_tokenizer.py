@@ -168,6 +168,25 @@ def test_tokenizer_10_mb_of_one_letter_gives_tiktokens_ids(engines) -> None:
     assert np.array_equal(fast, slow)
 
 
+def doubled(description: dict) -> dict:
+    """The SentencePiece-style vocabulary with tokens of 2 and 4 letters a, so that a run of them has much to merge."""
+    model = description["model"]
+    vocabulary = {**model["vocab"], "aa": len(model["vocab"]), "aaaa": len(model["vocab"]) + 1}
+    return with_model(description, vocab=vocabulary, merges=[*model["merges"], ["a", "a"], ["aa", "aa"]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [b"a" * 10_000_000, b" " * 1_000_000], ids=["10 MB of one letter", "1 MB of spaces"])
+@pytest.mark.parametrize("kind", ["byte fallback", "byte-level"])
+def test_tokenizer_json_long_runs_give_the_same_ids_with_both_engines(tmp_path, kind: str, text: bytes) -> None:
+    """Where no pattern cuts a text, all of it is one piece: 10 MB of it would take hours with a quadratic BPE."""
+    path = written(doubled(sentencepiece()), tmp_path) if kind == "byte fallback" else str(shared(GPT2))
+    fast, slow = (load_tokenizer(path, engine=engine) for engine in ("gigatoken", "tokenizers"))
+    ids, _ = slow.encode([text])
+    assert np.array_equal(fast.encode([text])[0], ids)
+    assert slow.decode(ids) == text
+
+
 @pytest.mark.parametrize("name", HARD)
 def test_tokenizer_hard_text_gives_tiktokens_ids(engines, name: str) -> None:
     fast, _ = engines["gigatoken"].encode([HARD[name]])

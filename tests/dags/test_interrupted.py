@@ -1,0 +1,126 @@
+"""A real Airflow: a task that is killed in the middle goes on from its checkpoint; a full disk under a task (slow)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.documents.sample_corpus import write_sample_corpus
+from pipeline.local import build_dataset
+from tests.dags.live import LONGEST_SECONDS, Live, free_port
+from tests.disks import enlarge, small_disk
+from tests.system.corpus import lines_of, make_documents
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Airflow, as `make up` starts it."""
+    live = Live(tmp_path_factory.mktemp("live"), free_port())
+    try:
+        live.server("up")
+        live.login()
+        yield live
+    finally:
+        live.server("down")
+
+
+def settings(name: str, source: Path, root: Path, work: Path | None = None) -> dict[str, Any]:
+    """One shard, and the engine that takes longest for it."""
+    return {
+        "name": name,
+        "source": {"paths": [str(source)]},
+        "dedup": {"mode": "none"},
+        "tokenizer": {"name": "cl100k_base", "engine": "tiktoken"},
+        "shuffle": {"seed": 3},
+        "exports": {"nanoset": {}},
+        "destinations": [{"path": str(root / "out")}],
+        "work_folder": str(work or root / "work"),
+    }
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def built_alone(name: str, source: Path, root: Path) -> dict[str, bytes]:
+    """What a build without Airflow, that nothing disturbs, makes of the same source."""
+    build_dataset(check_config(settings(name, source, root), where="a test"), workers=1)
+    return files_below(root / "out")
+
+
+def test_killed_task_shows_its_checkpoint_and_its_second_try_goes_on_behind_it(live: Live, tmp_path: Path) -> None:
+    source, dag = tmp_path / "corpus", "dataset__killed"
+    write_sample_corpus(source, target_bytes=40_000_000, files=1)
+    shutil.copy(source / "sample_000.jsonl.zst", source / "the_same_again.jsonl.zst")  # 80 MB: ten seconds and more
+    live.configure(settings("killed", source, tmp_path))
+    live.trigger(dag, "once")
+    store = f"/api/v2/dags/{dag}/dagRuns/once/taskInstances/tokenize/state-store?map_index=0"
+
+    def stored() -> dict[str, Any]:
+        """What the Storage tab of the task shows."""
+        return {one["key"]: one["value"] for one in live.call("GET", store)["task_state_store"]}
+
+    live.wait_for("a checkpoint", stored, every_seconds=0.2)
+    running = live.tasks(dag, "once", "tokenize")["tokenize", 0]
+    assert (running["state"], running["try_number"]) == ("running", 1)
+    os.kill(running["pid"], signal.SIGKILL)
+    left = stored()["progress"]  # the dead write no more
+    assert (left["stage"], left["unit"]) == ("tokenize", "00000")
+    assert 0 < left["done_bytes"] < left["total_bytes"]
+    (tokens,) = (tmp_path / "work" / "killed" / "tokenize").glob("*/tokens")
+    kept_bytes, sizes, shown = left["files"]["tokens"][0], [], []
+
+    def ended() -> bool:
+        sizes.append(tokens.stat().st_size if tokens.exists() else 0)
+        shown.extend(one["done_bytes"] for one in stored().values())
+        return live.state(dag, "once") in {"success", "failed"}
+
+    with tokens.open("rb") as held:  # so that no other file gets its inode
+        live.wait_for("the end", ended, seconds=2 * LONGEST_SECONDS, every_seconds=0.2)
+        assert os.path.samestat(os.fstat(held.fileno()), tokens.stat())
+    assert live.state(dag, "once") == "success"
+    assert live.tasks(dag, "once", "tokenize")["tokenize", 0]["try_number"] == 2
+    assert min(sizes) >= kept_bytes > 0  # encoding all of it again would have begun with an empty file
+    assert shown == sorted(shown)
+    assert shown[-1] > left["done_bytes"]  # seen while the second try ran
+    assert files_below(tmp_path / "out") == built_alone("killed", source, tmp_path / "alone")
+
+
+def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right_bytes(
+    live: Live, tmp_path: Path
+) -> None:
+    source, dag = tmp_path / "corpus", "dataset__full"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(lines_of(make_documents(400)))
+    with small_disk(tmp_path / "disk", mebibytes=2) as disk:
+        (disk / "ballast").write_bytes(os.urandom(1_600_000))
+        live.configure(settings("full", source, tmp_path, work=disk / "work"))
+        live.trigger(dag, "once")
+
+        def waiting() -> list[dict[str, Any]]:
+            return [one for one in live.tasks(dag, "once").values() if one["state"] in {"up_for_retry", "failed"}]
+
+        (stopped,) = live.wait_for("a task without room", waiting)
+        assert stopped["state"] == "up_for_retry"  # in five minutes, by itself
+        task, place = stopped["task_id"], stopped["map_index"]
+        said = live.log(dag, "once", task, map_index=place)
+        for words in ("StorageFullError", "no space left while", str(disk), "bytes free", "free space or move"):
+            assert words in said
+        assert "finished steps are reused" in said
+
+        (disk / "ballast").unlink()
+        enlarge(disk, mebibytes=200)
+        body = {"dry_run": False, "dag_run_id": "once", "task_ids": [[task, place]], "only_failed": False}
+        live.call("POST", f"/api/v2/dags/{dag}/clearTaskInstances", body)
+        assert live.finish(dag, "once") == "success"
+        assert live.tasks(dag, "once", task)[task, place]["try_number"] == 2
+    assert files_below(tmp_path / "out") == built_alone("full", source, tmp_path / "alone")
