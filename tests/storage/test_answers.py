@@ -14,10 +14,11 @@ from typing import Any
 import boto3
 import google_crc32c
 import pytest
+import xxhash
 from botocore.config import Config
 
 from pipeline.errors import PermanentError, StoreUnavailableError
-from pipeline.storage import Store, Traffic, Wanted, fetch, open_store, retries, s3
+from pipeline.storage import Checksum, Store, Traffic, Wanted, fetch, open_store, retries, s3
 from pipeline.storage.retries import ChecksumMismatchError
 from pipeline.storage.s3 import S3Store
 from tests.gcs_front import GcsFront
@@ -134,7 +135,9 @@ def test_s3_download_of_others_object_is_compared_with_the_checksum_that_the_sto
     assert there is not None
     assert [one.kind for one in store.checksums("a", identity=there.identity)] == [kind]
     wanted = Wanted("a", there.size_bytes, there.identity)
-    assert fetch(store, wanted, tmp_path / "whole", tmp_path / "partial") == hashlib.sha256(CONTENT).hexdigest()
+    own = fetch(store, wanted, tmp_path / "whole", tmp_path / "partial")
+    assert own == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(CONTENT))
+    assert (tmp_path / "whole").read_bytes() == CONTENT
 
     read = S3Store.read_range
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.config import Config
 
 from pipeline.errors import CorpusmillError, StoreUnavailableError
 from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
@@ -79,12 +81,26 @@ def test_download_that_broke_off_goes_on_behind_what_arrived(rclone, hasty, tmp_
     assert traffic.bytes_received == len(data) - arrived // 100_000 * 100_000
 
 
-def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("by", ["us", "others"])
+def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path, monkeypatch, by: str) -> None:
+    """What an object of ours says is sha256, of one of others the store's md5: of what had arrived, too."""
     monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
     data = content(4, 1_000_000)
-    open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
-    (tmp_path / "partial").write_bytes(bytes(300_000))
-    assert download(open_store("s3://corpus", endpoint_url=rclone.endpoint), "a", tmp_path) == data
+    if by == "us":
+        open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
+    else:
+        plainly = Config(request_checksum_calculation="when_required")
+        boto3.client("s3", endpoint_url=rclone.endpoint, config=plainly).put_object(Bucket="corpus", Key="a", Body=data)
+    traffic = Traffic()
+    store = open_store("s3://corpus", endpoint_url=rclone.endpoint, traffic=traffic)
+    there = store.stat("a")
+    assert there is not None
+    assert [one.kind for one in store.checksums("a", identity=there.identity)] == ["sha256" if by == "us" else "md5"]
+    arrived = bytearray(data[:300_000])
+    arrived[150_000] ^= 1
+    (tmp_path / "partial").write_bytes(arrived)
+    assert download(store, "a", tmp_path) == data
+    assert traffic.bytes_received == 700_000 + 1_000_000
 
 
 def test_upload_that_broke_off_is_finished_by_the_next_one(moto, moto_client, hasty, tmp_path) -> None:

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import hashlib
-
 import pytest
+import xxhash
 
 from pipeline.errors import ConfigError, PermanentError
-from pipeline.storage import Wanted, fetch, list_sources, open_location, open_store
+from pipeline.storage import Checksum, Wanted, fetch, list_sources, open_location, open_store
 from tests.hub import COMMIT, Hub
 
 FILES = {
@@ -52,9 +51,9 @@ def test_hub_file_arrives_verified(hub, hasty, tmp_path, name: str) -> None:
     store, last = open_location(f"hf://datasets/owner/name@{COMMIT}/{name}")
     there = store.stat(last)
     assert there is not None
-    digest = fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
+    own = fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
     assert (tmp_path / "file").read_bytes() == FILES[name]
-    assert digest == hashlib.sha256(FILES[name]).hexdigest()
+    assert own == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(FILES[name]))
 
 
 def test_hub_file_with_other_bytes_than_its_commit_says_is_refused(hub, hasty, tmp_path) -> None:
