@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from pipeline.errors import CorpusmillError, PermanentError, SourceError
-from pipeline.storage import Traffic, Wanted, fetch, open_store
+from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
 from tests.gcs_front import GcsFront
 
 
@@ -39,6 +39,24 @@ def test_gcs_object_is_read_at_its_planned_generation_and_another_is_refused(gcs
     with pytest.raises(SourceError, match="changed after it was planned"):
         fetch(store, Wanted("a.jsonl", 7, planned.identity, ((0, 3),)), tmp_path / "file", tmp_path / "partial")
     assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "corrupted", "lost", "reordered"])
+def test_gcs_download_through_faults_is_right_to_the_byte(gcs, hasty, tmp_path, monkeypatch, kind: str) -> None:
+    monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
+    data = content(1_500_000)
+    open_store("gs://corpus").receive_bytes(data, "a")
+    faults = 1 if kind == "corrupted" else 8
+    with GcsFront(gcs.target.geturl(), seed=3, share=0.5, faults=faults, kinds=(kind,)) as front:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", front.endpoint)
+        traffic = Traffic()
+        store = open_store("gs://corpus", traffic=traffic)
+        there = store.stat("a")
+        assert there is not None
+        fetch(store, Wanted("a", there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
+        assert (tmp_path / "file").read_bytes() == data
+        assert front.dealt[kind] >= 1
+        assert kind in {"delayed", "reordered"} or traffic.retries >= 1
 
 
 def test_gcs_large_file_goes_up_in_parts_and_has_our_digest(gcs, tmp_path) -> None:
