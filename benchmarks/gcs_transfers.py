@@ -1,4 +1,4 @@
-"""Claim: verified transfers to and from GCS keep 70 % of the speed of the SDK's transfer_manager by itself.
+"""Claim: verified GCS downloads are faster than transfer_manager's alone, uploads keep 75 % of its parts' speed.
 
 Against an emulator in Python on loopback, which takes most of the time, so shares say how much ours adds and no more;
 the CPU of transfer_manager's processes is not counted.
@@ -96,7 +96,11 @@ def main() -> None:
             "down, an object of others": down("theirs"),
         }
     print(figures)
-    print(write_result("gcs_transfers", "verified GCS transfers keep 70 % of transfer_manager's speed", figures))
+    print(
+        write_result(
+            "gcs_transfers", "verified GCS downloads beat transfer_manager's, uploads keep 75 % of its speed", figures
+        )
+    )
 
 
 if __name__ == "__main__":

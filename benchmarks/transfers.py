@@ -121,6 +121,7 @@ def compared(contenders: dict[str, Callable[[], object]], size_bytes: int = FILE
         "megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in best.items()},
         "median_megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in middle.items()},
         "cpu_seconds_of_client_and_server": {name: round(one, 2) for name, one in cpu.items()},
+        "share_of_each_peer": {name: round(one / best["ours"], 3) for name, one in best.items() if name != "ours"},
         "share_of_best_peer": share(best),
         "share_of_best_peer_by_medians": share(middle),
         "share_of_best_peer_by_cpu": share(cpu),

@@ -3,8 +3,8 @@
 Credentials are the SDK's own chain. STORAGE_EMULATOR_HOST, which the SDK reads, means an emulator without credentials.
 A planned object is read at its generation, so that another one is never seen. A file is digested before it is sent, in
 parts that carry crc32c, by the SDK's transfer_manager under our policy of retries; what the store then says of the
-whole is compared. Downloads are transfers.py's, at 0.85 of the speed of transfer_manager's, which know neither digests
-in order, nor where they broke off, nor our policy of retries (benchmarks/gcs_transfers.py).
+whole is compared. Downloads are transfers.py's: transfer_manager's are slower (benchmarks/gcs_transfers.py), and know
+neither digests in order, nor where they broke off, nor our policy of retries.
 """
 
 from __future__ import annotations
