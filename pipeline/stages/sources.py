@@ -6,15 +6,16 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.config import SourceConfig
+from pipeline.config import SourceConfig, absolute
 from pipeline.stages.plan import SourceFile
 from pipeline.storage import (
     Checksum,
     Traffic,
+    list_sources,
     open_hashed,
     open_location,
     open_pieces,
@@ -114,6 +115,21 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
     with copy.path.open("rb") as file_stream:
         whole = file.part is None or copy.pieces is not None  # a local original has everything at its place
         yield file_stream if whole or not file.part else cast(BinaryIO, Placed(file_stream, file.part.pieces))
+
+
+def each_file(
+    inputs: list[str], endpoint_url: str | None = None
+) -> Iterator[tuple[str, AbstractContextManager[BinaryIO]]]:
+    """(name, its decompressed lines, to be opened) of every file of JSON lines that these paths mean.
+
+    For commands without a plan: files lie here, in a bucket or on a hub, and each is read as it was when it was listed;
+    SourceError if it has changed.
+    """
+    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
+
+    paths = [absolute(path) for path in inputs]
+    for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
+        yield file.name, open_lines(SourceCopy(SourceFile(**asdict(file)), None, None, None, endpoint_url, Traffic()))
 
 
 def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatch]:

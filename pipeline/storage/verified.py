@@ -71,13 +71,15 @@ def open_pieces(stream: BinaryIO, pieces: Pieces) -> BinaryIO:
 
 @contextmanager
 def open_hashed(file: BinaryIO, expected: Checksum | None, *, name: str) -> Iterator[BinaryIO]:
-    """The same over a raw stream that is open already and stays open; with nothing expected nothing is compared."""
+    """The same over a raw stream that is open already and stays open; with nothing expected nothing is compared, and
+    what is left is not read.
+    """
     verifier = Verifier((expected,) if expected else (), file.seek(0, io.SEEK_END))
     file.seek(0)
     raw = _HashingFile(cast(io.RawIOBase, file), verifier)
     with io.BufferedReader(raw, READ_BYTES) as stream:
         yield cast(BinaryIO, stream)
-        while stream.read(READ_BYTES):
+        while expected and stream.read(READ_BYTES):
             pass
     for was, got in verifier.contradicted():
         raise SourceError(
