@@ -5,7 +5,7 @@ import hashlib
 import pytest
 import xxhash
 
-from pipeline.errors import ConfigError, PermanentError
+from pipeline.errors import ConfigError, PermanentError, SourceError
 from pipeline.storage import Checksum, Traffic, Wanted, fetch, list_sources, open_location, open_store, transfers
 from tests.faults.proxy import FaultyProxy
 from tests.hub import COMMIT, Hub
@@ -57,6 +57,14 @@ def test_hub_file_arrives_verified(hub, hasty, tmp_path, name: str) -> None:
     own = fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
     assert (tmp_path / "file").read_bytes() == FILES[name]
     assert own == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(FILES[name]))
+
+
+@pytest.mark.parametrize("name", ["data/../../x.jsonl", "data//x.jsonl", "/etc/x.jsonl"])
+def test_hub_that_lists_a_name_that_would_leave_the_folder_is_refused(monkeypatch, name: str) -> None:
+    with Hub({name: b"{}\n"}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        with pytest.raises(SourceError, match="leave its folder"):
+            list_sources(["hf://datasets/owner/name"], (".jsonl",))
 
 
 @pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "lost"])
