@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from pipeline.errors import CorpusmillError, StoreUnavailableError
+from pipeline.errors import CorpusmillError, StoreUnavailableError, VerificationError
 from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
 from pipeline.storage.s3 import S3Store
 from tests.faults.proxy import FaultyProxy
@@ -118,3 +118,13 @@ def test_upload_that_broke_off_is_finished_by_the_next_one(moto, moto_client, ha
     assert traffic.bytes_sent == 12 << 20
     assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == data
     assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
+
+
+def test_upload_of_a_file_that_changed_is_aborted_and_the_old_object_stays(moto, moto_client, tmp_path) -> None:
+    moto_client.put_object(Bucket="corpus", Key="a", Body=b"as it was")
+    path = tmp_path / "file"
+    path.write_bytes(content(6, 17 << 20))
+    with pytest.raises(VerificationError, match="not what its receipt says"):
+        open_store("s3://corpus", endpoint_url=moto).receive(path, "a", hashlib.sha256(b"other").hexdigest())
+    assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
+    assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == b"as it was"
