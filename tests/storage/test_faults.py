@@ -90,7 +90,9 @@ def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path
         open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
     else:
         plainly = Config(request_checksum_calculation="when_required")
-        boto3.client("s3", endpoint_url=rclone.endpoint, config=plainly).put_object(Bucket="corpus", Key="a", Body=data)
+        boto3.Session().client("s3", endpoint_url=rclone.endpoint, config=plainly).put_object(
+            Bucket="corpus", Key="a", Body=data
+        )
     traffic = Traffic()
     store = open_store("s3://corpus", endpoint_url=rclone.endpoint, traffic=traffic)
     there = store.stat("a")
