@@ -139,7 +139,13 @@ class GcsStore:
         if source.stat().st_size <= PART_BYTES:
             self._upload(name, source.read_bytes(), sha256)
         else:
-            self._upload_in_parts(name, source, sha256)
+            try:
+                self._upload_in_parts(name, source, sha256)
+            except PermanentError:
+                # An answer that was lost: the upload is complete and gone, and the object is what says so.
+                if self._refused(name, sha256, computed["crc32c"]):
+                    raise
+                return
         self._require_arrived(name, sha256, computed["crc32c"])
 
     def receive_bytes(self, content: bytes, name: str) -> None:
@@ -213,11 +219,16 @@ class GcsStore:
         self.traffic.add(bytes_sent=size_bytes)
 
     def _require_arrived(self, name: str, sha256: str, crc32c: str) -> None:
+        if refused := self._refused(name, sha256, crc32c):
+            raise refused
+
+    def _refused(self, name: str, sha256: str, crc32c: str) -> VerificationError | None:
+        """What is wrong with an object that was sent; None if it is there and has both checksums."""
         blob = self._find(name)
         expected = (Checksum("sha256", sha256), Checksum("crc32c", crc32c))
         if blob is not None and _checksums(blob) == expected:
-            return
-        raise VerificationError(
+            return None
+        return VerificationError(
             "an uploaded object is not what was sent",
             where=self._location(name),
             expected=", ".join(f"{one.kind} {one.value}" for one in expected),
