@@ -84,8 +84,8 @@ def _sample(inputs: list[str], text_field: str, endpoint_url: str | None) -> lis
     for name, lines in each_file(inputs, endpoint_url):
         with lines as stream:
             for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):
-                texts += batch.texts
-                held_bytes += sum(map(len, batch.texts))
+                texts += batch.texts()
+                held_bytes += int(batch.text_lengths.sum())
                 if held_bytes >= SAMPLE_BYTES:
                     return texts
     if not held_bytes:
