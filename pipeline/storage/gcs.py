@@ -14,20 +14,20 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import google_crc32c
 
-from pipeline.errors import CorpusmillError, PermanentError, SourceError, StoreUnavailableError, VerificationError
+from pipeline.errors import PermanentError, SourceError, VerificationError
 from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.gcs_errors import explained
 from pipeline.storage.gcs_multipart import abort_unfinished
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
 from pipeline.storage.ranged import open_remote, whole_body
-from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
+from pipeline.storage.retries import Traffic, retried
 from pipeline.storage.s3_multipart import PART_BYTES, THREADS, part_size
 from pipeline.storage.verified import changed_before_upload, matches_file
 
@@ -205,7 +205,7 @@ class GcsStore:
 
         abort_unfinished(self._client, self.bucket, self._key(name), call, timeout_seconds=TIMEOUT_SECONDS)
         size_bytes = source.stat().st_size
-        with _explained("write", where):
+        with explained("write", where):
             transfer_manager.upload_chunks_concurrently(
                 str(source),
                 self._new_blob(name, sha256),
@@ -245,7 +245,7 @@ class GcsStore:
 
     def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         def once() -> T:
-            with _explained(verb, where):
+            with explained(verb, where):
                 return request()
 
         return retried(once, where=where, traffic=self.traffic)
@@ -273,48 +273,8 @@ def _client(where: str) -> Any:
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
-    with _explained("open", where):
+    with explained("open", where):
         if os.environ.get("STORAGE_EMULATOR_HOST"):
             anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
             return storage.Client(credentials=anonymous, project="emulator")
         return storage.Client()
-
-
-@contextmanager
-def _explained(verb: str, where: str) -> Iterator[None]:
-    """Turn SDK errors into ours."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import DefaultCredentialsError, TransportError
-    from google.cloud.exceptions import GoogleCloudError
-    from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
-    from requests.exceptions import RequestException
-    from urllib3.exceptions import HTTPError
-
-    what = f"cannot {verb} a GCS location"
-    try:
-        yield
-    except CorpusmillError:
-        raise
-    except DefaultCredentialsError as error:
-        raise PermanentError(
-            f"no credentials to {verb} a GCS location",
-            where=where,
-            next_step="run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
-        ) from error
-    except DataCorruption as error:
-        raise ChecksumMismatchError("a transfer arrived changed", where=where, got=error) from error
-    except (GoogleAPICallError, GoogleCloudError, InvalidResponse) as error:
-        answer = getattr(error, "response", None)
-        status = int(getattr(error, "code", None) or getattr(answer, "status_code", None) or 0)
-        if "BadDigest" in str(getattr(answer, "text", "")):
-            raise ChecksumMismatchError("an upload arrived changed", where=where, got=error) from error
-        if status in {408, 429} or status >= 500:
-            raise StoreUnavailableError(what, where=where, got=error) from error
-        next_step = {
-            403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
-            404: "create the bucket, or mend its name in the configuration",
-        }.get(status)
-        raise PermanentError(what, where=where, got=f"{status}: {error}", next_step=next_step) from error
-    # A body of a raw download that breaks off is urllib3's error as it is: the SDK does not wrap it.
-    except (RequestException, HTTPError, TransportError, ConnectionError, TimeoutError) as error:
-        raise StoreUnavailableError(what, where=where, got=error) from error
