@@ -165,6 +165,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "name": work.name if work else _name_of(run),
         "plan": plan,
         "planning": None if plan else records.state_of_task(session, run, records.PLAN),
+        "why": "" if plan else records.why_not_planned(session, run),
         "now": datetime.now(UTC),
         "stages": stages,
         "shards": lines,
@@ -196,7 +197,8 @@ def _run(session: Session, dag_id: str, run_id: str) -> records.Run:
 
 
 def _name_of(run: records.Run) -> str:
-    return str(run.conf.get("dataset") or run.conf.get("name") or run.dag_id.removeprefix(records.OF_A_DATASET))
+    asked = next(filter(None, map(run.conf.get, ("dataset", "name", "configuration"))), None)
+    return str(asked or run.dag_id.removeprefix(records.OF_A_DATASET))
 
 
 def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[records.Task]) -> Reprocessing:

@@ -21,14 +21,17 @@ class StageLine:
     running: int
     failed: int
     waiting_to_retry: int
+    stopped: int
 
     @property
     def word(self) -> str:
-        """failed, running, done or waiting."""
+        """failed, running, stopped, done or waiting."""
         if self.failed:
             return "failed"
         if self.running or self.waiting_to_retry:
             return "running"
+        if self.stopped:
+            return "stopped"
         return "done" if self.progress.units_total and self.progress.is_finished else "waiting"
 
     @property
@@ -38,6 +41,7 @@ class StageLine:
             (self.failed, "failed"),
             (self.waiting_to_retry, "will try again"),
             (self.running, "running"),
+            (self.stopped, "not begun"),
             (self.progress.units_reused, "reused"),
         )
         return ", ".join(f"{count:,} {word}" for count, word in counts if count)
@@ -97,8 +101,9 @@ def _stage_line(stage: str, tasks: list[Task], steps: Mapping[tuple[str, int], l
     return StageLine(
         progress=progress,
         running=sum(task.state in AT_WORK for task in tasks),
-        failed=sum(task.state in {"failed", "upstream_failed"} for task in tasks),
+        failed=sum(task.state == "failed" for task in tasks),
         waiting_to_retry=sum(task.state == "up_for_retry" for task in tasks),
+        stopped=sum(task.state == "upstream_failed" for task in tasks),
     )
 
 

@@ -65,6 +65,16 @@ def test_stage_lines_stage_that_is_switched_off_is_left_out() -> None:
     assert [line.progress.stage for line in stage_lines(tasks, {}, run("failed"))] == ["index", "tokenize"]
 
 
+def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> None:
+    from dataset_pages.live import stage_lines
+
+    tasks = [task("index", 0, "failed"), task("report", -1, "upstream_failed")]
+    assert [(line.word, line.said) for line in stage_lines(tasks, {}, run("failed"))] == [
+        ("failed", "1 failed"),
+        ("stopped", "1 not begun"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("states", "word", "said"),
     [
