@@ -1,4 +1,4 @@
-"""A real Airflow: clearing, backfills, dry runs, approvals, deleted files, bad forms, what its logs hold (slow)."""
+"""A real Airflow: clearing, backfills, a killed scheduler, dry runs, approvals, deleted files, bad forms, logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -101,23 +102,28 @@ def test_backfill_over_dates_builds_each_and_new_files_only(live: Live, built: s
     before = receipts(live, "tokenize")
     extra = live.folder / "source" / "z-new.jsonl"
     extra.write_text("".join(json.dumps({"text": f"a new document {number} " * 40}) + "\n" for number in range(60)))
-    dates = {"from_date": "2026-03-01T00:00:00Z", "to_date": "2026-03-01T00:00:00Z"}
-    wanted = {"dag_id": TINY, **dates, "reprocess_behavior": "none"}
-    # With SQLite Airflow answers 503 as long as another of its components writes.
-    live.wait_for("the backfill", lambda: live.client.post("/api/v2/backfills", json=wanted).status_code != 503)
-
-    def backfilled() -> Any:
-        return [
-            one["dag_run_id"]
-            for one in live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?limit=100")["dag_runs"]
-            if one["run_type"] == "backfill"
-        ]
-
-    (run,) = live.wait_for("the backfill's run", backfilled)
-    assert live.finish(TINY, run) == "success"
+    dates = ["--from-date", "2026-03-01", "--to-date", "2026-03-02"]
+    live.command("backfill", "create", "--dag-id", TINY, *dates, "--max-active-runs", "1")
+    found = live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?run_type=backfill&order_by=logical_date")["dag_runs"]
+    assert [one["logical_date"][:10] for one in found] == ["2026-03-01", "2026-03-02"]
+    first, second = (str(one["dag_run_id"]) for one in found)
+    assert live.finish(TINY, first) == "success"
     after = receipts(live, "tokenize")
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
+    assert live.finish(TINY, second) == "success"
+    assert receipts(live, "tokenize") == after  # it found everything done
+
+
+def test_scheduler_that_is_killed_comes_back_for_the_runs_of_the_tests_below(live: Live, built: str) -> None:
+    (scheduler,) = live.processes("scheduler", "--skip-serve-logs")
+    scheduler.kill()
+    killed = datetime.now(UTC)
+
+    def heartbeat() -> str:
+        return str(live.call("GET", "/api/v2/monitor/health")["scheduler"]["latest_scheduler_heartbeat"])
+
+    live.wait_for("a heartbeat of another scheduler", lambda: datetime.fromisoformat(heartbeat()) > killed)
 
 
 def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) -> None:
