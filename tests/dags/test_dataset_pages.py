@@ -93,6 +93,14 @@ def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str],
     assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, said)
 
 
+def test_doing_a_shard_of_a_run_that_is_over_waits_for_nothing() -> None:
+    from dataset_pages.live import doing
+
+    tasks = [task("index", 3, "success"), task("tokenize", 3, "success")]
+    assert doing(tasks)[:2] == ("waiting", "tokenize done")
+    assert doing(tasks, is_over=True)[:2] == ("stopped", "tokenize done")
+
+
 def write_receipt(work: Path, unit: str) -> str:
     folder = work / "index" / f"{unit}-0011223344556677"
     folder.mkdir(parents=True)
