@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import shutil
 import sys
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -61,3 +64,17 @@ def moto(s3_endpoint: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch) ->
     for one in moto_client.list_objects_v2(Bucket="corpus").get("Contents", []):
         moto_client.delete_object(Bucket="corpus", Key=one["Key"])
     moto_client.delete_bucket(Bucket="corpus")
+
+
+@pytest.fixture
+def page() -> Iterator[np.ndarray]:
+    """One writable page between two that fault when they are touched."""
+    pages = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    array = np.frombuffer(pages, np.uint8)
+    mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+    mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for outside in (array.ctypes.data, array.ctypes.data + 2 * mmap.PAGESIZE):
+        assert mprotect(outside, mmap.PAGESIZE, 0) == 0
+    yield array[mmap.PAGESIZE : 2 * mmap.PAGESIZE]
+    for outside in (array.ctypes.data, array.ctypes.data + 2 * mmap.PAGESIZE):
+        assert mprotect(outside, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0

@@ -1,14 +1,7 @@
-"""Text by address, eight bytes at a time: the primitives of the dedup kernels.
+"""Comparing and hashing text by address (see `pipeline.words`): the primitives of the dedup kernels.
 
-A kernel gets a memory-mapped text as one integer, the address of its first byte. That keeps one compiled version per
-kernel (numba compiles read-only, writable and memory-mapped arrays separately), lets it hold any number of shards in
-one int64 array, and allows the unaligned loads that make comparing eight bytes cost as much as comparing one.
-
-All addresses, positions and lengths are int64 (mixing int64 and uint64 makes numba compute in float64); words and
-hashes are uint64. Words are little-endian, as on every machine numba supports. Nothing here checks bounds: every
+Addresses let a kernel hold any number of memory-mapped shards in one int64 array. Nothing here checks bounds: every
 function states the bytes it reads.
-
-numba's cache on disk looks at a kernel's own file only: after a change here, delete the cache.
 """
 
 from __future__ import annotations
@@ -16,75 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-_BYTE = ir.IntType(8)
-_WORD = ir.IntType(64)
-
-
-def _make_load_word(_context: Any, _address: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        word = builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()))
-        word.align = 1
-        return word
-
-    return types.uint64(types.int64), generate
-
-
-load_word: Any = intrinsic(_make_load_word)
-"""uint64 of the eight bytes at `address` (int64), which need not be aligned."""
-
-
-def _make_load_byte(_context: Any, _address: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(builder.inttoptr(arguments[0], _BYTE.as_pointer())), _WORD)
-
-    return types.int64(types.int64), generate
-
-
-load_byte: Any = intrinsic(_make_load_byte)
-"""int64 value of the byte at `address` (int64)."""
-
-
-def _make_prefetch(_context: Any, _address: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = _BYTE.as_pointer()
-        flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        # read = 0, keep in every cache level = 3, data cache = 1
-        builder.call(function, [builder.inttoptr(arguments[0], pointer), flag(0), flag(3), flag(1)])
-        return _WORD(0)
-
-    return types.int64(types.int64), generate
-
-
-prefetch: Any = intrinsic(_make_prefetch)
-"""Ask for the cache line at `address` (int64). Never faults, whatever the address."""
-
-
-def _make_equal_low_bytes(_context: Any, _difference: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.lshr(builder.cttz(arguments[0], ir.IntType(1)(1)), _WORD(3))
-
-    return types.int64(types.uint64), generate
-
-
-_equal_low_bytes: Any = intrinsic(_make_equal_low_bytes)
-"""int64 number of zero bytes below the lowest non-zero one of `difference` (uint64, not 0)."""
-
-
-def _make_equal_high_bytes(_context: Any, _difference: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.lshr(builder.ctlz(arguments[0], ir.IntType(1)(1)), _WORD(3))
-
-    return types.int64(types.uint64), generate
-
-
-_equal_high_bytes: Any = intrinsic(_make_equal_high_bytes)
-"""int64 number of zero bytes above the highest non-zero one of `difference` (uint64, not 0)."""
+from pipeline.words import load_byte, load_word, zero_high_bytes, zero_low_bytes
 
 
 @njit(nogil=True, cache=True)
@@ -102,7 +29,7 @@ def common_prefix(first: Any, second: Any, limit: Any) -> Any:
     while done + 8 <= limit:
         difference = load_word(first + done) ^ load_word(second + done)
         if difference != np.uint64(0):
-            return done + _equal_low_bytes(difference)
+            return done + zero_low_bytes(difference)
         done += 8
     while done < limit and load_byte(first + done) == load_byte(second + done):
         done += 1
@@ -116,7 +43,7 @@ def common_suffix(first: Any, second: Any, limit: Any) -> Any:
     while done + 8 <= limit:
         difference = load_word(first - done - 8) ^ load_word(second - done - 8)
         if difference != np.uint64(0):
-            return done + _equal_high_bytes(difference)
+            return done + zero_high_bytes(difference)
         done += 8
     while done < limit and load_byte(first - done - 1) == load_byte(second - done - 1):
         done += 1

@@ -11,8 +11,8 @@ them), and the line count is otherwise unchanged.
 Every document's text is measured against the text shard on the way, so a source that changed since it was indexed is
 an error and not a wrong cut.
 
-Price: one pass over the decompressed file, 950 MB/s of scanning, and a second one over the texts that change; memory is
-a few blocks plus the longest line.
+Price: one pass over the decompressed file, some 2 GB/s of scanning, and a second one over the texts that change; memory
+is a few blocks plus the longest line.
 """
 
 from __future__ import annotations

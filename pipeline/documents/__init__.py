@@ -25,10 +25,10 @@ Invariants:
 * The sum of `line_bytes` is the decompressed size of the source files.
 
 Price: one pass over the source files, one core; memory is some 75 MB whatever the input, plus about four times the
-longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and
-ids plus 25 bytes a document.
+longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and ids plus 25 bytes a document.
 
 Other rooms use `read_documents` (jsonl), `TextShardWriter` and `open_text_shard` (text_shard), `open_decompressed` and
 `open_compressed` (compression), `append_rejections` (quarantine), and `find_members` (json_members: where a value
-stands in a line, so that the writeback can replace it and leave every other byte alone).
+stands in a line, so that the writeback can replace it and leave every other byte alone). JSON is read by kernels:
+`json_records` reads lines for the index, strictly; both share `json_strings`.
 """

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+SEPARATOR = b"\xff"
+"""Stands before every text; no byte of UTF-8 is that."""
 
 
 class RejectionReason(StrEnum):
@@ -36,11 +41,13 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DocumentBatch:
-    """Consecutive lines of one source file, parsed.
+    """Consecutive lines of one source file, parsed. Documents lie back to back, as in a text shard.
 
-    `texts`         one `bytes` a document: its text as UTF-8, verbatim
-    `ids`           one `bytes` a document: its id as UTF-8; of an id that is not a string, its JSON as it stands in the
-                    line; empty for a document without an id, or whose id is null
+    `text`          uint8 (documents + text_bytes,): before every document 0xFF, then its text as UTF-8, verbatim
+    `bounds`        int64 (documents + 1,): document i is `text[bounds[i] + 1 : bounds[i + 1]]`
+    `ids`           uint8 (id_bytes,): the documents' ids, UTF-8: of an id that is not a string, its JSON as it stands
+                    in the line; nothing for a document without an id, or whose id is null
+    `id_bounds`     int64 (documents + 1,): the id of document i is `ids[id_bounds[i] : id_bounds[i + 1]]`
     `line_numbers`  uint64 (documents,): the 0-based line each document came from, ascending
     `rejections`    the lines in between that are not documents, ascending
     `line_bytes`    decompressed bytes that these lines took in the file, newlines and a byte order mark included, so
@@ -48,13 +55,53 @@ class DocumentBatch:
     """
 
     source: str
-    texts: list[bytes]
-    ids: list[bytes]
+    text: NDArray[np.uint8]
+    bounds: NDArray[np.int64]
+    ids: NDArray[np.uint8]
+    id_bounds: NDArray[np.int64]
     line_numbers: NDArray[np.uint64]
     line_bytes: int
     rejections: list[Rejection]
 
     @property
+    def documents(self) -> int:
+        return len(self.line_numbers)
+
+    @property
     def lines(self) -> int:
         """Every line is a document or a rejection."""
-        return len(self.texts) + len(self.rejections)
+        return self.documents + len(self.rejections)
+
+    @property
+    def text_lengths(self) -> NDArray[np.int64]:
+        """int64 (documents,): the bytes of each text."""
+        return np.diff(self.bounds) - 1
+
+    def texts(self) -> list[bytes]:
+        """Each text on its own."""
+        whole = self.text.tobytes()
+        return [whole[start + 1 : end] for start, end in pairwise(self.bounds.tolist())]
+
+    def each_id(self) -> list[bytes]:
+        """Each id on its own."""
+        whole = self.ids.tobytes()
+        return [whole[start:end] for start, end in pairwise(self.id_bounds.tolist())]
+
+
+def batch_of(
+    source: str,
+    texts: Sequence[bytes],
+    ids: Sequence[bytes],
+    line_numbers: NDArray[np.uint64],
+    line_bytes: int,
+    rejections: list[Rejection],
+) -> DocumentBatch:
+    """A batch of texts and ids that come one by one. ValueError for a text with the byte 0xFF, which is not UTF-8."""
+    text = np.frombuffer(b"".join(SEPARATOR + one for one in texts), np.uint8)
+    if np.count_nonzero(text == SEPARATOR[0]) != len(texts):
+        raise ValueError(f"a document of {source!r} holds the byte 0xFF, so it is not UTF-8")
+    bounds, id_bounds = (np.zeros(len(texts) + 1, np.int64) for _ in range(2))
+    np.cumsum([len(one) + 1 for one in texts], out=bounds[1:])
+    np.cumsum([len(one) for one in ids], out=id_bounds[1:])
+    whole_ids = np.frombuffer(b"".join(ids), np.uint8)
+    return DocumentBatch(source, text, bounds, whole_ids, id_bounds, line_numbers, line_bytes, rejections)

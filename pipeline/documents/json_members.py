@@ -19,15 +19,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.documents.json_strings import BACKSLASH, QUOTE, plain_end, skip_escape, unescape, utf8_byte, utf8_bytes
+from pipeline.words import address_of, load_byte
+
 ABSENT = -1
 MALFORMED = -2
 NOT_A_STRING = -1
 INSIDE_A_CHARACTER = -1
 
-_QUOTE, _BACKSLASH, _COLON, _COMMA = ord('"'), ord("\\"), ord(":"), ord(",")
+_COLON, _COMMA = ord(":"), ord(",")
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = ord("{"), ord("}"), ord("["), ord("]")
-_U = ord("u")
-_SHORT_ESCAPES = tuple(b'"\\/bfnrt')
 
 
 class Members(NamedTuple):
@@ -50,7 +51,7 @@ class Members(NamedTuple):
 def find_members(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], key: str) -> Members:
     """Looks for `key` at the top level of each object `data[starts[i] : ends[i]]` (space around it is allowed)."""
     found = np.empty((5, len(starts)), np.int64)
-    _find_members(data, starts, ends, np.frombuffer(key.encode(), np.uint8), found)
+    _find_members(address_of(data), starts, ends, np.frombuffer(key.encode(), np.uint8), found)
     return Members(*found)
 
 
@@ -66,32 +67,32 @@ def find_text_places(
     INSIDE_A_CHARACTER where no character begins; MALFORMED for a string with an escape that JSON lacks, or too short.
     """
     found = np.empty(len(places), np.int64)
-    _find_text_places(data, starts, first_place, places, found)
+    _find_text_places(address_of(data), len(data), starts, first_place, places, found)
     return found
 
 
 def measure_texts(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """UTF-8 bytes, int64 (k,), that stretches `data[starts[i] : ends[i]]` of JSON strings stand for, decoded."""
     measured = np.empty(len(starts), np.int64)
-    _measure_texts(data, starts, ends, measured)
+    _measure_texts(address_of(data), starts, ends, measured)
     return measured
 
 
 @njit(nogil=True, cache=True)
-def _find_text_places(data, starts, first_place, places, found):  # type: ignore[no-untyped-def]
+def _find_text_places(data, end, starts, first_place, places, found):  # type: ignore[no-untyped-def]
     for i in range(len(starts)):
         at, decoded = starts[i] + 1, 0
         for j in range(first_place[i], first_place[i + 1]):
             while at >= 0 and decoded < places[j]:
-                run_end = _plain_end(data, at, min(len(data), at + places[j] - decoded))
+                run_end = plain_end(data, at, min(end, at + places[j] - decoded))
                 decoded += run_end - at
                 at = run_end
                 if decoded < places[j]:
-                    length, at = _skip_escape(data, at)
+                    length, at = skip_escape(data, at, end)
                     decoded += length
-            if at < 0:
+            if not 0 <= at < end:
                 found[j] = MALFORMED
-            elif decoded > places[j] or data[at] & 0xC0 == 0x80:
+            elif decoded > places[j] or load_byte(data + at) & 0xC0 == 0x80:
                 found[j] = INSIDE_A_CHARACTER
             else:
                 found[j] = at
@@ -102,32 +103,13 @@ def _measure_texts(data, starts, ends, measured):  # type: ignore[no-untyped-def
     for i in range(len(starts)):
         at, decoded = starts[i], 0
         while 0 <= at < ends[i]:
-            run_end = _plain_end(data, at, ends[i])
+            run_end = plain_end(data, at, ends[i])
             decoded += run_end - at
             at = run_end
             if at < ends[i]:
-                length, at = _skip_escape(data, at)
+                length, at = skip_escape(data, at, ends[i])
                 decoded += length
         measured[i] = decoded
-
-
-@njit(nogil=True, cache=True)
-def _plain_end(data, at, end):  # type: ignore[no-untyped-def]
-    """The first quote or backslash in `data[at:end]`, or `end`."""
-    while at < end and data[at] != _QUOTE and data[at] != _BACKSLASH:
-        at += 1
-    return at
-
-
-@njit(nogil=True, cache=True)
-def _skip_escape(data, at):  # type: ignore[no-untyped-def]
-    """(decoded bytes, one past) of the escape at `at`; the position is -1 if there is none that JSON has."""
-    if at >= len(data) or data[at] != _BACKSLASH:
-        return 0, -1
-    if at + 1 < len(data) and data[at + 1] != _U and data[at + 1] not in _SHORT_ESCAPES:
-        return 0, -1
-    code_point, at = _unescape(data, at, len(data))
-    return _utf8_length(code_point), at
 
 
 @njit(nogil=True, cache=True)
@@ -166,7 +148,7 @@ def _scan_object(data, start, end, key):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _skip_space(data, at, end):  # type: ignore[no-untyped-def]
-    while 0 <= at < end and data[at] in (32, 9, 10, 13):
+    while 0 <= at < end and load_byte(data + at) in (32, 9, 10, 13):
         at += 1
     return at
 
@@ -175,14 +157,14 @@ def _skip_space(data, at, end):  # type: ignore[no-untyped-def]
 def _next_byte(data, at, end):  # type: ignore[no-untyped-def]
     """The byte after any space, or -1 at the end."""
     at = _skip_space(data, at, end)
-    return np.int64(data[at]) if 0 <= at < end else np.int64(-1)
+    return load_byte(data + at) if 0 <= at < end else np.int64(-1)
 
 
 @njit(nogil=True, cache=True)
 def _after(data, at, end, byte):  # type: ignore[no-untyped-def]
     """The position after `byte`, which must come next, space before it allowed; else -1."""
     at = _skip_space(data, at, end)
-    return at + 1 if 0 <= at < end and data[at] == byte else np.int64(-1)
+    return at + 1 if 0 <= at < end and load_byte(data + at) == byte else np.int64(-1)
 
 
 @njit(nogil=True, cache=True)
@@ -190,12 +172,12 @@ def _skip_value(data, at, end):  # type: ignore[no-untyped-def]
     """(one past the value at `at` or -1, its decoded bytes if it is a string or NOT_A_STRING)"""
     if not 0 <= at < end:
         return -1, NOT_A_STRING
-    if data[at] == _QUOTE:
+    if load_byte(data + at) == QUOTE:
         return _skip_string(data, at, end)
-    if data[at] in (_OPEN_OBJECT, _OPEN_ARRAY):
+    if load_byte(data + at) in (_OPEN_OBJECT, _OPEN_ARRAY):
         return _skip_nested(data, at, end), NOT_A_STRING
     start = at
-    while at < end and not _ends_scalar(data[at]):
+    while at < end and not _ends_scalar(load_byte(data + at)):
         at += 1
     return (at if at > start else -1), NOT_A_STRING
 
@@ -209,8 +191,8 @@ def _ends_scalar(byte):  # type: ignore[no-untyped-def]
 def _skip_nested(data, at, end):  # type: ignore[no-untyped-def]
     depth = 0
     while 0 <= at < end:
-        byte = data[at]
-        if byte == _QUOTE:
+        byte = load_byte(data + at)
+        if byte == QUOTE:
             at, _ = _skip_string(data, at, end)
             continue
         at += 1
@@ -226,89 +208,19 @@ def _skip_nested(data, at, end):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def _skip_string(data, at, end):  # type: ignore[no-untyped-def]
     """(one past the closing quote, decoded UTF-8 bytes) of the string that opens at `at`, or (-1, NOT_A_STRING)."""
-    if not 0 <= at < end or data[at] != _QUOTE:
+    if not 0 <= at < end or load_byte(data + at) != QUOTE:
         return -1, NOT_A_STRING
     at += 1
     decoded_bytes = 0
     while 0 <= at < end:
-        run_end = _plain_end(data, at, end)
+        run_end = plain_end(data, at, end)
         decoded_bytes += run_end - at
         at = run_end
-        if at < end and data[at] == _QUOTE:
+        if at < end and load_byte(data + at) == QUOTE:
             return at + 1, decoded_bytes
-        code_point, at = _unescape(data, at, end)
-        decoded_bytes += _utf8_length(code_point)
+        code_point, at = unescape(data, at, end)
+        decoded_bytes += utf8_bytes(code_point)
     return -1, NOT_A_STRING
-
-
-@njit(nogil=True, cache=True)
-def _unescape(data, at, end):  # type: ignore[no-untyped-def]
-    """(code point, one past the escape) of the escape whose backslash is at `at`; the position is -1 if it is none.
-
-    The two escapes of a surrogate pair are one code point; a surrogate without its partner is none.
-    """
-    if at + 1 >= end:
-        return 0, -1
-    letter = data[at + 1]
-    if letter != _U:
-        return _short_escape(letter), at + 2
-    code_point = _hex4(data, at + 2, end)
-    at += 6
-    if 0xD800 <= code_point < 0xDC00 and at + 1 < end and data[at] == _BACKSLASH and data[at + 1] == _U:
-        low = _hex4(data, at + 2, end)
-        at += 6
-        code_point = 0x10000 + ((code_point - 0xD800) << 10) + low - 0xDC00 if 0xDC00 <= low < 0xE000 else -1
-    if code_point < 0 or 0xD800 <= code_point < 0xE000:
-        return 0, -1
-    return code_point, at
-
-
-@njit(nogil=True, cache=True)
-def _short_escape(letter):  # type: ignore[no-untyped-def]
-    if letter == 110:  # n
-        return 10
-    if letter == 116:  # t
-        return 9
-    if letter == 114:  # r
-        return 13
-    if letter == 98:  # b
-        return 8
-    if letter == 102:  # f
-        return 12
-    return np.int64(letter)  # quote, backslash, slash
-
-
-@njit(nogil=True, cache=True)
-def _hex4(data, at, end):  # type: ignore[no-untyped-def]
-    """The value of four hexadecimal digits, or -1."""
-    if at + 4 > end:
-        return -1
-    value = 0
-    for i in range(at, at + 4):
-        byte = int(data[i])
-        letter = byte | 32
-        if 48 <= byte <= 57:
-            value = value << 4 | byte - 48
-        elif 97 <= letter <= 102:
-            value = value << 4 | letter - 87
-        else:
-            return -1
-    return value
-
-
-@njit(nogil=True, cache=True)
-def _utf8_length(code_point):  # type: ignore[no-untyped-def]
-    return 1 + (code_point >= 0x80) + (code_point >= 0x800) + (code_point >= 0x10000)
-
-
-@njit(nogil=True, cache=True)
-def _utf8_byte(code_point, length, i):  # type: ignore[no-untyped-def]
-    """Byte i of a code point's UTF-8."""
-    if length == 1:
-        return code_point
-    six_bits = code_point >> (6 * (length - 1 - i))
-    # The leading byte starts with as many ones as there are bytes: C0, E0, F0 is F00 shifted by 2, 3, 4.
-    return six_bits | (0xF00 >> length & 0xFF) if i == 0 else six_bits & 0x3F | 0x80
 
 
 @njit(nogil=True, cache=True)
@@ -316,18 +228,18 @@ def _same_key(data, at, end, key):  # type: ignore[no-untyped-def]
     """Whether the raw string contents `data[at:end]` decode to `key`."""
     matched = 0
     while at < end:
-        if data[at] != _BACKSLASH:
-            if matched >= len(key) or key[matched] != data[at]:
+        if load_byte(data + at) != BACKSLASH:
+            if matched >= len(key) or key[matched] != load_byte(data + at):
                 return False
             at += 1
             matched += 1
             continue
-        code_point, at = _unescape(data, at, end)
-        length = _utf8_length(code_point)
+        code_point, at = unescape(data, at, end)
+        length = utf8_bytes(code_point)
         if matched + length > len(key):
             return False
         for i in range(length):
-            if key[matched + i] != _utf8_byte(code_point, length, i):
+            if key[matched + i] != utf8_byte(code_point, length, i):
                 return False
         matched += length
     return matched == len(key)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
+from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from pipeline.documents.splitting import Cut, Uncut
 from pipeline.errors import CorruptDataError, SourceError
 from pipeline.storage import SeekableFile
@@ -154,7 +154,7 @@ def _documents(batch: pa.RecordBatch, source: str, text_field: str, id_field: st
             assert reason is not None  # noqa: S101
             rejections.append(Rejection(reason, first_row + row, text or b""))
     size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(one.raw) for one in rejections)
-    return DocumentBatch(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
+    return batch_of(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
 
 
 def utf8_values(column: Any) -> list[bytes | None]:

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
+from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from pipeline.documents.jsonl import why_rejected
 from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
 
@@ -83,7 +83,7 @@ def read_sequences(
             counts.append(len(found[0]))
             if ranges_key is not None:
                 no_loss.append(ranges)
-        rejected = DocumentBatch(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
+        rejected = batch_of(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
         first_line += max(len(lines), len(rejections))
         yield SequenceBatch(texts, np.array(counts, np.uint64), no_loss, rejected)
 

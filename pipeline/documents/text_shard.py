@@ -13,10 +13,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.documents.batch import DocumentBatch, RejectionReason
+from pipeline.documents.batch import SEPARATOR, DocumentBatch, RejectionReason
 from pipeline.errors import CorruptDataError
 
-SEPARATOR = b"\xff"
 TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, SOURCES_FILE = "tokenized", "offset", "linenum", "sources.json"
 ID_FILE, ID_END_FILE = "ids", "id_ends"
 TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
@@ -75,27 +74,18 @@ class TextShardWriter:
     def append(self, batch: DocumentBatch) -> None:
         """Writes a batch of the source file that was started last.
 
-        Raises ValueError for a batch of another source file, and for a text that holds a 0xFF byte and so is not UTF-8.
+        Raises ValueError for a batch of another source file.
         """
         if batch.source != self._source:
             raise ValueError(f"a batch of {batch.source!r} was appended to source {self._source!r}")
-        if batch.texts:
-            documents = len(batch.texts)
-            text = SEPARATOR.join([b"", *batch.texts])
-            if np.count_nonzero(np.frombuffer(text, np.uint8) == SEPARATOR[0]) != documents:
-                raise ValueError(f"a document of {batch.source!r} holds the byte 0xFF, so it is not UTF-8")
-            # A document takes its separator and its bytes; the first of the batch starts where the shard ends now.
-            sizes = np.fromiter(map(len, batch.texts), np.uint64, documents) + np.uint64(1)
-            ends = np.cumsum(sizes, dtype=np.uint64) + np.uint64(self.text_bytes + self.documents)
-            self._text.write(text)
-            self._offsets.write((ends - sizes).astype("<u8").tobytes())
-            self._line_numbers.write(batch.line_numbers.astype("<u8").tobytes())
-            id_ends = np.cumsum(np.fromiter(map(len, batch.ids), np.uint64, documents), dtype=np.uint64)
-            self._ids.write(b"".join(batch.ids))
-            self._id_ends.write((id_ends + np.uint64(self._id_bytes)).astype("<u8").tobytes())
-            self._id_bytes += int(id_ends[-1])
-            self.documents += documents
-            self.text_bytes += len(text) - documents
+        self._text.write(batch.text.data)
+        self._offsets.write((batch.bounds[:-1] + (self.text_bytes + self.documents)).astype("<u8").tobytes())
+        self._line_numbers.write(batch.line_numbers.astype("<u8").tobytes())
+        self._ids.write(batch.ids.data)
+        self._id_ends.write((batch.id_bounds[1:] + self._id_bytes).astype("<u8").tobytes())
+        self._id_bytes += len(batch.ids)
+        self.documents += batch.documents
+        self.text_bytes += len(batch.text) - batch.documents
         self._lines += batch.lines
         self._line_bytes += batch.line_bytes
         self._rejected.update(rejection.reason for rejection in batch.rejections)

@@ -85,8 +85,8 @@ def _sample(inputs: list[str], text_field: str) -> list[bytes]:
     for source in list_sources([absolute(path) for path in inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)):
         with Path(source.location).open("rb") as raw, open_decompressed(raw, source.name) as lines:
             for batch in read_documents(lines, source=source.name, text_field=text_field, id_field="id"):
-                texts += batch.texts
-                held_bytes += sum(map(len, batch.texts))
+                texts += batch.texts()
+                held_bytes += int(batch.text_lengths.sum())
                 if held_bytes >= SAMPLE_BYTES:
                     return texts
     if not held_bytes:

@@ -76,9 +76,9 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 writer.append(batch)
                 append_rejections(quarantine, batch)
                 counts["lines"] += batch.lines
-                counts["documents_empty"] += batch.texts.count(b"")
+                counts["documents_empty"] += int(np.count_nonzero(batch.text_lengths == 0))
                 counts["bytes_read"] += batch.line_bytes
-                lengths.append(power_histogram(np.fromiter(map(len, batch.texts), np.int64, len(batch.texts))))
+                lengths.append(power_histogram(batch.text_lengths))
                 for rejection in batch.rejections:
                     counts[f"rejected_{rejection.reason.value}"] += 1
                     if len(examples) < EXAMPLES:

@@ -142,7 +142,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
 
     if copy.is_parquet:
         for batch in read_source(copy, source):
-            for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts, batch.ids, strict=True):
+            for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
                 if number in wanted:
                     yield number, json.dumps(_record(source, text, identity)).encode()
         return
@@ -175,7 +175,7 @@ def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
 def _rows_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[bytes]:
     for batch in read_source(copy, source):
         rows = {one.line_number: b"null" for one in batch.rejections}
-        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts, batch.ids, strict=True):
+        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
             rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
         if rows:
             yield b"".join(rows[number] + b"\n" for number in sorted(rows))

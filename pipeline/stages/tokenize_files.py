@@ -46,4 +46,4 @@ def _batches(path: Path, name: str, text_field: str) -> Iterator[tuple[list[byte
 
     with path.open("rb") as raw, open_decompressed(raw, name) as lines:
         for batch in read_documents(lines, source=name, text_field=text_field, id_field="id"):
-            yield batch.texts, dict(Counter(one.reason.value for one in batch.rejections))
+            yield batch.texts(), dict(Counter(one.reason.value for one in batch.rejections))

@@ -23,10 +23,11 @@ from pipeline.dedup.anchors import open_anchors
 from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS
 from pipeline.dedup.ranges import read_ranges
 from pipeline.dedup.suffix_array import open_suffix_array
+from pipeline.documents.batch import SEPARATOR
 from pipeline.documents.compression import open_decompressed
 from pipeline.documents.parquet import open_parquet
 from pipeline.documents.quarantine import read_quarantine
-from pipeline.documents.text_shard import OFFSET_FILE, SEPARATOR, SOURCES_FILE, TEXT_FILE, open_text_shard
+from pipeline.documents.text_shard import OFFSET_FILE, SOURCES_FILE, TEXT_FILE, open_text_shard
 from pipeline.errors import CorruptDataError
 from pipeline.report.summary import from_json
 from pipeline.stages import download, writeback

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,20 +47,6 @@ def test_bytes_hash_of_changed_bytes_differs(data: bytes, draw: st.DataObject) -
     where = draw.draw(st.integers(0, len(data) - 1))
     changed = data[:where] + bytes([data[where] ^ draw.draw(st.integers(1, 255))]) + data[where + 1 :]
     assert hash_of(data) != hash_of(changed)
-
-
-@pytest.fixture
-def page() -> Iterator[np.ndarray]:
-    """One writable page between two that fault when they are touched."""
-    pages = mmap.mmap(-1, 3 * PAGE)
-    array = np.frombuffer(pages, np.uint8)
-    mprotect = ctypes.CDLL(None, use_errno=True).mprotect
-    mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for outside in (array.ctypes.data, array.ctypes.data + 2 * PAGE):
-        assert mprotect(outside, PAGE, 0) == 0
-    yield array[PAGE : 2 * PAGE]
-    for outside in (array.ctypes.data, array.ctypes.data + 2 * PAGE):
-        assert mprotect(outside, PAGE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
 @pytest.mark.parametrize("minimum_bytes", [7, 8, 9, 15, 16, 17, 40, 100, 500])

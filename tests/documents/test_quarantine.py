@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
+from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from pipeline.documents.quarantine import PREVIEW_CHARACTERS, append_rejections, read_quarantine
 from pipeline.errors import CorruptDataError
 
 REJECTIONS = st.builds(Rejection, st.sampled_from(RejectionReason), st.integers(0, 2**53), st.binary(max_size=2000))
 
 
-def batch_of(rejections: list[Rejection], source: str = "web/ä.jsonl") -> DocumentBatch:
-    return DocumentBatch(source, [], [], np.empty(0, np.uint64), 0, rejections)
+def batch_with(rejections: list[Rejection], source: str = "web/ä.jsonl") -> DocumentBatch:
+    return batch_of(source, [], [], np.empty(0, np.uint64), 0, rejections)
 
 
 @given(rejections=st.lists(REJECTIONS, max_size=5))
 def test_quarantine_any_rejections_come_back_exactly(rejections: list[Rejection]) -> None:
     file = io.BytesIO()
-    assert append_rejections(file, batch_of(rejections)) == len(rejections)
-    append_rejections(file, batch_of(rejections, "b.jsonl"))
+    assert append_rejections(file, batch_with(rejections)) == len(rejections)
+    append_rejections(file, batch_with(rejections, "b.jsonl"))
     file.seek(0)
     expected = [(source, rejection) for source in ("web/ä.jsonl", "b.jsonl") for rejection in rejections]
     assert list(read_quarantine(file, name="quarantine.jsonl")) == expected
@@ -31,7 +31,7 @@ def test_quarantine_any_rejections_come_back_exactly(rejections: list[Rejection]
 
 def test_quarantine_line_counts_from_one() -> None:
     file = io.BytesIO()
-    append_rejections(file, batch_of([Rejection(RejectionReason.BROKEN_JSON, 16, b"{text: 1}")]))
+    append_rejections(file, batch_with([Rejection(RejectionReason.BROKEN_JSON, 16, b"{text: 1}")]))
     assert (
         file.getvalue()
         == (
@@ -44,7 +44,7 @@ def test_quarantine_line_counts_from_one() -> None:
 @given(raw=st.binary(max_size=1000) | st.text(max_size=1000).map(str.encode))
 def test_quarantine_preview_is_short_and_printable(raw: bytes) -> None:
     file = io.BytesIO()
-    append_rejections(file, batch_of([Rejection(RejectionReason.INVALID_UTF8, 0, raw)]))
+    append_rejections(file, batch_with([Rejection(RejectionReason.INVALID_UTF8, 0, raw)]))
     preview = orjson.loads(file.getvalue())["preview"]
     assert len(preview) <= PREVIEW_CHARACTERS
     assert preview.isprintable()
@@ -59,7 +59,7 @@ def test_quarantine_preview_is_short_and_printable(raw: bytes) -> None:
 )
 def test_quarantine_foreign_line_is_an_error_that_names_it(line: bytes) -> None:
     file = io.BytesIO()
-    append_rejections(file, batch_of([Rejection(RejectionReason.BLANK_LINE, 0, b"")]))
+    append_rejections(file, batch_with([Rejection(RejectionReason.BLANK_LINE, 0, b"")]))
     file.write(line + b"\n")
     file.seek(0)
     with pytest.raises(CorruptDataError, match=r"(?s)q\.jsonl.*line 2"):

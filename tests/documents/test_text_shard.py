@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.documents.batch import DocumentBatch
+from pipeline.documents.batch import batch_of
 from pipeline.documents.jsonl import read_documents
 from pipeline.documents.text_shard import TEXT_SHARD_FILES, TextShard, TextShardWriter, open_text_shard
 from pipeline.errors import CorruptDataError
@@ -63,7 +63,7 @@ def test_text_shard_worked_example_of_the_format(tmp_path: Path) -> None:
         shard.start_source("a.jsonl")
         numbers = np.arange(5, dtype=np.uint64)
         ids = [b"doc-1", b"", b"7", b"", "é".encode()]
-        shard.append(DocumentBatch("a.jsonl", [text.encode() for text in texts], ids, numbers, 0, []))
+        shard.append(batch_of("a.jsonl", [text.encode() for text in texts], ids, numbers, 0, []))
     expected = "ff 6162636162 ff ff 68c3a96c6c6f2061626361620a ff 7a7ae4b8ade696877a7a ff 6162636162"
     assert (tmp_path / "tokenized").read_bytes() == bytes.fromhex(expected)
     assert (tmp_path / "ids").read_bytes() == "doc-17é".encode()
@@ -111,7 +111,7 @@ def test_writer_refuses_the_separator_and_batches_of_other_sources(
     with TextShardWriter(tmp_path) as shard:
         shard.start_source("a")
         with pytest.raises(ValueError, match=message):
-            shard.append(DocumentBatch(source, [text], [b""], np.zeros(1, np.uint64), 0, []))
+            shard.append(batch_of(source, [text], [b""], np.zeros(1, np.uint64), 0, []))
 
 
 def test_writer_left_by_an_exception_leaves_no_text_shard(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_parquet_columns_that_are_not_asked_for_are_not_read(tmp_path) -> None:
 
     with Unbuffered(len(whole), stretch) as stream:
         batches = list(read_rows(stream, source="wide.parquet", text_field="text", id_field="id"))
-    assert [text.decode() for batch in batches for text in batch.texts] == texts
+    assert [text.decode() for batch in batches for text in batch.texts()] == texts
     assert len(whole) > 1_000_000
     assert sum(read) < 200_000
 
