@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import URL, fill, open_form, picture, report_of, trigger
+from conftest import PATIENCE_MS, URL, fill, open_form, picture, report_of, trigger
 from playwright.sync_api import Page, expect
 
-DAG = "build_dataset"
+DAG, OTHER_DAG = "build_dataset", "dataset__demo"
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
 
 def call(page: Page, method: str, path: str, body: Any = None) -> Any:
@@ -64,3 +65,22 @@ def test_value_that_only_the_plan_can_refuse_is_said_on_the_page_and_nothing_is_
     page.wait_for_url("**/tasks/plan**")
     expect(page.locator("body")).to_contain_text(words[0])
     picture(page, f"19-log-{field}")
+
+
+def test_unreachable_bucket_and_a_second_run_of_the_dataset_are_both_said(page: Page) -> None:
+    open_form(page)
+    fill(page, "source_paths", "s3://far/away/")
+    fill(page, "source_endpoint_url", NOWHERE)
+    run = trigger(page).json()["dag_run_id"]
+    frame = report_of(page, DAG, run)
+    expect(frame.locator("#head .notice")).to_contain_text("The sources could not be listed yet", timeout=PATIENCE_MS)
+    expect(frame.locator("#head .notice")).to_contain_text(NOWHERE)
+    picture(page, "20-unreachable")
+    call(page, "PATCH", f"dags/{OTHER_DAG}?update_mask=is_paused", {"is_paused": False})
+    second = call(page, "POST", f"dags/{OTHER_DAG}/dagRuns", {"logical_date": None})["dag_run_id"]
+    frame = report_of(page, OTHER_DAG, second)
+    expect(frame.locator("#head .notice")).to_contain_text("This run waits for another one", timeout=PATIENCE_MS)
+    expect(frame.locator("#head .notice")).to_contain_text(f"run {run} of {DAG}")
+    picture(page, "21-waits-for-another")
+    for dag, one in ((OTHER_DAG, second), (DAG, run)):
+        call(page, "PATCH", f"dags/{dag}/dagRuns/{one}?update_mask=state", {"state": "failed"})
