@@ -120,19 +120,19 @@ class Live:
             time.sleep(every_seconds)
         return value
 
-    def wait_until_parsed(self, dag: str) -> None:
-        """Wait until Airflow knows a DAG, and let it run."""
+    def wait_until_parsed(self, dag: str, *, paused: bool = False) -> None:
+        """Wait until Airflow knows a DAG, and let it run, or not."""
 
         def known() -> bool:
             answer = self.client.get(f"/api/v2/dags/{dag}")
             return answer.is_success and not answer.json()["is_stale"]
 
         self.wait_for(f"the DAG {dag}", known)
-        self.call("PATCH", f"/api/v2/dags/{dag}?update_mask=is_paused", {"is_paused": False})
+        self.call("PATCH", f"/api/v2/dags/{dag}?update_mask=is_paused", {"is_paused": paused})
 
-    def trigger(self, dag: str, run: str, **conf: Any) -> str:
-        """Start a run; returns its id."""
-        self.wait_until_parsed(dag)
+    def trigger(self, dag: str, run: str, *, paused: bool = False, **conf: Any) -> str:
+        """Start a run; returns its id. With `paused` it stays in the queue."""
+        self.wait_until_parsed(dag, paused=paused)
         self.call("POST", f"/api/v2/dags/{dag}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": conf})
         return run
 

@@ -26,13 +26,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Airflow with two dataset configurations, one of them spoilt."""
     live = Live(tmp_path_factory.mktemp("live"), PORT)
     live.configure(tiny("tiny", dag=SCHEDULE))
-    live.configure(tiny("late", dag={"deadline": "1m", "approve_removal": True}))
+    live.configure(tiny("late", dag={"deadline": "1m"}))
     (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
     live.said = live.server("up")  # type: ignore[attr-defined]
     live.login()
-    live.trigger(
-        "dataset__late", "waiting"
-    )  # for an answer that nobody gives: a minute is over long before the last test
+    live.trigger("dataset__late", "waiting", paused=True)  # a minute is over long before the last test
     yield live
     live.server("down")
 
