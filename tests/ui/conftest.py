@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Frame, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Frame, Page, Response, expect, sync_playwright
 
 URL = os.environ["CORPUSMILL_UI_URL"]
 OUT = Path(os.environ["CORPUSMILL_UI_OUT"])
@@ -24,6 +24,7 @@ FLAGS = [
 ]
 PATIENCE_MS = 120_000  # for one step of a browser on a busy machine
 BUILD_MS = 900_000  # for a build
+expect.set_options(timeout=30_000)  # the default 5 s are short beside other tests
 
 
 @pytest.fixture(scope="session")
