@@ -81,8 +81,7 @@ class Live:
 
     def _demo(self, script: str, *arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CORPUSMILL"))}
-        nobody = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "of-no-store"}  # else no store is even asked
-        environment = kept | nobody | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)}
+        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)}
         command = [sys.executable, f"demo/{script}", *arguments]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -171,15 +171,6 @@ def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live)
     assert "3 is less than the minimum of 7" in answer.text
 
 
-def test_unreachable_bucket_is_said_with_its_address_and_what_to_do(live: Live) -> None:
-    address = "http://127.0.0.1:9"  # the discard port: nobody listens
-    conf = {"configuration": "tiny", "name": "far", "source_paths": ["s3://far/away/"], "source_endpoint_url": address}
-    live.trigger("build_dataset", "far", **conf)
-    said = live.wait_for("words", lambda: (log := live.log("build_dataset", "far", "plan")) and address in log and log)
-    assert "StoreUnavailableError" in said
-    live.call("PATCH", "/api/v2/dags/build_dataset/dagRuns/far?update_mask=state", {"state": "failed"})
-
-
 def test_deleted_file_with_a_run_under_way_lets_the_run_finish(live: Live, built: str) -> None:
     path = live.configure(tiny("brief"))
     live.trigger("dataset__brief", "last")
