@@ -67,7 +67,7 @@ def share_of_accounting(corpus: str) -> dict[str, object]:
     build_dataset(config, workers=1)  # compiles the kernels and fills the page cache
     shutil.rmtree(root)
     receipt.file_digest = timed("digests", receipt.file_digest)
-    download.pieces_digest = timed("digests", download.pieces_digest)
+    download.pieces_checksum = timed("digests", download.pieces_checksum)
     once.write_receipt = timed("receipts", once.write_receipt)
     build.require_balanced = timed("balance", build.require_balanced)
     scatter.record_digest = timed("record digests", scatter.record_digest)

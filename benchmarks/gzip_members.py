@@ -21,8 +21,8 @@ from pathlib import Path
 import deflate
 from isal import isal_zlib
 from results import write_result
+from tokshuf_job import as_tokshuf
 
-from pipeline.config import check_config
 from pipeline.export.tar import read_members
 from pipeline.export.webdataset import GZIP_LEVEL, GZIP_WINDOW
 from pipeline.local import run_build
@@ -46,17 +46,7 @@ WRITERS: dict[str, Writer] = {
 def export(corpus: str, root: Path) -> tuple[list[bytes], dict[str, object]]:
     """(JSON of the first TEXT_BYTES of members, CPU seconds of the build, the export steps and of gzip in them)."""
     started = time.process_time()
-    config = {
-        "name": "members",
-        "source": {"paths": [corpus], "shard_bytes": "64MiB"},
-        "dedup": {"mode": "none", "writeback": False},
-        "tokenizer": {"name": "cl100k_base"},
-        "shuffle": {"seed": 1234},
-        "exports": {"webdataset": {}},
-        "destinations": [{"path": str(root / "outputs")}],
-        "work_folder": str(root / "work"),
-    }
-    plan_receipt = plan_dataset(check_config(config, where="benchmark"))
+    plan_receipt = plan_dataset(as_tokshuf(corpus, root))
     run_build(plan_receipt, workers=1, waves=waves_until("gather"))
     build = open_build(plan_receipt)
     inside = 0.0

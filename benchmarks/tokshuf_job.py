@@ -18,19 +18,17 @@ from pathlib import Path
 
 from results import write_result
 
-from pipeline.config import check_config
+from pipeline.config import DatasetConfig, check_config
 from pipeline.local import run_build
 from pipeline.stages import open_build, plan_dataset
 from pipeline.stages.stage import WAVES, waves_until
 
 
-def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
-    """Build once in this process; CPU seconds, text bytes, and seconds of each stage's receipts."""
-    for copy in range(copies):
-        shutil.copytree(corpus, root / "corpus" / str(copy))
+def as_tokshuf(corpus: str, root: Path) -> DatasetConfig:
+    """A dataset of what tokshuf does: contexts in one seeded order as WebDataset tars, and nothing else."""
     config = {
         "name": "tokshuf",
-        "source": {"paths": [str(root / "corpus")], "shard_bytes": "64MiB"},
+        "source": {"paths": [corpus], "shard_bytes": "64MiB"},
         "dedup": {"mode": "none", "writeback": False},
         "tokenizer": {"name": "cl100k_base"},
         "shuffle": {"seed": 1234},
@@ -38,7 +36,14 @@ def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
         "destinations": [{"path": str(root / "outputs")}],
         "work_folder": str(root / "work"),
     }
-    plan_receipt = plan_dataset(check_config(config, where="benchmark"))
+    return check_config(config, where="benchmark")
+
+
+def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
+    """Build once in this process; CPU seconds, text bytes, and seconds of each stage's receipts."""
+    for copy in range(copies):
+        shutil.copytree(corpus, root / "corpus" / str(copy))
+    plan_receipt = plan_dataset(as_tokshuf(str(root / "corpus"), root))
     began, wall = time.process_time(), time.monotonic()
     run_build(plan_receipt, workers=1, waves=waves_until("manifest"))
     cpu, wall = time.process_time() - began, time.monotonic() - wall

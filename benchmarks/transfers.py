@@ -3,9 +3,10 @@
 The peer is boto3's transfer manager with its default checksums, at its best of three settings (parts of 8 and 16 MiB,
 4 and 10 threads). All move the same file in the same run, in turn, REPEATS times; files and buckets lie in memory,
 because the disk is shared. Ours digests what it sends and compares every part's and the whole's ETag on the way up; on
-the way down it computes the sha256 of all bytes, and of an object that others wrote the store's md5, too. Shares are of
-wall seconds (the best of each, and the medians) and of CPU seconds, client and server together. Listing: the peak of
-Python's memory while 100,000 objects are listed from a server that makes them up. `python benchmarks/transfers.py`
+the way down it compares the sha256 that we left with an object of ours, and the store's md5 of an object of others, and
+computes the XXH3-128 of the local copy. Shares are of wall seconds (the best of each, and the medians) and of CPU
+seconds, client and server together. Listing: the peak of Python's memory while 100,000 objects are listed from a server
+that makes them up. `python benchmarks/transfers.py`
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+import xxhash
 from results import write_result
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pipeline.storage import Store, Wanted, fetch, open_store
+from pipeline.storage import Checksum, Store, Wanted, fetch, open_store
 from tests.servers import ACCESS_KEY, SECRET_KEY, many_objects, rclone_s3
 
 FILE_BYTES = 128 << 20
@@ -59,6 +61,7 @@ def transfers(root: Path, endpoint: str) -> dict[str, object]:
         for number in range(FILE_BYTES >> 20):
             file.write(hashlib.shake_128(b"%d" % number).digest(1 << 20))
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    whole = Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(source.read_bytes()))
     client = boto3.Session().client("s3", endpoint_url=endpoint)
     store = open_store("s3://corpus", endpoint_url=endpoint)
     peers = {
@@ -73,7 +76,7 @@ def transfers(root: Path, endpoint: str) -> dict[str, object]:
             return lambda: client.download_file("corpus", name, str(target), Config=config)
 
         others = {setting: peer(config) for setting, config in peers.items()}
-        return {"ours": lambda: require(digest, arrived(store, name, root)), **others}
+        return {"ours": lambda: require(whole, arrived(store, name, root)), **others}
 
     def up(config: TransferConfig) -> Callable[[], object]:
         return lambda: client.upload_file(str(source), "corpus", "theirs", Config=config)
@@ -90,14 +93,14 @@ def transfers(root: Path, endpoint: str) -> dict[str, object]:
     }
 
 
-def arrived(store: Store, name: str, root: Path) -> str:
+def arrived(store: Store, name: str, root: Path) -> Checksum:
     there = store.stat(name)
     assert there is not None
     return fetch(store, Wanted(name, FILE_BYTES, there.identity), root / "target", root / "partial")
 
 
-def require(digest: str, got: str) -> None:
-    assert got == digest
+def require(whole: Checksum, got: Checksum) -> None:
+    assert got == whole
 
 
 def compared(contenders: dict[str, Callable[[], object]], size_bytes: int = FILE_BYTES) -> dict[str, object]:
@@ -118,6 +121,7 @@ def compared(contenders: dict[str, Callable[[], object]], size_bytes: int = FILE
         "megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in best.items()},
         "median_megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in middle.items()},
         "cpu_seconds_of_client_and_server": {name: round(one, 2) for name, one in cpu.items()},
+        "share_of_each_peer": {name: round(one / best["ours"], 3) for name, one in best.items() if name != "ours"},
         "share_of_best_peer": share(best),
         "share_of_best_peer_by_medians": share(middle),
         "share_of_best_peer_by_cpu": share(cpu),
@@ -168,7 +172,7 @@ def main() -> None:
     ):
         assert server.folder is not None
         (server.folder / "corpus").mkdir()
-        figures = transfers(root, server.endpoint)
+        figures = {"load_average": round(os.getloadavg()[0], 1), **transfers(root, server.endpoint)}
         figures["peak_rss_mebibytes"] = {f"{size} MiB": peak_memory(root, server.endpoint, size) for size in (32, 160)}
     figures["listing"] = listing()
     figures["own_peak_rss_mebibytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

@@ -194,7 +194,9 @@ def gc(
 
 @app.command()
 def tokenize(
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, folders or globs of JSON lines.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
+    ],
     tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
     output: Annotated[Path, typer.Option(help="A token shard per file goes below this folder.")],
     engine: Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")] = "gigatoken",
@@ -204,6 +206,7 @@ def tokenize(
     ] = None,
     eot: Annotated[str | None, typer.Option(help="The token that separates documents.")] = None,
     text_field: Annotated[str, typer.Option(help="The JSON key that holds a document's text.")] = "text",
+    endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
 ) -> None:
     """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
     from pipeline.config import absolute
@@ -220,7 +223,7 @@ def tokenize(
     loaded = load_tokenizer(
         tokenizer, file=file, engine=engine, pattern=pattern, special_tokens=tuple(sorted(special)), eot=eot
     )
-    for done in tokenize_files(inputs, loaded, output, text_field):
+    for done in tokenize_files(inputs, loaded, output, text_field, endpoint_url):
         lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in done.rejected.items())
         typer.echo(f"{done.source}: {done.documents:,} documents, {done.tokens:,} tokens{lost}")
 

@@ -18,7 +18,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import absolute
 from pipeline.errors import CorruptDataError, SourceError
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def find_batch(
     sizes: Iterable[int] = SIZES,
     seconds: float = 5.0,
     text_field: str = "text",
+    endpoint_url: str | None = None,
 ) -> dict[int, int]:
     """Measure every size that `table` (CSV, made if missing) does not have; returns {batch_bytes: tokens per second}.
 
@@ -45,7 +45,7 @@ def find_batch(
     """
     rates = read_rates(table)
     missing = sorted(set(sizes) - set(rates))
-    sample = _sample(inputs, text_field) if missing else []
+    sample = _sample(inputs, text_field, endpoint_url) if missing else []
     for size in missing:
         rates[size] = _rate(sample, tokenizer, size, seconds)
         new = not table.exists()
@@ -75,16 +75,15 @@ def read_rates(table: Path) -> dict[int, int]:
     return {int(size): int(rate) for size, rate in whole}
 
 
-def _sample(inputs: list[str], text_field: str) -> list[bytes]:
-    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS, open_decompressed
+def _sample(inputs: list[str], text_field: str, endpoint_url: str | None) -> list[bytes]:
     from pipeline.documents.jsonl import read_documents
-    from pipeline.storage import list_sources
+    from pipeline.stages.sources import each_file
 
     texts: list[bytes] = []
     held_bytes = 0
-    for source in list_sources([absolute(path) for path in inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)):
-        with Path(source.location).open("rb") as raw, open_decompressed(raw, source.name) as lines:
-            for batch in read_documents(lines, source=source.name, text_field=text_field, id_field="id"):
+    for name, lines in each_file(inputs, endpoint_url):
+        with lines as stream:
+            for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):
                 texts += batch.texts()
                 held_bytes += int(batch.text_lengths.sum())
                 if held_bytes >= SAMPLE_BYTES:

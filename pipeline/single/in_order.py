@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import absolute
 from pipeline.errors import ConfigError, RejectedDocumentsError, SourceError, TokenizerError
 from pipeline.export import megatron, nanoset
 from pipeline.export.files import whole_file
@@ -45,31 +44,29 @@ class Written:
 
 @dataclass
 class Source:
-    """The files that are read, what is wanted of their lines, and what was not taken."""
+    """The files that are read (here, in a bucket, on a hub), what is wanted of their lines, and what was not taken."""
 
     inputs: list[str]
     keys: tuple[str, ...]
     quarantine: Path
     max_rejected_share: float = 0.001
     ranges_key: str | None = None
+    endpoint_url: str | None = None
     rejected: Counter[str] = field(default_factory=Counter)
     lines: int = 0
 
     def read(self, key: str) -> Iterator[Any]:
         """The sequences of a key, file by file in natural order of name; RejectedDocumentsError at the end."""
-        from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS, open_decompressed
         from pipeline.documents.quarantine import append_rejections
         from pipeline.documents.sequences import read_sequences
-        from pipeline.storage import list_sources
+        from pipeline.stages.sources import each_file
 
         self.rejected, self.lines = Counter(), 0
         with whole_file(self.quarantine) as quarantine:
-            for file in list_sources(
-                [absolute(path) for path in self.inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)
-            ):
-                with Path(file.location).open("rb") as raw, open_decompressed(raw, file.name) as lines:
+            for name, lines in each_file(self.inputs, self.endpoint_url):
+                with lines as stream:
                     for batch in read_sequences(
-                        lines, source=file.name, key=key, keys=self.keys, ranges_key=self.ranges_key
+                        stream, source=name, key=key, keys=self.keys, ranges_key=self.ranges_key
                     ):
                         self.rejected.update(one.reason.value for one in batch.rejected.rejections)
                         self.lines += len(batch.sequences) + append_rejections(quarantine, batch.rejected)

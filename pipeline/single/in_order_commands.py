@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from pipeline.single.in_order import Source, Written
     from pipeline.tokens.tokenizer import Tokenizer
 
-Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, folders or globs of JSON lines.")]
+Inputs = Annotated[
+    list[str], typer.Argument(metavar="INPUT...", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
+]
+EndpointUrl = Annotated[str | None, typer.Option(help="For S3-compatible stores.")]
 TokenizerName = Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")]
 TokenName = Annotated[str | None, typer.Option(help="The token as text, if not the tokenizer's own.")]
 Engine = Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")]
@@ -41,12 +44,13 @@ def megatron(
     bos_token: TokenName = None,
     engine: Engine = "gigatoken",
     pattern: Pattern = None,
+    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
     from pipeline.single.in_order import REJECTED, Source, write_megatron
 
     rejected = output_prefix.with_name(f"{output_prefix.name}.{REJECTED}")
-    source = Source(inputs, tuple(json_key), rejected, max_rejected_share)
+    source = Source(inputs, tuple(json_key), rejected, max_rejected_share, endpoint_url=endpoint_url)
     output_prefix.parent.mkdir(parents=True, exist_ok=True)
     written = write_megatron(
         source,
@@ -81,11 +85,12 @@ def nanoset(
     bos_token: TokenName = None,
     engine: Engine = "gigatoken",
     pattern: Pattern = None,
+    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
     from pipeline.single.in_order import REJECTED, Source, write_nanoset
 
-    source = Source(inputs, (text_field,), output / REJECTED, max_rejected_share, loss_ranges_field)
+    source = Source(inputs, (text_field,), output / REJECTED, max_rejected_share, loss_ranges_field, endpoint_url)
     output.mkdir(parents=True, exist_ok=True)
     written = write_nanoset(
         source,

@@ -114,6 +114,7 @@ def find_batch(
     output: Annotated[Path, typer.Option(help="A CSV file of sizes and rates; sizes it has are not measured again.")],
     seconds: Annotated[float, typer.Option(help="CPU seconds for every size.", min=0.01)] = 5.0,
     text_field: Annotated[str, typer.Option(help="The JSON key that holds a document's text.")] = "text",
+    endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
 ) -> None:
     """Measure how much text to encode at once on this machine, and say which tokenizer.batch_bytes is best."""
     from pipeline.config import absolute
@@ -123,7 +124,7 @@ def find_batch(
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
     loaded = load_tokenizer(tokenizer, file=file, engine="gigatoken")
-    rates = run(input, loaded, output, seconds=seconds, text_field=text_field)
+    rates = run(input, loaded, output, seconds=seconds, text_field=text_field, endpoint_url=endpoint_url)
     for size, rate in rates.items():
         typer.echo(f"{size:>12,} bytes  {rate:>12,} tokens/s")
     typer.echo(f"tokenizer.batch_bytes: {choose(rates)}")

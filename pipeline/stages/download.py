@@ -1,10 +1,13 @@
-"""Download: have every source file of a shard at hand, and know its sha256.
+"""Download: have every source file of a shard at hand, and know its checksum.
 
-Local files stay where they are and are read in place: they are digested here, and compared with that digest whenever
-they are read later. Objects of buckets and hubs are copied into the step's folder: parallel ranged parts of the planned
+Local files stay where they are and are read in place: they are digested here, and compared with that whenever they are
+read later. Objects of buckets and hubs are copied into the step's folder: parallel ranged parts of the planned
 identity, verified by the checksum that the store keeps, gone on with after a break (what has arrived waits in
 `<work>/arriving/`). Of a part of a file only that part is fetched; the store has no checksum of it. With
 `source.stream` nothing is copied: later stages read from the store, each time of the planned identity.
+
+files.json lists of each file name, size in bytes and checksum: `xxh3_128:...` of what lies on this machine,
+`sha256:...` of what is streamed if the store knows it, null if not.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ from pipeline.ledger import Outcome
 from pipeline.stages.sources import SourceCopy, count_traffic
 from pipeline.stages.stage import Stage
 from pipeline.storage import (
+    Checksum,
     Store,
     Traffic,
     Wanted,
     fetch,
     is_local,
     open_location,
-    pieces_digest,
+    parse_checksum,
+    pieces_checksum,
     require_identity,
 )
 
@@ -39,19 +44,20 @@ ARRIVING = "arriving"
 def local_copies(build: Build, shard: str, traffic: Traffic | None = None) -> list[SourceCopy]:
     """The source files of a downloaded shard, in order; reading streamed ones counts in `traffic`."""
     folder = build.folder("download", shard)
-    digests = json.loads((folder / LISTING).read_text())
+    listed = json.loads((folder / LISTING).read_text())
+    checksums = [parse_checksum(one["checksum"]) if one["checksum"] else None for one in listed]
     files = build.plan.shards[int(shard)]
     counted = traffic or Traffic()
-    return [_copy(build, file, folder, one["sha256"], counted) for file, one in zip(files, digests, strict=True)]
+    return [_copy(build, file, folder, one, counted) for file, one in zip(files, checksums, strict=True)]
 
 
-def _copy(build: Build, file: SourceFile, folder: Path, sha256: str | None, traffic: Traffic) -> SourceCopy:
+def _copy(build: Build, file: SourceFile, folder: Path, checksum: Checksum | None, traffic: Traffic) -> SourceCopy:
     path, pieces = None, None
     if is_local(file.location):
         path, pieces = Path(file.location), file.part.pieces if file.part else None
     elif not build.config.source.stream:
         path = folder / "files" / file.name
-    return SourceCopy(file, path, pieces, sha256, build.config.source.endpoint_url, traffic)
+    return SourceCopy(file, path, pieces, checksum, build.config.source.endpoint_url, traffic)
 
 
 def _units(build: Build) -> list[str]:
@@ -80,26 +86,28 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             stores[parent], _ = open_location(
                 file.location, endpoint_url=build.config.source.endpoint_url, traffic=traffic
             )
-        sha256 = _fetch(build, file, stores[parent], folder)
-        listed.append({"name": file.name, "size_bytes": file.size_bytes, "sha256": sha256})
+        checksum = _fetch(build, file, stores[parent], folder)
+        said = str(checksum) if checksum else None
+        listed.append({"name": file.name, "size_bytes": file.size_bytes, "checksum": said})
     (folder / LISTING).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
     size = sum(file.size_bytes for file in files)
     counts = {"files": len(files), "source_bytes": size, "bytes_read": size}
     return Outcome(counts=counts, traffic=count_traffic(traffic))
 
 
-def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> str | None:
-    """Make the file local if it is not; its sha256. SourceError if it is no longer what the plan saw."""
+def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> Checksum | None:
+    """Make the file local if it is not; its checksum. SourceError if it is no longer what the plan saw."""
     name = file.location.rpartition("/")[2]
     pieces = file.part.pieces if file.part else None
     if is_local(file.location):
         require_identity(file.location, file.identity, store.stat(name))
-        sha256 = pieces_digest(Path(file.location), pieces or ((0, file.size_bytes),))
+        checksum = pieces_checksum(Path(file.location), pieces or ((0, file.size_bytes),))
         require_identity(file.location, file.identity, store.stat(name))  # not while it was read, either
-        return sha256
+        return checksum
     if build.config.source.stream:
         require_identity(file.location, file.identity, store.stat(name))
-        return store.digest(name) if pieces is None else None
+        sha256 = store.digest(name) if pieces is None else None
+        return Checksum("sha256", sha256) if sha256 else None
     arriving = fingerprint([file.location, file.identity, pieces])
     wanted = Wanted(name, file.size_bytes, file.identity, pieces)
     return fetch(store, wanted, folder / "files" / file.name, build.work / ARRIVING / arriving)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.config import SourceConfig
-from pipeline.errors import SourceError
+from pipeline.config import SourceConfig, absolute
 from pipeline.stages.plan import SourceFile
 from pipeline.storage import (
+    Checksum,
     Traffic,
+    list_sources,
     open_hashed,
     open_location,
     open_pieces,
     open_ranged,
     open_verified,
-    pieces_digest,
 )
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class SourceCopy:
     """A planned source file that can be opened.
 
     `path` is where it lies on this machine, as `pieces` of that file (None: all of it); no path: it is read from its
-    store, and counted in `traffic`. `sha256` is that of the pieces together; None for a streamed file whose store
-    does not say.
+    store, and counted in `traffic`. `checksum` is that of the pieces together, as downloaded; None for a streamed file
+    whose store does not say.
     """
 
     file: SourceFile
     path: Path | None
     pieces: tuple[tuple[int, int], ...] | None
-    sha256: str | None
+    checksum: Checksum | None
     endpoint_url: str | None
     traffic: Traffic
 
@@ -58,8 +58,7 @@ class SourceCopy:
 def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
     """The bytes of a file or part, for one pass from beginning to end; SourceError if they are not those planned."""
     if copy.path is not None:
-        assert copy.sha256 is not None
-        with open_verified(copy.path, copy.sha256, name=copy.name, pieces=copy.pieces) as stream:
+        with _open_local(copy, copy.path) as stream:
             yield stream
         return
     file = copy.file
@@ -67,8 +66,13 @@ def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
     pieces = file.part.pieces if file.part else ((0, file.size_bytes),)
     end = max(offset + size for offset, size in pieces)
     ranged = open_ranged(lambda first, last: store.read_range(name, first, last, identity=file.identity), 0, end)
-    with ranged, open_hashed(open_pieces(ranged, pieces), copy.sha256, name=copy.name) as stream:
+    with ranged, open_hashed(open_pieces(ranged, pieces), copy.checksum, name=copy.name) as stream:
         yield stream
+
+
+def _open_local(copy: SourceCopy, path: Path) -> AbstractContextManager[BinaryIO]:
+    assert copy.checksum is not None
+    return open_verified(path, copy.checksum, name=copy.name, pieces=copy.pieces)
 
 
 @contextmanager
@@ -106,18 +110,26 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
         ) as stream:
             yield stream
         return
-    pieces = copy.pieces or ((0, copy.path.stat().st_size),)
-    if (got := pieces_digest(copy.path, pieces)) != copy.sha256:
-        raise SourceError(
-            "a source file changed while the dataset was being built",
-            where=copy.name,
-            expected=f"sha256 {copy.sha256}, as downloaded",
-            got=f"sha256 {got}",
-            next_step="start the build again: it plans with the file as it is now",
-        )
+    with _open_local(copy, copy.path):
+        pass  # row groups are read at their places, so all of it is compared before
     with copy.path.open("rb") as file_stream:
         whole = file.part is None or copy.pieces is not None  # a local original has everything at its place
         yield file_stream if whole or not file.part else cast(BinaryIO, Placed(file_stream, file.part.pieces))
+
+
+def each_file(
+    inputs: list[str], endpoint_url: str | None = None
+) -> Iterator[tuple[str, AbstractContextManager[BinaryIO]]]:
+    """(name, its decompressed lines, to be opened) of every file of JSON lines that these paths mean.
+
+    For commands without a plan: files lie here, in a bucket or on a hub, and each is read as it was when it was listed;
+    SourceError if it has changed.
+    """
+    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
+
+    paths = [absolute(path) for path in inputs]
+    for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
+        yield file.name, open_lines(SourceCopy(SourceFile(**asdict(file)), None, None, None, endpoint_url, Traffic()))
 
 
 def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatch]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from pipeline.config import absolute
 from pipeline.errors import SourceError
 
 if TYPE_CHECKING:
@@ -16,34 +16,35 @@ if TYPE_CHECKING:
 
 
 def tokenize_files(
-    inputs: list[str], tokenizer: Tokenizer, output: Path, text_field: str = "text"
+    inputs: list[str], tokenizer: Tokenizer, output: Path, text_field: str = "text", endpoint_url: str | None = None
 ) -> Iterator[TokenizedFile]:
     """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
+
+    Files lie here, in a bucket (`endpoint_url` is that of an S3-compatible store) or on a hub.
 
     Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there, or
     that stands where its shard would.
     """
-    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
-    from pipeline.storage import list_sources
+    from pipeline.stages.sources import each_file
     from pipeline.tokens.audit import audit_tricky
     from pipeline.tokens.files import write_file_shard
 
     audit_tricky(tokenizer)
-    for file in list_sources([absolute(path) for path in inputs], tuple(ENDINGS), named=tuple(NAMED_ENDINGS)):
-        if (output / file.name).is_file():
+    for name, lines in each_file(inputs, endpoint_url):
+        if (output / name).is_file():
             raise SourceError(
                 "a file stands where a token shard's folder would",
-                where=output / file.name,
+                where=output / name,
                 next_step="name another folder as --output",
             )
-        batches = _batches(Path(file.location), file.name, text_field)
-        yield write_file_shard(batches, file.name, tokenizer, output / file.name)
+        yield write_file_shard(_batches(lines, name, text_field), name, tokenizer, output / name)
 
 
-def _batches(path: Path, name: str, text_field: str) -> Iterator[tuple[list[bytes], dict[str, int]]]:
-    from pipeline.documents.compression import open_decompressed
+def _batches(
+    lines: AbstractContextManager[BinaryIO], name: str, text_field: str
+) -> Iterator[tuple[list[bytes], dict[str, int]]]:
     from pipeline.documents.jsonl import read_documents
 
-    with path.open("rb") as raw, open_decompressed(raw, name) as lines:
-        for batch in read_documents(lines, source=name, text_field=text_field, id_field="id"):
+    with lines as stream:
+        for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):
             yield batch.texts(), dict(Counter(one.reason.value for one in batch.rejections))

@@ -1,8 +1,9 @@
-"""Checksums that stores keep of whole objects, computed here over the same bytes.
+"""Checksums that stores keep of whole objects, computed here over the same bytes; and our own of what has arrived.
 
 sha256 md5 crc64nvme crc32c crc32    of the whole content
 md5-parts                            S3's ETag of a multipart upload: md5 of the parts' md5s, then -<parts>
 git-sha1                             git's name of a blob: sha1 of "blob <size>\\0" and the content
+xxh3_128                             no store's: ours of a local copy, so that a later step notices if it has changed
 """
 
 from __future__ import annotations
@@ -14,31 +15,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import xxhash
+
 # The one to compare first. All but the first two are there for accidents, and against these 32 bits in hardware
 # (10 GB/s) or 64 bits (2 GB/s) serve as well as md5 does at 0.65 GB/s.
 KINDS = ("sha256", "git-sha1", "crc64nvme", "crc32c", "md5", "md5-parts", "crc32")
+
+# Of what only this build reads again (stages/decisions/0004-two-digests.md); at 20 GB/s it costs next to nothing.
+OWN_KIND = "xxh3_128"
 
 READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """What a store says: `value` in lower-case hex (md5-parts: hex, -, number of parts of `part_bytes` each)."""
+    """What is said of a content: `value` in lower-case hex (md5-parts: hex, -, number of parts of `part_bytes`)."""
 
     kind: str
     value: str
     part_bytes: int = 0
 
+    def __str__(self) -> str:
+        """``kind:value``, as receipts write digests; `parse_checksum` reads it."""
+        return f"{self.kind}:{self.value}"
+
+
+def parse_checksum(text: str) -> Checksum:
+    """The inverse of str(); not of md5-parts, whose parts' size it does not say."""
+    kind, _, value = text.partition(":")
+    return Checksum(kind, value)
+
 
 def most_telling(stated: Iterable[Checksum]) -> tuple[Checksum, ...]:
-    """The one checksum that is worth computing; sha256, which is computed in any case, makes others needless."""
+    """The one checksum that is worth computing; the first of KINDS makes others needless."""
     return tuple(sorted(stated, key=lambda one: KINDS.index(one.kind))[:1])
 
 
 class Running(Protocol):
     """What hashlib's objects and those below have in common."""
 
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
 
     def digest(self) -> bytes: ...
 
@@ -47,7 +63,7 @@ class _Crc32:
     def __init__(self) -> None:
         self._crc = 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         self._crc = zlib.crc32(data, self._crc)
 
     def digest(self) -> bytes:
@@ -63,7 +79,7 @@ class PartsMd5:
         self._part = hashlib.md5(usedforsecurity=False)
         self._filled = 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         unread = memoryview(data)
         while unread:
             piece = unread[: self._part_bytes - self._filled]
@@ -90,20 +106,17 @@ def multipart_etag(md5s: Iterable[bytes]) -> str:
 
 
 class Verifier:
-    """Digests content in order and says which of the store's checksums it contradicts; always computes sha256."""
+    """Digests content in order: whether it contradicts what is stated of it, and our own checksum of it."""
 
     def __init__(self, stated: Iterable[Checksum], size_bytes: int) -> None:
-        self.sha256 = hashlib.sha256()
-        self._running: list[tuple[Checksum, Running | PartsMd5]] = []
-        for one in stated:
-            self._running.append((one, self.sha256 if one.kind == "sha256" else _running(one, size_bytes)))
+        self._own = xxhash.xxh3_128()
+        self._running = [(one, self._own if one.kind == OWN_KIND else _running(one, size_bytes)) for one in stated]
 
-    def updates(self) -> tuple[Callable[[bytes], None], ...]:
+    def updates(self) -> tuple[Callable[[bytes | memoryview], None], ...]:
         """What adds bytes to each of the digests; they may run at the same time, each in order."""
-        others = [running.update for _, running in self._running if running is not self.sha256]
-        return (self.sha256.update, *others)
+        return (self._own.update, *(running.update for _, running in self._running if running is not self._own))
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         """Add bytes."""
         for update in self.updates():
             update(data)
@@ -113,6 +126,10 @@ class Verifier:
         with path.open("rb", buffering=0) as file:
             while data := file.read(READ_BYTES):
                 self.update(data)
+
+    def own(self) -> Checksum:
+        """Our own checksum of what was added."""
+        return Checksum(OWN_KIND, self._own.hexdigest())
 
     def values(self) -> dict[str, str]:
         """What was computed, by kind."""
@@ -129,8 +146,8 @@ def _value(running: Running | PartsMd5) -> str:
 
 
 def _running(stated: Checksum, size_bytes: int) -> Running | PartsMd5:
-    if stated.kind == "md5":
-        return hashlib.md5(usedforsecurity=False)
+    if stated.kind in {"sha256", "md5"}:
+        return hashlib.new(stated.kind, usedforsecurity=False)
     if stated.kind == "md5-parts":
         return PartsMd5(stated.part_bytes)
     if stated.kind == "crc32":

@@ -3,8 +3,8 @@
 Credentials are the SDK's own chain. STORAGE_EMULATOR_HOST, which the SDK reads, means an emulator without credentials.
 A planned object is read at its generation, so that another one is never seen. A file is digested before it is sent, in
 parts that carry crc32c, by the SDK's transfer_manager under our policy of retries; what the store then says of the
-whole is compared. Downloads are transfers.py's, at 0.85 of the speed of transfer_manager's, which know neither digests
-in order, nor where they broke off, nor our policy of retries (benchmarks/gcs_transfers.py).
+whole is compared. Downloads are transfers.py's: transfer_manager's are slower (benchmarks/gcs_transfers.py), and know
+neither digests in order, nor where they broke off, nor our policy of retries.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import google_crc32c
 
-from pipeline.errors import CorpusmillError, PermanentError, SourceError, StoreUnavailableError, VerificationError
+from pipeline.errors import PermanentError, SourceError, VerificationError
 from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.gcs_errors import explained
 from pipeline.storage.gcs_multipart import abort_unfinished
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
 from pipeline.storage.ranged import open_remote, whole_body
-from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
+from pipeline.storage.retries import Traffic, retried
 from pipeline.storage.s3_multipart import PART_BYTES, THREADS, part_size
 from pipeline.storage.verified import changed_before_upload, matches_file
 
@@ -86,9 +86,16 @@ class GcsStore:
         blob = self._bucket.blob(self._key(name), generation=int(identity.partition("-")[2]))
 
         def read() -> bytes:
-            options = {"raw_download": True, "checksum": None, "retry": None, "timeout": TIMEOUT_SECONDS}
             try:
-                data: bytes = blob.download_as_bytes(start=first, end=last - 1, **options)
+                data: bytes = blob.download_as_bytes(
+                    start=first,
+                    end=last - 1,
+                    raw_download=True,
+                    single_shot_download=True,  # else it arrives in pieces of 8 KiB: twice the CPU time
+                    checksum=None,
+                    retry=None,
+                    timeout=TIMEOUT_SECONDS,
+                )
             except (NotFound, RequestRangeNotSatisfiable) as error:
                 there = self.stat(name)
                 raise changed_since_planned(
@@ -132,7 +139,13 @@ class GcsStore:
         if source.stat().st_size <= PART_BYTES:
             self._upload(name, source.read_bytes(), sha256)
         else:
-            self._upload_in_parts(name, source, sha256)
+            try:
+                self._upload_in_parts(name, source, sha256)
+            except PermanentError:
+                # An answer that was lost: the upload is complete and gone, and the object is what says so.
+                if self._refused(name, sha256, computed["crc32c"]):
+                    raise
+                return
         self._require_arrived(name, sha256, computed["crc32c"])
 
     def receive_bytes(self, content: bytes, name: str) -> None:
@@ -192,7 +205,7 @@ class GcsStore:
 
         abort_unfinished(self._client, self.bucket, self._key(name), call, timeout_seconds=TIMEOUT_SECONDS)
         size_bytes = source.stat().st_size
-        with _explained("write", where):
+        with explained("write", where):
             transfer_manager.upload_chunks_concurrently(
                 str(source),
                 self._new_blob(name, sha256),
@@ -206,11 +219,16 @@ class GcsStore:
         self.traffic.add(bytes_sent=size_bytes)
 
     def _require_arrived(self, name: str, sha256: str, crc32c: str) -> None:
+        if refused := self._refused(name, sha256, crc32c):
+            raise refused
+
+    def _refused(self, name: str, sha256: str, crc32c: str) -> VerificationError | None:
+        """What is wrong with an object that was sent; None if it is there and has both checksums."""
         blob = self._find(name)
         expected = (Checksum("sha256", sha256), Checksum("crc32c", crc32c))
         if blob is not None and _checksums(blob) == expected:
-            return
-        raise VerificationError(
+            return None
+        return VerificationError(
             "an uploaded object is not what was sent",
             where=self._location(name),
             expected=", ".join(f"{one.kind} {one.value}" for one in expected),
@@ -227,7 +245,7 @@ class GcsStore:
 
     def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         def once() -> T:
-            with _explained(verb, where):
+            with explained(verb, where):
                 return request()
 
         return retried(once, where=where, traffic=self.traffic)
@@ -255,46 +273,8 @@ def _client(where: str) -> Any:
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
-    with _explained("open", where):
+    with explained("open", where):
         if os.environ.get("STORAGE_EMULATOR_HOST"):
             anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
             return storage.Client(credentials=anonymous, project="emulator")
         return storage.Client()
-
-
-@contextmanager
-def _explained(verb: str, where: str) -> Iterator[None]:
-    """Turn SDK errors into ours."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import DefaultCredentialsError, TransportError
-    from google.cloud.exceptions import GoogleCloudError
-    from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
-    from requests.exceptions import RequestException
-
-    what = f"cannot {verb} a GCS location"
-    try:
-        yield
-    except CorpusmillError:
-        raise
-    except DefaultCredentialsError as error:
-        raise PermanentError(
-            f"no credentials to {verb} a GCS location",
-            where=where,
-            next_step="run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
-        ) from error
-    except DataCorruption as error:
-        raise ChecksumMismatchError("a transfer arrived changed", where=where, got=error) from error
-    except (GoogleAPICallError, GoogleCloudError, InvalidResponse) as error:
-        answer = getattr(error, "response", None)
-        status = int(getattr(error, "code", None) or getattr(answer, "status_code", None) or 0)
-        if "BadDigest" in str(getattr(answer, "text", "")):
-            raise ChecksumMismatchError("an upload arrived changed", where=where, got=error) from error
-        if status in {408, 429} or status >= 500:
-            raise StoreUnavailableError(what, where=where, got=error) from error
-        next_step = {
-            403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
-            404: "create the bucket, or mend its name in the configuration",
-        }.get(status)
-        raise PermanentError(what, where=where, got=f"{status}: {error}", next_step=next_step) from error
-    except (RequestException, TransportError, ConnectionError, TimeoutError) as error:
-        raise StoreUnavailableError(what, where=where, got=error) from error

@@ -6,12 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import SourceError
 from pipeline.storage.locations import StoredFile, safe_relative_name
 
 GLOB = re.compile(r"[*?\[]")
+LONGEST_PART_BYTES = 236  # file systems have 255, of which a part's number and the name of an arriving file take 19
 
 
 def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
@@ -29,20 +31,52 @@ def list_sources(
     bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts. An ending of
     `named` counts only where the path itself ends so, as in `data/*.json.gz`: a folder's .json may be anything.
     Order: natural order of the name relative to the path's folder, whatever the order of the paths. Every name is
-    unique, because writeback delivers each file under its name. SourceError when a path matches nothing.
+    one that a file of one folder can have, and unique, because writeback delivers each file under it. SourceError for
+    others, and when a path matches nothing.
     """
     found = [file for path in paths for file in _list_one(path, endings, named, endpoint_url)]
-    for name, times in Counter(file.name for file in found).items():
-        if times > 1:
-            places = [file.location for file in found if file.name == name]
+    _require_deliverable(found)
+    return sorted(found, key=lambda file: natural_order(file.name))
+
+
+def _require_deliverable(files: list[StoredFile]) -> None:
+    """SourceError unless the names can be those of files in one folder, in which each is delivered under its name."""
+    times = Counter(file.name for file in files)
+    for file in files:
+        parts = file.name.split("/")
+        folders = [name for name in accumulate(parts[:-1], "{}/{}".format) if name in times]
+        if times[file.name] > 1:
             raise SourceError(
                 "two source files have the same name below their folders",
-                where="\n".join(places),
+                where="\n".join(one.location for one in files if one.name == file.name),
                 expected="one file per name, because each is delivered under its name",
-                got=name,
+                got=file.name,
                 next_step="list their common parent folder as the source, or drop one of them",
             )
-    return sorted(found, key=lambda file: natural_order(file.name))
+        if folders:
+            raise SourceError(
+                "a source's name is also that of a folder with another one in it",
+                where=file.location,
+                expected="names that can lie in one folder, because each file is delivered under its name",
+                got=folders[0],
+                next_step="list the two as sources of their own, or rename one of them",
+            )
+        if "\n" in file.name or max(len(part.encode(errors="surrogateescape")) for part in parts) > LONGEST_PART_BYTES:
+            raise _no_file_name(file)
+        try:
+            file.name.encode()
+        except UnicodeEncodeError as error:
+            raise _no_file_name(file) from error
+
+
+def _no_file_name(file: StoredFile) -> SourceError:
+    return SourceError(
+        "a source's name cannot be that of a delivered file",
+        where=file.location.encode(errors="backslashreplace").decode(),
+        expected=f"UTF-8, no line break, at most {LONGEST_PART_BYTES} bytes between two /",
+        got=ascii(file.name),
+        next_step="rename it",
+    )
 
 
 def _list_one(

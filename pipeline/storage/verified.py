@@ -1,8 +1,7 @@
-"""Reading a file whose sha256 is known, and noticing when it is no longer that file."""
+"""Reading a file whose checksum is known, and noticing when it is no longer that file."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,27 +40,27 @@ class PiecesFile(SeekableFile):
 class _HashingFile(io.RawIOBase):
     """A raw file that digests what is read, in order; it cannot seek."""
 
-    def __init__(self, file: io.RawIOBase) -> None:
+    def __init__(self, file: io.RawIOBase, verifier: Verifier) -> None:
         self._file = file
-        self.digest = hashlib.sha256()
+        self._verifier = verifier
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         count: int = self._file.readinto(buffer) or 0
-        self.digest.update(buffer[:count])
+        self._verifier.update(buffer[:count])
         return count
 
 
 @contextmanager
-def open_verified(path: Path, sha256: str, *, name: str, pieces: Pieces | None = None) -> Iterator[BinaryIO]:
-    """Open a file, or pieces of it, for one pass; on leaving, what is left is read and SourceError raised if the sha256
-    of all of it is another.
+def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces | None = None) -> Iterator[BinaryIO]:
+    """Open a file, or pieces of it, for one pass; on leaving, what is left is read and SourceError raised if the
+    checksum of all of it is another.
     """
     with path.open("rb", buffering=0) as file:
         whole = file if pieces is None else PiecesFile(cast(BinaryIO, file), pieces)
-        with open_hashed(cast(BinaryIO, whole), sha256, name=name) as stream:
+        with open_hashed(cast(BinaryIO, whole), expected, name=name) as stream:
             yield stream
 
 
@@ -71,32 +70,35 @@ def open_pieces(stream: BinaryIO, pieces: Pieces) -> BinaryIO:
 
 
 @contextmanager
-def open_hashed(file: BinaryIO, sha256: str | None, *, name: str) -> Iterator[BinaryIO]:
-    """The same over a raw stream that is open already and stays open; without a sha256 nothing is compared."""
-    raw = _HashingFile(cast(io.RawIOBase, file))
+def open_hashed(file: BinaryIO, expected: Checksum | None, *, name: str) -> Iterator[BinaryIO]:
+    """The same over a raw stream that is open already and stays open; with nothing expected nothing is compared, and
+    what is left is not read.
+    """
+    verifier = Verifier((expected,) if expected else (), file.seek(0, io.SEEK_END))
+    file.seek(0)
+    raw = _HashingFile(cast(io.RawIOBase, file), verifier)
     with io.BufferedReader(raw, READ_BYTES) as stream:
         yield cast(BinaryIO, stream)
-        while stream.read(READ_BYTES):
+        while expected and stream.read(READ_BYTES):
             pass
-        got = raw.digest.hexdigest()
-    if sha256 is not None and got != sha256:
+    for was, got in verifier.contradicted():
         raise SourceError(
             "a source file changed while the dataset was being built",
             where=name,
-            expected=f"sha256 {sha256}, as downloaded",
-            got=f"sha256 {got}",
+            expected=f"{was.kind} {was.value}, as downloaded",
+            got=f"{was.kind} {got}",
             next_step="start the build again: it plans with the file as it is now",
         )
 
 
-def pieces_digest(path: Path, pieces: Pieces) -> str:
-    """sha256 of stretches of a file, one after another; of the whole file if there is one that covers it."""
-    digest = hashlib.sha256()
+def pieces_checksum(path: Path, pieces: Pieces) -> Checksum:
+    """Our own of stretches of a file, one after another; of the whole file if there is one that covers it."""
+    verifier = Verifier((), sum(size for _, size in pieces))
     with path.open("rb", buffering=0) as file:
-        stream = io.BufferedReader(PiecesFile(cast(BinaryIO, file), pieces), READ_BYTES)
+        stream = PiecesFile(cast(BinaryIO, file), pieces)
         while data := stream.read(READ_BYTES):
-            digest.update(data)
-    return digest.hexdigest()
+            verifier.update(data)
+    return verifier.own()
 
 
 def matches_file(path: Path, stated: Iterable[Checksum]) -> bool:

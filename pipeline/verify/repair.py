@@ -132,7 +132,7 @@ def _trusted_sums(stores: list[Store], version: str) -> tuple[dict[str, str], by
 
 def _parsed(text: bytes) -> dict[str, str]:
     """ValueError for what is no list of sums."""
-    rows = [line.split("  ", 1) for line in text.decode().splitlines()]
+    rows = [line.split("  ", 1) for line in text.decode().removesuffix("\n").split("\n")]
     if any(len(row) != 2 or len(row[0]) != 64 for row in rows):
         raise ValueError("not as sha256sum writes it")
     return {name: sha256 for sha256, name in rows}

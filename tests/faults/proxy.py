@@ -44,6 +44,7 @@ class FaultyProxy:
 
         class Answer(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or a small body waits 40 ms for the headers' acknowledgement
 
             def _any(self) -> None:
                 proxy.answer(self)

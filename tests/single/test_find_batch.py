@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.errors import CorruptDataError, SourceError
 from pipeline.single.find_batch import HEADER, choose, find_batch, read_rates
+from pipeline.storage.s3 import S3Store
 from pipeline.tokens.tokenizer import load_tokenizer
 from tests.system.corpus import make_documents
 
@@ -37,6 +38,29 @@ def test_batch_size_j14_command_says_what_to_configure(tmp_path) -> None:
     done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "t.csv"), "--seconds", "0.01"])
     assert done.exit_code == 0, done.output
     assert f"tokenizer.batch_bytes: {choose(read_rates(tmp_path / 't.csv'))}" in done.output
+
+
+def test_batch_size_sample_of_a_bucket_is_no_more_than_is_measured(
+    tmp_path, rclone, rclone_client, monkeypatch
+) -> None:
+    """Of a large object only the windows that hold the sample come over the wire."""
+    content = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in make_documents(40)) * 300
+    rclone_client.put_object(Bucket="corpus", Key="dump/a.jsonl", Body=content)
+    monkeypatch.setattr("pipeline.single.find_batch.SAMPLE_BYTES", 1 << 20)
+    read = []
+    read_range = S3Store.read_range
+
+    def counted(self, name: str, first: int, last: int, *, identity: str) -> bytes:
+        read.append(last - first)
+        return read_range(self, name, first, last, identity=identity)
+
+    monkeypatch.setattr(S3Store, "read_range", counted)
+    command = ["find-batch", "--input", "s3://corpus/dump", "--endpoint-url", rclone.endpoint]
+    command += ["--tokenizer", "cl100k_base", "--output", str(tmp_path / "t.csv"), "--seconds", "0.01"]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "tokenizer.batch_bytes: " in done.output
+    assert 0 < sum(read) <= 16 << 20 < len(content)
 
 
 def test_batch_size_without_text_or_with_a_strange_table_is_refused(tmp_path) -> None:

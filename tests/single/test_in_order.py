@@ -273,3 +273,25 @@ def test_part_files_of_different_tokenizers_are_not_merged_and_both_are_named(tm
     assert "cl100k_base|4" in str(caught.value)
     assert "o200k_base|4" in str(caught.value)
     assert file.is_file()
+
+
+@pytest.mark.parametrize("command", ["megatron", "nanoset"])
+def test_in_order_command_of_a_bucket_writes_what_it_writes_of_a_folder(
+    tmp_path, rclone, rclone_client, command: str
+) -> None:
+    for name in ("a.jsonl", "b.jsonl.zst"):
+        path = write_lines(tmp_path / "in" / name, [{"text": f"{name} {number}"} for number in range(50)] + ["no"])
+        rclone_client.put_object(Bucket="corpus", Key=f"dump/{name}", Body=path.read_bytes())
+    options = ["--tokenizer", "cl100k_base", "--max-rejected-share", "0.1"]
+    for source, out in (("s3://corpus/dump", "far"), (str(tmp_path / "in"), "near")):
+        output = ["--output-prefix" if command == "megatron" else "--output", str(tmp_path / out / "x")]
+        endpoint = ["--endpoint-url", rclone.endpoint] if out == "far" else []
+        done = CliRunner().invoke(app, [command, source, *output, *options, *endpoint], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert "rejected lines: 2 broken_json" in done.output
+    far, near = (
+        {path.relative_to(tmp_path / out): path.read_bytes() for path in (tmp_path / out).rglob("*") if path.is_file()}
+        for out in ("far", "near")
+    )
+    assert far == near
+    assert any(path.suffix in {".ds", ".bin"} for path in far)

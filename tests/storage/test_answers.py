@@ -14,10 +14,11 @@ from typing import Any
 import boto3
 import google_crc32c
 import pytest
+import xxhash
 from botocore.config import Config
 
 from pipeline.errors import PermanentError, StoreUnavailableError
-from pipeline.storage import Store, Traffic, Wanted, fetch, open_store, retries, s3
+from pipeline.storage import Checksum, Store, Traffic, Wanted, fetch, open_store, retries, s3
 from pipeline.storage.retries import ChecksumMismatchError
 from pipeline.storage.s3 import S3Store
 from tests.gcs_front import GcsFront
@@ -79,36 +80,47 @@ def test_answer_that_stays_is_asked_for_once_and_says_what_to_mend(asked, status
     assert status == 400 or "next" in str(caught.value)
 
 
-def test_s3_server_that_never_answers_is_a_transient_error(monkeypatch, rclone) -> None:
+@pytest.mark.parametrize("folder", ["s3://corpus", "gs://corpus", f"hf://datasets/owner/name@{COMMIT}"])
+def test_server_that_never_answers_is_a_transient_error(monkeypatch, rclone, folder: str) -> None:
     over = threading.Event()
 
     class Silent(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
+        def do_GET(self) -> None:
             over.wait(30)
+
+        do_HEAD = do_POST = do_GET  # noqa: N815
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 
     monkeypatch.setattr(s3, "READ_SECONDS", 0.1)
+    monkeypatch.setattr("pipeline.storage.gcs.TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("pipeline.storage.hub.TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
     traffic = Traffic()
     with http_server(Silent) as endpoint:
-        with pytest.raises(StoreUnavailableError, match="cannot look up"):
-            open_store("s3://corpus", endpoint_url=endpoint, traffic=traffic).stat("a")
-        over.set()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", endpoint)
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        store = open_store(folder, endpoint_url=endpoint if folder.startswith("s3") else None, traffic=traffic)
+        try:
+            with pytest.raises(StoreUnavailableError, match="cannot read"):
+                store.read_range("a", 0, 1, identity="1-1")
+        finally:
+            over.set()
     assert (traffic.requests, traffic.retries) == (2, 1)
 
 
 def put_by_others(client: Any, kind: str) -> None:
     """An object of which the store keeps that checksum, without our metadata."""
     values = {
-        "sha256": hashlib.sha256(CONTENT).digest(),
-        "crc64nvme": crc64nvme(CONTENT).to_bytes(8, "big"),
-        "crc32c": google_crc32c.value(CONTENT).to_bytes(4, "big"),
-        "crc32": zlib.crc32(CONTENT).to_bytes(4, "big"),
+        "sha256": lambda: hashlib.sha256(CONTENT).digest(),
+        "crc64nvme": lambda: crc64nvme(CONTENT).to_bytes(8, "big"),  # bit by bit: 8 s
+        "crc32c": lambda: google_crc32c.value(CONTENT).to_bytes(4, "big"),
+        "crc32": lambda: zlib.crc32(CONTENT).to_bytes(4, "big"),
     }
     if kind in values:
-        stated = {"ChecksumAlgorithm": kind.upper(), f"Checksum{kind.upper()}": base64.b64encode(values[kind]).decode()}
+        value = base64.b64encode(values[kind]()).decode()
+        stated = {"ChecksumAlgorithm": kind.upper(), f"Checksum{kind.upper()}": value}
         client.put_object(Bucket="corpus", Key="a", Body=CONTENT, **stated)
     elif kind == "md5":
         client.put_object(Bucket="corpus", Key="a", Body=CONTENT)
@@ -134,7 +146,9 @@ def test_s3_download_of_others_object_is_compared_with_the_checksum_that_the_sto
     assert there is not None
     assert [one.kind for one in store.checksums("a", identity=there.identity)] == [kind]
     wanted = Wanted("a", there.size_bytes, there.identity)
-    assert fetch(store, wanted, tmp_path / "whole", tmp_path / "partial") == hashlib.sha256(CONTENT).hexdigest()
+    own = fetch(store, wanted, tmp_path / "whole", tmp_path / "partial")
+    assert own == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(CONTENT))
+    assert (tmp_path / "whole").read_bytes() == CONTENT
 
     read = S3Store.read_range
 

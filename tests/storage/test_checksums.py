@@ -6,10 +6,11 @@ import zlib
 
 import google_crc32c
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.storage.checksums import Checksum, Verifier
+from pipeline.storage.checksums import Checksum, Verifier, parse_checksum
 from pipeline.storage.crc64 import Crc64Nvme
 from tests.oracles.storage import crc64nvme, multipart_etag
 
@@ -37,6 +38,7 @@ def test_verifier_agrees_with_the_stores_checksums_and_notices_a_flipped_bit(dat
         Checksum("crc32c", f"{google_crc32c.value(data):08x}"),
         Checksum("crc64nvme", f"{crc64nvme(data):016x}"),
         Checksum("md5-parts", multipart_etag(data, part), part),
+        Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(data)),
         Checksum("git-sha1", hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()),
     ]
     for content, wrong in ((data, 0), (bytes([data[0] ^ 1]) + data[1:], len(stated))):
@@ -44,6 +46,8 @@ def test_verifier_agrees_with_the_stores_checksums_and_notices_a_flipped_bit(dat
         for at in range(0, len(content), cut):
             verifier.update(content[at : at + cut])
         assert len(verifier.contradicted()) == wrong
+        assert verifier.own() == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(content))
+        assert parse_checksum(str(verifier.own())) == verifier.own()
 
 
 def test_checksum_of_unknown_kind_is_an_error() -> None:

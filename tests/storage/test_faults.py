@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.config import Config
 
-from pipeline.errors import CorpusmillError, StoreUnavailableError
+from pipeline.errors import CorpusmillError, StoreUnavailableError, VerificationError
 from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
 from pipeline.storage.s3 import S3Store
 from tests.faults.proxy import FaultyProxy
@@ -79,12 +81,28 @@ def test_download_that_broke_off_goes_on_behind_what_arrived(rclone, hasty, tmp_
     assert traffic.bytes_received == len(data) - arrived // 100_000 * 100_000
 
 
-def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("by", ["us", "others"])
+def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path, monkeypatch, by: str) -> None:
+    """What an object of ours says is sha256, of one of others the store's md5: of what had arrived, too."""
     monkeypatch.setattr(transfers, "PART_BYTES", 100_000)
     data = content(4, 1_000_000)
-    open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
-    (tmp_path / "partial").write_bytes(bytes(300_000))
-    assert download(open_store("s3://corpus", endpoint_url=rclone.endpoint), "a", tmp_path) == data
+    if by == "us":
+        open_store("s3://corpus", endpoint_url=rclone.endpoint).receive_bytes(data, "a")
+    else:
+        plainly = Config(request_checksum_calculation="when_required")
+        boto3.Session().client("s3", endpoint_url=rclone.endpoint, config=plainly).put_object(
+            Bucket="corpus", Key="a", Body=data
+        )
+    traffic = Traffic()
+    store = open_store("s3://corpus", endpoint_url=rclone.endpoint, traffic=traffic)
+    there = store.stat("a")
+    assert there is not None
+    assert [one.kind for one in store.checksums("a", identity=there.identity)] == ["sha256" if by == "us" else "md5"]
+    arrived = bytearray(data[:300_000])
+    arrived[150_000] ^= 1
+    (tmp_path / "partial").write_bytes(arrived)
+    assert download(store, "a", tmp_path) == data
+    assert traffic.bytes_received == 700_000 + 1_000_000
 
 
 def test_upload_that_broke_off_is_finished_by_the_next_one(moto, moto_client, hasty, tmp_path) -> None:
@@ -102,3 +120,13 @@ def test_upload_that_broke_off_is_finished_by_the_next_one(moto, moto_client, ha
     assert traffic.bytes_sent == 12 << 20
     assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == data
     assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
+
+
+def test_upload_of_a_file_that_changed_is_aborted_and_the_old_object_stays(moto, moto_client, tmp_path) -> None:
+    moto_client.put_object(Bucket="corpus", Key="a", Body=b"as it was")
+    path = tmp_path / "file"
+    path.write_bytes(content(6, 17 << 20))
+    with pytest.raises(VerificationError, match="not what its receipt says"):
+        open_store("s3://corpus", endpoint_url=moto).receive(path, "a", hashlib.sha256(b"other").hexdigest())
+    assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
+    assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == b"as it was"

@@ -3,9 +3,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+import xxhash
 
-from pipeline.errors import ConfigError, PermanentError
-from pipeline.storage import Wanted, fetch, list_sources, open_location, open_store
+from pipeline.errors import ConfigError, PermanentError, SourceError
+from pipeline.storage import Checksum, Traffic, Wanted, fetch, list_sources, open_location, open_store, transfers
+from tests.faults.proxy import FaultyProxy
 from tests.hub import COMMIT, Hub
 
 FILES = {
@@ -52,9 +54,37 @@ def test_hub_file_arrives_verified(hub, hasty, tmp_path, name: str) -> None:
     store, last = open_location(f"hf://datasets/owner/name@{COMMIT}/{name}")
     there = store.stat(last)
     assert there is not None
-    digest = fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
+    own = fetch(store, Wanted(last, there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
     assert (tmp_path / "file").read_bytes() == FILES[name]
-    assert digest == hashlib.sha256(FILES[name]).hexdigest()
+    assert own == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(FILES[name]))
+
+
+@pytest.mark.parametrize("name", ["data/../../x.jsonl", "data//x.jsonl", "/etc/x.jsonl"])
+def test_hub_that_lists_a_name_that_would_leave_the_folder_is_refused(monkeypatch, name: str) -> None:
+    with Hub({name: b"{}\n"}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        with pytest.raises(SourceError, match="leave its folder"):
+            list_sources(["hf://datasets/owner/name"], (".jsonl",))
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset", "truncated", "delayed", "lost"])
+def test_hub_download_through_faults_is_right_to_the_byte(hasty, tmp_path, monkeypatch, kind: str) -> None:
+    monkeypatch.setattr(transfers, "PART_BYTES", 1000)
+    data = hashlib.shake_128(b"hub").digest(20_000)
+    with (
+        Hub({"a.jsonl": data}) as hub,
+        FaultyProxy(hub.endpoint, seed=3, share=0.5, faults=6, kinds=(kind,)) as proxy,
+    ):
+        hub.endpoint = proxy.endpoint  # where it sends those who ask for a file
+        monkeypatch.setenv("HF_ENDPOINT", proxy.endpoint)
+        traffic = Traffic()
+        store = open_store(f"hf://datasets/owner/name@{COMMIT}", traffic=traffic)
+        there = store.stat("a.jsonl")
+        assert there is not None
+        fetch(store, Wanted("a.jsonl", there.size_bytes, there.identity), tmp_path / "file", tmp_path / "partial")
+        assert (tmp_path / "file").read_bytes() == data
+        assert proxy.dealt[kind] >= 1
+        assert kind == "delayed" or traffic.retries >= 1
 
 
 def test_hub_file_with_other_bytes_than_its_commit_says_is_refused(hub, hasty, tmp_path) -> None:

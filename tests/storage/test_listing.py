@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -53,6 +54,30 @@ def test_listing_same_name_in_two_sources_is_refused(tmp_path) -> None:
         names(tmp_path / "one", tmp_path / "two")
     assert "one/a.jsonl" in str(caught.value)
     assert "two/a.jsonl" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", [b"a\nb.jsonl", b"latin-1 \xfc.jsonl", b"deep\xff/x.jsonl", b"x" * 231 + b".jsonl"], ids=ascii
+)
+def test_listing_name_that_no_delivered_file_could_have_is_refused(tmp_path, name: bytes) -> None:
+    path = tmp_path / os.fsdecode(name)
+    fill(path.parent, path.name)
+    with pytest.raises(SourceError, match="cannot be that of a delivered file") as caught:
+        names(tmp_path)
+    str(caught.value).encode()  # can be printed
+    assert "236 bytes" in str(caught.value)
+    assert "rename it" in str(caught.value)
+
+
+def test_listing_object_that_is_another_ones_folder_is_refused(moto, moto_client) -> None:
+    """A bucket can hold both; the folder that they are copied and delivered to cannot."""
+    for key in ("data/a.jsonl", "data/a.jsonl/deep/b.jsonl", "data/a.jsonl.jsonl"):
+        moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
+    with pytest.raises(SourceError, match="also that of a folder") as caught:
+        list_sources(["s3://corpus/data"], ENDINGS, moto)
+    assert "s3://corpus/data/a.jsonl/deep/b.jsonl" in str(caught.value)
+    apart = list_sources(["s3://corpus/data/a.jsonl", "s3://corpus/data/a.jsonl/"], ENDINGS, moto)
+    assert [file.name for file in apart] == ["a.jsonl", "deep/b.jsonl"]
 
 
 def test_listing_missing_source_says_where_it_looked(tmp_path) -> None:

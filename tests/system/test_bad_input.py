@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 import zstandard
@@ -190,15 +192,28 @@ def test_build_source_changed_between_plan_and_download_is_refused(tmp_path) -> 
         planned.run("download", "00000")
 
 
-def test_build_source_changed_after_download_is_refused(tmp_path) -> None:
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst", ".parquet"])
+def test_build_source_with_one_other_byte_after_download_is_refused(tmp_path, ending: str) -> None:
+    """The plan's identity, size and time, does not see it; the checksum of what was downloaded does."""
     from pipeline.stages import plan_dataset
 
-    source(tmp_path, GOOD)
+    path = tmp_path / "corpus" / f"a{ending}"
+    source(tmp_path, zstandard.compress(GOOD) if ending.endswith(".zst") else GOOD, path.name)
+    if ending == ".parquet":
+        pq.write_table(pa.table({"text": ["one two three"] * 5000}), path)
     planned = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
     planned.run("download", "00000")
-    source(tmp_path, GOOD.replace(b"three", b"seven"))
-    with pytest.raises(SourceError, match="changed while the dataset was being built"):
+    times, content = path.stat(), bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises((SourceError, CorruptDataError)) as caught:
         planned.run("index", "00000")
+    assert path.name in str(caught.value)
+    if ending != ".jsonl.zst":  # zstd may find its own checksum wrong first
+        assert "changed while the dataset was being built" in str(caught.value)
+        assert "xxh3_128" in str(caught.value)
+    assert planned.find("index", "00000") is None
 
 
 def test_build_stale_file_at_the_destination_is_refused_before_the_manifest(tmp_path) -> None:

@@ -95,6 +95,35 @@ def test_cli_download_of_an_object_deleted_since_the_plan_names_it_and_keeps_the
     assert all(planned.find("download", unit) for unit in whole)
 
 
+@pytest.mark.parametrize("harm", ["overwritten", "deleted"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_streamed_object_that_is_another_one_after_the_download_step_is_refused_by_name(
+    tmp_path, rclone, rclone_client, harm: str, kind: str
+) -> None:
+    """Nothing lies here to be compared with: every range that is read is of the planned ETag."""
+
+    def content(word: str) -> bytes:
+        if kind == "jsonl":
+            return lines_of([word] * 100)
+        pq.write_table(pa.table({"text": [word] * 100}), tmp_path / "t.parquet")
+        return (tmp_path / "t.parquet").read_bytes()
+
+    named = {"Bucket": "corpus", "Key": f"dump/a.{kind}"}
+    rclone_client.put_object(**named, Body=content("three"))
+    config = remote(tmp_path, rclone.endpoint)
+    config["source"]["stream"] = True
+    planned = open_build(plan_dataset(check_config(config, where="test")))
+    planned.run("download", "00000")
+    if harm == "deleted":
+        rclone_client.delete_object(**named)
+    else:
+        rclone_client.put_object(**named, Body=content("seven"))
+    with pytest.raises(SourceError, match="changed after it was planned") as caught:
+        planned.run("index", "00000")
+    assert f"s3://corpus/dump/a.{kind}" in str(caught.value)
+    assert planned.find("index", "00000") is None
+
+
 def test_cli_upload_sends_again_only_what_a_destination_lost_and_the_manifest_last(
     tmp_path, rclone, rclone_client, corpus
 ) -> None:

@@ -13,13 +13,14 @@ from pipeline.config import check_config
 from pipeline.errors import SourceError, VerificationError
 from pipeline.local import build_dataset
 from pipeline.verify.repair import compare_copies, repair_copies
-from tests.system.corpus import configuration, write_corpus
+from tests.system.corpus import configuration, lines_of, write_corpus
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("copies")
     write_corpus(root / "corpus", documents=40)
+    (root / "corpus" / "odd \u2028\r.jsonl").write_bytes(lines_of(["one", "two"]))  # not the end of a line of sums
     exports = {"megatron": {}, "nanoset": {}, "sample_documents": 5}
     places = [{"path": str(root / name)} for name in ("fast", "backup")]
     values = configuration(root, exports=exports, destinations=places)

@@ -88,6 +88,23 @@ def test_build_object_overwritten_after_the_plan_is_refused_by_name(tmp_path, s3
     assert "s3://raw/dump/a1.jsonl" in str(caught.value)
 
 
+def test_build_local_copy_with_one_other_byte_is_refused_by_name(tmp_path, s3_endpoint, client) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    upload_corpus(client, tmp_path / "corpus")
+    planned = open_build(plan_dataset(check_config(s3_configuration(tmp_path, s3_endpoint), where="test")))
+    planned.run("download", "00000")
+    folder = planned.folder("download", "00000")
+    listed = json.loads((folder / "files.json").read_text())
+    assert [one["checksum"].partition(":")[0] for one in listed] == ["xxh3_128"] * len(listed)
+    copy = folder / "files/a1.jsonl"
+    content = bytearray(copy.read_bytes())
+    content[-4] ^= 1
+    copy.write_bytes(content)
+    with pytest.raises(SourceError, match="changed while the dataset was being built") as caught:
+        planned.run("index", "00000")
+    assert "a1.jsonl" in str(caught.value)
+
+
 def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")

