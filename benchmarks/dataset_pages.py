@@ -22,26 +22,10 @@ from typing import Any
 
 import tests.dags.conftest  # noqa: F401  (Airflow's settings, before anything imports it)
 from benchmarks.results import write_result
-from pipeline.config import check_config
-from pipeline.local import build_dataset
-from tests.system.corpus import configuration, lines_of, make_documents
 
 SHARDS = 200
-DOCUMENTS = 6  # per shard
 ROUNDS = 12
 MOST_SECONDS = 0.2
-
-
-def build(root: Path) -> Path:
-    """200 files, of which each is a shard."""
-    (root / "corpus").mkdir()
-    texts = make_documents(SHARDS * DOCUMENTS)
-    for number in range(SHARDS):
-        own = texts[number * DOCUMENTS : (number + 1) * DOCUMENTS]
-        (root / "corpus" / f"{number:04d}.jsonl").write_bytes(lines_of(own, number * DOCUMENTS))
-    sizes = sorted(path.stat().st_size for path in (root / "corpus").iterdir())
-    source = {"paths": [str(root / "corpus")], "shard_bytes": sizes[0] + 1}
-    return build_dataset(check_config(configuration(root, name="pages", source=source), where="benchmark"), workers=2)
 
 
 def measure(get: Callable[[], Any], rounds: int) -> dict[str, float]:
@@ -69,10 +53,10 @@ def main() -> int:
     from airflow.utils.db import initdb
     from fastapi.testclient import TestClient
 
-    from tests.dags.seeded import seed_dags, seed_run
+    from tests.dags.seeded import build_shards, seed_dags, seed_run
 
     with tempfile.TemporaryDirectory() as temporary:
-        plan = build(Path(temporary))
+        plan = build_shards(Path(temporary), SHARDS)
         initdb()
         seed_dags("build_dataset", "reprocess_shard")
         seed_run(plan, "finished")

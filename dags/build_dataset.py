@@ -32,10 +32,11 @@ def plan(params: dict[str, Any] | None = None) -> str:
     from pipeline.stages import begin_run, plan_dataset
 
     values = {name: value for name, value in (params or {}).items() if name not in RUN}
-    base = load_config(CONFIGURATIONS / f"{Path(values.pop('configuration')).name}.yaml")
-    config = config_from_form(values, base)
-    running.claim(config, get_current_context())
-    return str(begin_run(plan_dataset(config)))
+    with running.refusal_shown(get_current_context()):
+        base = load_config(CONFIGURATIONS / f"{Path(values.pop('configuration')).name}.yaml")
+        config = config_from_form(values, base)
+        running.claim(config, get_current_context())
+        return str(begin_run(plan_dataset(config)))
 
 
 build_dataset = make_dag(

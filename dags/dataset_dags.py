@@ -48,10 +48,11 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
         from pipeline.form import config_from_form
         from pipeline.stages import begin_run, plan_dataset
 
-        built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
-        running.claim(built, get_current_context())
-        running.keep_copy(name, text)
-        return str(begin_run(plan_dataset(built)))
+        with running.refusal_shown(get_current_context()):
+            built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
+            running.claim(built, get_current_context())
+            running.keep_copy(name, text)
+            return str(begin_run(plan_dataset(built)))
 
     @task
     def close(plan_receipt: str) -> None:  # noqa: ARG001

@@ -7,17 +7,21 @@ the DAG and leave the run's tasks waiting for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, absolute
+from pipeline.errors import CorpusmillError
 
 if TYPE_CHECKING:
     from pipeline.stages.claim import ScheduledRun
 
 ASK_AGAIN = timedelta(seconds=30)
 UNFINISHED = {"queued", "running"}
+WHY = "why"  # the XCom in which a task says to people why it does not go on; the page of the run shows the plan's
 
 
 def copies() -> Path:
@@ -40,7 +44,18 @@ def claim(config: DatasetConfig, context: Any) -> None:
         )
     except (RunUnderWayError, LockHeldError) as error:
         print(f"{type(error).__name__}: {error}")
+        instance.xcom_push(WHY, str(error))
         raise AirflowRescheduleException(utcnow() + ASK_AGAIN) from None
+
+
+@contextmanager
+def refusal_shown(context: Any) -> Iterator[None]:
+    """What the plan fails with is handed on in its own words: the form that was wrong is two pages from the log."""
+    try:
+        yield
+    except CorpusmillError as error:
+        context["ti"].xcom_push(WHY, str(error))
+        raise
 
 
 def _is_under_way(instance: Any, other: ScheduledRun) -> bool:

@@ -1,17 +1,24 @@
-"""`airflow standalone` without its two log servers, with a pool that bounds memory.
+"""`airflow standalone` without its two log servers, with a pool that bounds memory, and with components that come back.
 
 The log servers always listen on every interface of the machine, and no setting changes that. They exist so that logs
 can be fetched from other machines; here everything runs on this one, and the API server reads the files.
+
+Airflow's own standalone goes on without a component that crashed: without its scheduler every run would wait for ever.
+With SQLite that happens: a backfill that finds the database locked removes the runs that it had made already, and a
+scheduler that had begun one of them ends with ObjectDeletedError.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
 import psutil
 from airflow.__main__ import main
 from airflow.cli.commands import standalone_command
+
+RESTART_SECONDS = 5.0  # from one start of a component to the next: one that cannot start takes no whole core
 
 
 class LoopbackSubCommand(standalone_command.SubCommand):
@@ -22,13 +29,27 @@ class LoopbackSubCommand(standalone_command.SubCommand):
     ) -> None:
         serves_logs = name in {"scheduler", "triggerer"}
         super().__init__(parent, name, [*command, "--skip-serve-logs"] if serves_logs else command, env)
+        self.asked = command
+        self.began = time.monotonic()
+        self.daemon = True  # tasks of a scheduler that was killed may hold its output open
 
 
-class StandaloneWithPool(standalone_command.StandaloneCommand):
-    """Standalone that also has the pool that CORPUSMILL_MEMORY_POOL names: one slot for each GiB of this machine."""
+class Standalone(standalone_command.StandaloneCommand):
+    """Standalone with the pool that CORPUSMILL_MEMORY_POOL names, which starts again what ended by itself."""
+
+    def update_output(self) -> None:
+        """Print what the components said (asked for ten times a second); start those that ended again."""
+        super().update_output()
+        for name, ended in list(self.subcommands.items()):
+            exit_code = ended.process.poll() if ended.process else None
+            if exit_code is None or time.monotonic() - ended.began < RESTART_SECONDS:
+                continue
+            self.print_output("standalone", f"{name} ended by itself (exit code {exit_code}): starting it again")
+            self.subcommands[name] = LoopbackSubCommand(self, name, ended.asked, ended.env)
+            self.subcommands[name].start()
 
     def initialize_database(self) -> None:
-        """Make the tables and the pool; how large somebody made the pool in the UI stays."""
+        """Make the tables and the pool, one slot for each GiB of this machine; a size given in the UI stays."""
         from airflow.models.pool import Pool
 
         super().initialize_database()
@@ -40,6 +61,6 @@ class StandaloneWithPool(standalone_command.StandaloneCommand):
 
 if __name__ == "__main__":
     standalone_command.SubCommand = LoopbackSubCommand
-    standalone_command.StandaloneCommand = StandaloneWithPool
+    standalone_command.StandaloneCommand = Standalone
     sys.argv = ["airflow", "standalone"]
     main()  # the ordinary way in: it also writes airflow.cfg with its secrets before any component reads it

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.config import FORMATS, DatasetConfig, check_config, load_config
 from pipeline.errors import ConfigError
-from pipeline.form import FIELDS, config_from_form, form_from_config, size_text
+from pipeline.form import FIELDS, FormField, config_from_form, form_from_config, size_text
 from pipeline.section import Section
 
 DEMO = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
@@ -229,6 +229,17 @@ def test_value_the_schema_refuses_is_refused_by_the_configuration_too(change: di
         jsonschema.validate(demo_form() | change, SCHEMA)
     with pytest.raises(ConfigError):
         config_from_form(demo_form() | change)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_pattern_that_refuses_a_value_is_shown_with_words(field: FormField) -> None:
+    for schema in (field.schema, field.schema.get("items", {})):
+        assert ("pattern" in schema) == ("expected" in schema)
+
+
+def test_refused_value_is_told_what_was_expected() -> None:
+    with pytest.raises(jsonschema.ValidationError, match="a number with a unit, such as 256MiB or 10GB"):
+        jsonschema.validate(demo_form() | {"shard_bytes": "8 apples"}, SCHEMA)
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,32 @@ STAND_ALONE = frozenset({
     "text_field", "id_field", "max_rejected_share", "shard_bytes", "minimum_bytes", "keep", "fuzzy_share",
     "annotate_key", "replace_existing", "drop_empty", "writeback", "unigram", "seed",
 })  # fmt: skip
+# A form that refuses a value shows the field's schema: beside a pattern it holds words, under a key that says nothing
+# to the checker.
+EXPECTED = "expected"
+WITHOUT_CREDENTIALS = "no name and no password in an address; workers have those in their environment"
+HEXADECIMAL = {EXPECTED: "64 hexadecimal digits, 0-9 and a-f"}
+SPLIT = {EXPECTED: "letters, digits, - and _, at most 32, a letter or a digit first"}
 # What a model does not say by itself: proposals, and a limit that one of its validators words better.
 EXTRA: dict[str, dict[str, Any]] = {
-    "source_endpoint_url": {"examples": ["http://127.0.0.1:9000"], "pattern": NO_CREDENTIALS},
+    "name": {EXPECTED: "small letters, digits, - and _, at most 63, a letter or a digit first"},
+    "tokenizer_sha256": HEXADECIMAL,
+    "lock_tokenizer_sha256": HEXADECIMAL,
+    "numpy_test_name": SPLIT,
+    "numpy_train_name": SPLIT,
+    "numpy_file_name": {EXPECTED: "a path that ends in .npy, such as {split}/{split}_{number}.npy"},
+    "source_endpoint_url": {
+        "examples": ["http://127.0.0.1:9000"],
+        "pattern": NO_CREDENTIALS,
+        EXPECTED: WITHOUT_CREDENTIALS,
+    },
     "text_field": {"examples": ["text", "content", "raw_content"]},
     "id_field": {"examples": ["id", "url", "doc_id"]},
     "minimum_bytes": {"minimum": LEAST_MINIMUM_BYTES},
-    "tokenizer_name": {"examples": ["cl100k_base", "o200k_base", "p50k_base", "r50k_base"]},
+    "tokenizer_name": {
+        "examples": ["cl100k_base", "o200k_base", "p50k_base", "r50k_base"],
+        EXPECTED: "a name, a path or a hub id, without blanks and without |",
+    },
 }
 HINTS: dict[str, str] = {
     "lines": "One a line.",
@@ -140,13 +159,16 @@ def _kind(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any]) -> Kin
 def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
     if kind == "json":
         return {"type": [found.get("type", "object"), "null"]}
+    items = {"type": "string", "minLength": 1, "pattern": NO_CREDENTIALS, EXPECTED: WITHOUT_CREDENTIALS}
+    size = {"pattern": SIZE_PATTERN, EXPECTED: "a number with a unit, such as 256MiB or 10GB"}
+    digits = {"pattern": r"^\d{1,20}$", EXPECTED: "a whole number of at most 20 digits, 0 or more"}
     fixed: dict[Kind, dict[str, Any]] = {
         "switch": {"type": ["string", "null"], "enum": ["on", "off", None]},
         "format": {"type": ["string", "null"], "enum": ["on", "off", None]},
-        "size": {"type": ["string", "null"], "pattern": SIZE_PATTERN},
-        "digits": {"type": ["string", "null"], "pattern": r"^\d{1,20}$"},
-        "lines": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "pattern": NO_CREDENTIALS}},
-        "places": {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "pattern": NO_CREDENTIALS}},
+        "size": {"type": ["string", "null"], **size},
+        "digits": {"type": ["string", "null"], **digits},
+        "lines": {"type": ["array", "null"], "items": items},
+        "places": {"type": ["array", "null"], "items": items},
     }
     if kind in fixed:
         return dict(fixed[kind])

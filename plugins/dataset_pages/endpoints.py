@@ -154,7 +154,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
     shares = {} if run.is_over else records.checkpoints_of(session, run)
-    lines = live.shard_lines(tasks, paths, steps, shares)
+    lines = live.shard_lines(tasks, paths, steps, shares, is_over=run.is_over)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(
@@ -165,6 +165,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "name": work.name if work else _name_of(run),
         "plan": plan,
         "planning": None if plan else records.state_of_task(session, run, records.PLAN),
+        "why": "" if plan else records.why_not_planned(session, run),
         "now": datetime.now(UTC),
         "stages": stages,
         "shards": lines,
@@ -196,7 +197,8 @@ def _run(session: Session, dag_id: str, run_id: str) -> records.Run:
 
 
 def _name_of(run: records.Run) -> str:
-    return str(run.conf.get("dataset") or run.conf.get("name") or run.dag_id.removeprefix(records.OF_A_DATASET))
+    asked = next(filter(None, map(run.conf.get, ("dataset", "name", "configuration"))), None)
+    return str(asked or run.dag_id.removeprefix(records.OF_A_DATASET))
 
 
 def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[records.Task]) -> Reprocessing:

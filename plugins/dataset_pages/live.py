@@ -21,14 +21,17 @@ class StageLine:
     running: int
     failed: int
     waiting_to_retry: int
+    stopped: int
 
     @property
     def word(self) -> str:
-        """failed, running, done or waiting."""
+        """failed, running, stopped, done or waiting."""
         if self.failed:
             return "failed"
         if self.running or self.waiting_to_retry:
             return "running"
+        if self.stopped:
+            return "stopped"
         return "done" if self.progress.units_total and self.progress.is_finished else "waiting"
 
     @property
@@ -38,6 +41,7 @@ class StageLine:
             (self.failed, "failed"),
             (self.waiting_to_retry, "will try again"),
             (self.running, "running"),
+            (self.stopped, "not begun"),
             (self.progress.units_reused, "reused"),
         )
         return ", ".join(f"{count:,} {word}" for count, word in counts if count)
@@ -97,8 +101,9 @@ def _stage_line(stage: str, tasks: list[Task], steps: Mapping[tuple[str, int], l
     return StageLine(
         progress=progress,
         running=sum(task.state in AT_WORK for task in tasks),
-        failed=sum(task.state in {"failed", "upstream_failed"} for task in tasks),
+        failed=sum(task.state == "failed" for task in tasks),
         waiting_to_retry=sum(task.state == "up_for_retry" for task in tasks),
+        stopped=sum(task.state == "upstream_failed" for task in tasks),
     )
 
 
@@ -112,6 +117,8 @@ def shard_lines(
     paths: Mapping[tuple[str, int], list[str]],
     steps: Mapping[str, StepFacts],
     shares: Mapping[tuple[str, int], float],
+    *,
+    is_over: bool = False,
 ) -> list[ShardLine]:
     """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
     by_shard: dict[str, list[Task]] = {}
@@ -126,7 +133,7 @@ def shard_lines(
             for path in paths.get((task.task_id, task.map_index), []):
                 if path in steps:
                     found[step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])[1]] = steps[path]
-        word, said, log = doing(mine)
+        word, said, log = doing(mine, is_over=is_over)
         share = shares.get((log.task_id, log.map_index)) if log and word == "running" else None
         said = f"{said} {share:.0%}" if share is not None else said
         tries = max((task.tries for task in mine), default=0)
@@ -134,8 +141,8 @@ def shard_lines(
     return lines
 
 
-def doing(tasks: list[Task]) -> tuple[str, str, Task | None]:
-    """(kind of state, words, the task whose log says more) of a shard, from its tasks."""
+def doing(tasks: list[Task], *, is_over: bool = False) -> tuple[str, str, Task | None]:
+    """(kind of state, words, the task whose log says more) of a shard, from its tasks; `is_over`: those of its run."""
     ordered = sorted(tasks, key=lambda task: PER_SHARD.index(task.stage))
     for word, states in (("failed", {"failed"}), ("running", AT_WORK), ("retry", {"up_for_retry"})):
         for task in ordered:
@@ -155,8 +162,9 @@ def doing(tasks: list[Task]) -> tuple[str, str, Task | None]:
             return "waiting", f"queued for {task.stage}", task
     if any(task.state == "upstream_failed" for task in ordered):
         return "stopped", "stopped: an earlier task failed", None
+    word = "stopped" if is_over else "waiting"
     last = [task.stage for task in ordered if task.state == "success"]
-    return "waiting", f"{last[-1]} done" if last else "waiting", None
+    return word, f"{last[-1]} done" if last else word, None
 
 
 def with_rows(lines: list[ShardLine], table: ShardTable) -> list[ShardLine]:

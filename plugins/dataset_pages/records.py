@@ -23,6 +23,7 @@ from pipeline.stages.stage import VERSIONS
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
 APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
+WHY = "why"  # the XCom of a plan that does not go on (dags/running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
 # Tasks whose names are not those of their stages.
 STAGES_OF_TASKS = {"shuffle_scatter": "scatter", "shuffle_gather": "gather", "parts": "export"}
@@ -151,11 +152,20 @@ def state_of_task(session: Session, run: Run, task_id: str) -> str | None:
 
 def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
     """What the estimate of a dry run found; None if it was none."""
-    query = select(XComModel.value).where(
-        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == ESTIMATE
-    )
-    found = session.execute(query).scalar()
+    found = _said(session, run, ESTIMATE)
     return found if isinstance(found, dict) else None
+
+
+def why_not_planned(session: Session, run: Run) -> str:
+    """What the plan's task said when it did not go on; "" if it said nothing."""
+    return str(_said(session, run, WHY) or "")
+
+
+def _said(session: Session, run: Run, key: str) -> Any:
+    query = select(XComModel.value).where(
+        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == key
+    )
+    return session.execute(query).scalar()
 
 
 def receipts_by_run(session: Session, dag_ids: set[str], task_id: str, limit: int) -> dict[tuple[str, str], Path]:

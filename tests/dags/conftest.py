@@ -64,9 +64,14 @@ def dag(dagbag: DagBag) -> DAG:
 @pytest.fixture
 def run_dag(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that runs a DAG to its end in this process, retrying at once; it returns the dag run."""
+    return dags_below(tmp_path, monkeypatch)
+
+
+def dags_below(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """That function, for datasets below the folder `root`."""
     from airflow.dag_processing.dagbag import BundleDagBag
 
-    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(root))
     fresh = BundleDagBag(DAGS, bundle_path=Path(DAGS)).dags
     for task in (task for dag in fresh.values() for task in dag.tasks):
         task.retry_delay = timedelta(0)

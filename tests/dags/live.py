@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import yaml
 
 from tests.system.corpus import write_corpus
@@ -71,10 +73,16 @@ class Live:
 
     def server(self, verb: str) -> str:
         """`make up` or `make down`."""
+        return self._demo("server.py", verb)
+
+    def command(self, *arguments: str) -> str:
+        """Airflow's own command line, as the documentation says it; what it printed."""
+        return self._demo("command.py", *arguments)
+
+    def _demo(self, script: str, *arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CORPUSMILL"))}
-        nobody = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "of-no-store"}  # else no store is even asked
-        environment = kept | nobody | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)}
-        command = [sys.executable, "demo/server.py", verb]
+        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)}
+        command = [sys.executable, f"demo/{script}", *arguments]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -84,6 +92,16 @@ class Live:
         password = json.loads((self.folder / ".airflow" / "passwords.json").read_text())["admin"]
         token = self.call("POST", "/auth/token", {"username": "admin", "password": password})["access_token"]
         self.client.headers["Authorization"] = f"Bearer {token}"
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Those of this Airflow whose command line holds all of `words`."""
+        session = json.loads((self.folder / ".airflow" / "server.json").read_text())["pid"]
+        found = []
+        for one in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(ProcessLookupError):  # ended since it was listed
+                if set(words) <= set(one.info["cmdline"] or ()) and os.getsid(one.pid) == session:
+                    found.append(one)
+        return found
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One request; an answer that is no success fails the test with its words."""
@@ -101,19 +119,19 @@ class Live:
             time.sleep(every_seconds)
         return value
 
-    def wait_until_parsed(self, dag: str) -> None:
-        """Wait until Airflow knows a DAG, and let it run."""
+    def wait_until_parsed(self, dag: str, *, paused: bool = False) -> None:
+        """Wait until Airflow knows a DAG, and let it run, or not."""
 
         def known() -> bool:
             answer = self.client.get(f"/api/v2/dags/{dag}")
             return answer.is_success and not answer.json()["is_stale"]
 
         self.wait_for(f"the DAG {dag}", known)
-        self.call("PATCH", f"/api/v2/dags/{dag}?update_mask=is_paused", {"is_paused": False})
+        self.call("PATCH", f"/api/v2/dags/{dag}?update_mask=is_paused", {"is_paused": paused})
 
-    def trigger(self, dag: str, run: str, **conf: Any) -> str:
-        """Start a run; returns its id."""
-        self.wait_until_parsed(dag)
+    def trigger(self, dag: str, run: str, *, paused: bool = False, **conf: Any) -> str:
+        """Start a run; returns its id. With `paused` it stays in the queue."""
+        self.wait_until_parsed(dag, paused=paused)
         self.call("POST", f"/api/v2/dags/{dag}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": conf})
         return run
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pipeline.config import check_config
+from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
 from pipeline.stages.stage import WAVES
+from tests.system.corpus import configuration, lines_of, make_documents
 
 TASKS = {
     "anchor": "find_ranges.anchor",
@@ -24,6 +27,20 @@ TASKS = {
     "manifest": "export.manifest",
 }
 STAGES = [stage for wave in WAVES for stage in wave]
+DOCUMENTS = 6  # per shard of build_shards
+
+
+def build_shards(root: Path, shards: int, **changes: object) -> Path:
+    """A dataset of so many files, of which each is a shard; its plan's receipt. `changes` replace sections."""
+    (root / "corpus").mkdir(parents=True)
+    texts = make_documents(shards * DOCUMENTS)
+    for number in range(shards):
+        own = texts[number * DOCUMENTS : (number + 1) * DOCUMENTS]
+        (root / "corpus" / f"{number:04d}.jsonl").write_bytes(lines_of(own, number * DOCUMENTS))
+    sizes = sorted(path.stat().st_size for path in (root / "corpus").iterdir())
+    source = {"paths": [str(root / "corpus")], "shard_bytes": sizes[0] + 1}
+    config = configuration(root, name="pages", source=source, **changes)
+    return build_dataset(check_config(config, where="test"), workers=2)
 
 
 def seed_dags(*dag_ids: str, paused: bool = False) -> None:

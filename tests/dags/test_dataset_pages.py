@@ -65,6 +65,16 @@ def test_stage_lines_stage_that_is_switched_off_is_left_out() -> None:
     assert [line.progress.stage for line in stage_lines(tasks, {}, run("failed"))] == ["index", "tokenize"]
 
 
+def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> None:
+    from dataset_pages.live import stage_lines
+
+    tasks = [task("index", 0, "failed"), task("report", -1, "upstream_failed")]
+    assert [(line.word, line.said) for line in stage_lines(tasks, {}, run("failed"))] == [
+        ("failed", "1 failed"),
+        ("stopped", "1 not begun"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("states", "word", "said"),
     [
@@ -81,6 +91,14 @@ def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str],
     from dataset_pages.live import doing
 
     assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, said)
+
+
+def test_doing_a_shard_of_a_run_that_is_over_waits_for_nothing() -> None:
+    from dataset_pages.live import doing
+
+    tasks = [task("index", 3, "success"), task("tokenize", 3, "success")]
+    assert doing(tasks)[:2] == ("waiting", "tokenize done")
+    assert doing(tasks, is_over=True)[:2] == ("stopped", "tokenize done")
 
 
 def write_receipt(work: Path, unit: str) -> str:

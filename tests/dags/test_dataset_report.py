@@ -178,29 +178,39 @@ def test_run_without_a_plan_says_what_it_waits_for(
     ask: Ask, built: Path, client: Any, planning: str, title: str
 ) -> None:
     run = seed_run(built, f"planning-{planning}", until="download", state="running")
-    set_state_of_plan(run, planning)
+    set_state_of_plan(run, planning, why="it is said <here>")
     text = said(ask(f"build_dataset/{run}/live"))
     assert title in text
+    assert planning == "running" or "it is said <here>" in text
     assert planning == "running" or "by itself" in text
 
 
-def test_failed_plan_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
+def test_failed_plan_is_said_in_its_own_words_and_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
     run = seed_run(built, "no-plan", until="download", state="failed")
-    set_state_of_plan(run, "failed")
-    assert "The log of its task plan says why." in said(ask(f"build_dataset/{run}"))
+    set_state_of_plan(run, "failed", why="unknown tokenizer\n  where     tokenizer.name: cl100k_bse")
+    page = Page(ask(f"build_dataset/{run}").text)
+    text = " ".join(page.text.split())
+    assert "Nothing was built: this run could not be planned" in text
+    assert "unknown tokenizer where tokenizer.name: cl100k_bse" in text
+    assert "Progress" not in text
+    assert [one for one in page.all("a") if str(one.get("href")).endswith(f"/runs/{run}/tasks/plan")]
 
 
-def set_state_of_plan(run: str, state: str) -> None:
-    """As if the plan's task had come no further."""
+def set_state_of_plan(run: str, state: str, why: str) -> None:
+    """As if the plan's task had come no further, and had said why."""
+    from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
-    from sqlalchemy import delete, update
+    from sqlalchemy import delete, insert, select, update
 
     with create_session() as session:
         session.execute(delete(XComModel).where(XComModel.run_id == run, XComModel.task_id == "plan"))
         query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == "plan")
         session.execute(query.values(state=state))
+        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
+        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": "plan", "map_index": -1}
+        session.execute(insert(XComModel), [place | {"key": "why", "value": why}])
 
 
 def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(

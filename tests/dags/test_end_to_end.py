@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipeline.config import load_config
 from pipeline.form import config_from_form
 from pipeline.local import build_dataset
 from pipeline.stages.reprocess import finish
+from tests.dags.conftest import dags_below
 from tests.system.corpus import write_corpus
 
 pytestmark = pytest.mark.slow
@@ -59,24 +61,42 @@ def names(run: Any, task_id: str) -> list[str]:
     return [one.rendered_map_index for one in sorted(found, key=lambda one: one.map_index)]
 
 
+FOLDERS = {"destinations": ["airflow/outputs"], "work_folder": "airflow/work"}
+
+
+@dataclass
+class Built:
+    """A dataset that the DAG has built once, for tests that go on from there: a run of the DAG takes half a minute."""
+
+    root: Path
+    run_dag: Callable[..., Any]
+    run: Any
+    outputs: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def built(airflow_database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    root = tmp_path_factory.mktemp("built")
+    write_corpus(root / "source")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_dag = dags_below(root, monkeypatch)
+        run = run_dag(**SMALL | FOLDERS)
+        yield Built(root, run_dag, run, files_below(root / "airflow" / "outputs"))
+
+
 @pytest.fixture
 def form(tmp_path: Path, run_dag: Callable[..., Any]) -> dict[str, Any]:
     """Form values for a small corpus below CORPUSMILL_ROOT (which `run_dag` sets)."""
     write_corpus(tmp_path / "source")
-    return SMALL | {"destinations": ["airflow/outputs"], "work_folder": "airflow/work"}
+    return SMALL | FOLDERS
 
 
-def test_dag_writes_the_same_bytes_as_the_command_line(
-    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
-) -> None:
-    run = run_dag(**form)
-    assert run.state == "success"
-
-    values = form | {"destinations": ["local/outputs"], "work_folder": "local/work"}
+def test_dag_writes_the_same_bytes_as_the_command_line(built: Built) -> None:
+    assert built.run.state == "success"
+    values = SMALL | {"destinations": ["local/outputs"], "work_folder": "local/work"}
     build_dataset(config_from_form(values, load_config(DEMO)), workers=1)
-    under_airflow = files_below(tmp_path / "airflow" / "outputs")
-    assert len(under_airflow) > 10
-    assert under_airflow == files_below(tmp_path / "local" / "outputs")
+    assert len(built.outputs) > 10
+    assert built.outputs == files_below(built.root / "local" / "outputs")
 
 
 def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
@@ -132,29 +152,25 @@ def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
     assert not [name for name in files_below(tmp_path / "airflow" / "outputs") if name.endswith(".tar")]
 
 
-def test_changed_setting_runs_only_what_depends_on_it(
-    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
-) -> None:
-    first, second = results(run_dag(**form)), results(run_dag(**form | {"seed": "99"}))
+def test_changed_setting_runs_only_what_depends_on_it(built: Built) -> None:
+    first, second = results(built.run), results(built.run_dag(**SMALL | FOLDERS | {"seed": "99"}))
     for task in ("download", "index", "find_ranges.union", "writeback", "tokenize"):
         assert sorted(flat(first[task])) == sorted(flat(second[task])), task
     for task in ("shuffle_scatter", "shuffle_gather", "export.parts", "upload"):
         assert not set(flat(first[task])) & set(flat(second[task])), task
 
 
-def test_reprocess_shard_runs_the_shard_again_and_says_that_nothing_changed(
-    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
-) -> None:
-    built = flat(results(run_dag(**form))["tokenize"])
-    before = {path: Path(path).stat().st_mtime_ns for path in built}
-    outputs = files_below(tmp_path / "airflow" / "outputs")
+def test_reprocess_shard_runs_the_shard_again_and_says_that_nothing_changed(built: Built) -> None:
+    paths = flat(results(built.run)["tokenize"])
+    before = {path: Path(path).stat().st_mtime_ns for path in paths}
+    outputs = files_below(built.root / "airflow" / "outputs")
     wanted = {"dataset": "small", "work_folder": "airflow/work", "stage": "tokenize", "shard": 1}
-    run = run_dag("reprocess_shard", **wanted)
+    run = built.run_dag("reprocess_shard", **wanted)
     assert run.state == "success"
     again = [path for path, at in before.items() if Path(path).stat().st_mtime_ns != at]
-    assert again == [path for path in built if "/00001-" in path]
-    assert files_below(tmp_path / "airflow" / "outputs") == outputs
-    said = finish(next((tmp_path / "airflow" / "work" / "small" / "plan").glob("*/receipt.json")))
+    assert again == [path for path in paths if "/00001-" in path]
+    assert files_below(built.root / "airflow" / "outputs") == outputs
+    said = finish(Path(results(run)["plan"][0]))
     assert "done again  tokenize 00001" in said
     assert "tokenize" in said
     assert " 0 changed" in said

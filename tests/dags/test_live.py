@@ -1,4 +1,4 @@
-"""A real Airflow: clearing, backfills, dry runs, approvals, deleted files, bad forms, what its logs hold (slow)."""
+"""A real Airflow: clearing, backfills, a killed scheduler, dry runs, approvals, deleted files, bad forms, logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Airflow with two dataset configurations, one of them spoilt."""
     live = Live(tmp_path_factory.mktemp("live"), PORT)
     live.configure(tiny("tiny", dag=SCHEDULE))
-    live.configure(tiny("late", dag={"deadline": "1m", "approve_removal": True}))
+    live.configure(tiny("late", dag={"deadline": "1m"}))
     (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
     live.said = live.server("up")  # type: ignore[attr-defined]
     live.login()
-    live.trigger(
-        "dataset__late", "waiting"
-    )  # for an answer that nobody gives: a minute is over long before the last test
+    live.trigger("dataset__late", "waiting", paused=True)  # a minute is over long before the last test
     yield live
     live.server("down")
 
@@ -101,23 +100,28 @@ def test_backfill_over_dates_builds_each_and_new_files_only(live: Live, built: s
     before = receipts(live, "tokenize")
     extra = live.folder / "source" / "z-new.jsonl"
     extra.write_text("".join(json.dumps({"text": f"a new document {number} " * 40}) + "\n" for number in range(60)))
-    dates = {"from_date": "2026-03-01T00:00:00Z", "to_date": "2026-03-01T00:00:00Z"}
-    wanted = {"dag_id": TINY, **dates, "reprocess_behavior": "none"}
-    # With SQLite Airflow answers 503 as long as another of its components writes.
-    live.wait_for("the backfill", lambda: live.client.post("/api/v2/backfills", json=wanted).status_code != 503)
-
-    def backfilled() -> Any:
-        return [
-            one["dag_run_id"]
-            for one in live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?limit=100")["dag_runs"]
-            if one["run_type"] == "backfill"
-        ]
-
-    (run,) = live.wait_for("the backfill's run", backfilled)
-    assert live.finish(TINY, run) == "success"
+    dates = ["--from-date", "2026-03-01", "--to-date", "2026-03-02"]
+    live.command("backfill", "create", "--dag-id", TINY, *dates, "--max-active-runs", "1")
+    found = live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?run_type=backfill&order_by=logical_date")["dag_runs"]
+    assert [one["logical_date"][:10] for one in found] == ["2026-03-01", "2026-03-02"]
+    first, second = (str(one["dag_run_id"]) for one in found)
+    assert live.finish(TINY, first) == "success"
     after = receipts(live, "tokenize")
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
+    assert live.finish(TINY, second) == "success"
+    assert receipts(live, "tokenize") == after  # it found everything done
+
+
+def test_scheduler_that_is_killed_comes_back_for_the_runs_of_the_tests_below(live: Live, built: str) -> None:
+    (scheduler,) = live.processes("scheduler", "--skip-serve-logs")
+    scheduler.kill()
+    killed = datetime.now(UTC)
+
+    def heartbeat() -> str:
+        return str(live.call("GET", "/api/v2/monitor/health")["scheduler"]["latest_scheduler_heartbeat"])
+
+    live.wait_for("a heartbeat of another scheduler", lambda: datetime.fromisoformat(heartbeat()) > killed)
 
 
 def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) -> None:
@@ -165,15 +169,6 @@ def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live)
     answer = live.client.post("/api/v2/dags/build_dataset/dagRuns", json=body)
     assert answer.status_code == 400
     assert "3 is less than the minimum of 7" in answer.text
-
-
-def test_unreachable_bucket_is_said_with_its_address_and_what_to_do(live: Live) -> None:
-    address = "http://127.0.0.1:9"  # the discard port: nobody listens
-    conf = {"configuration": "tiny", "name": "far", "source_paths": ["s3://far/away/"], "source_endpoint_url": address}
-    live.trigger("build_dataset", "far", **conf)
-    said = live.wait_for("words", lambda: (log := live.log("build_dataset", "far", "plan")) and address in log and log)
-    assert "StoreUnavailableError" in said
-    live.call("PATCH", "/api/v2/dags/build_dataset/dagRuns/far?update_mask=state", {"state": "failed"})
 
 
 def test_deleted_file_with_a_run_under_way_lets_the_run_finish(live: Live, built: str) -> None:

@@ -36,7 +36,10 @@ def context(run: str, *under_way: str) -> dict[str, Any]:
         assert states == ["queued", "running"]
         return sum(one in under_way for one in run_ids)
 
-    return {"ti": SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)}
+    handed_on: dict[str, str] = {}
+    instance = SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)
+    instance.handed_on, instance.xcom_push = handed_on, handed_on.__setitem__
+    return {"ti": instance}
 
 
 def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,9 +47,11 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
     from airflow.sdk.exceptions import AirflowRescheduleException
 
     running.claim(config, context("one"))
+    second = context("two", "one")
     with pytest.raises(AirflowRescheduleException):
-        running.claim(config, context("two", "one"))
+        running.claim(config, second)
     said = capsys.readouterr().out
+    assert second["ti"].handed_on["why"] in said
     assert "another run of the dataset demo is under way" in said
     assert "run one of dataset__demo" in said
     assert "this run goes on when that one has ended" in said

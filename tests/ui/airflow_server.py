@@ -1,12 +1,13 @@
 """An Airflow of its own for the browser tests: with logins, in a folder of its own, over a small corpus.
 
-Run by the repository's Python (`python airflow_server.py up FOLDER` prints the address, `down FOLDER` stops it); the
-tests themselves run in an environment that has a browser's driver and no Airflow.
+Run by the repository's Python (`python airflow_server.py up FOLDER` prints the address, `down FOLDER` stops it, `many
+FOLDER` adds runs of 200 shards); the tests themselves run in an environment that has a browser's driver and no Airflow.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -30,10 +31,11 @@ def set_up(folder: Path) -> None:
         "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
     }
+    nobody = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "of-no-store"}  # else no store is even asked
 
     def environment(port: int) -> dict[str, str]:
         settings = {f"AIRFLOW__{name}": value for name, value in ours.items()}
-        return usual(port) | settings | {"AIRFLOW_HOME": str(home), "CORPUSMILL_ROOT": str(folder / "data")}
+        return usual(port) | nobody | settings | {"AIRFLOW_HOME": str(home), "CORPUSMILL_ROOT": str(folder / "data")}
 
     server.environment = environment
     server.HOME, server.STATE, server.LOG = home, home / "server.json", home / "standalone.log"
@@ -48,11 +50,25 @@ def write_data(folder: Path) -> None:
     write_corpus(folder / "data" / "sample", documents=240)
 
 
+def add_many_shards(folder: Path) -> None:
+    """Two runs of build_dataset over 200 shards, as if its 2,000 tasks had run: one that finished, one that failed."""
+    started = server.running()
+    assert started is not None
+    os.environ.update(server.environment(started.port))
+    from tests.dags.seeded import build_shards, seed_run
+
+    plan = build_shards(folder / "many", 200, exports={"nanoset": {}})
+    seed_run(plan, "many_finished")
+    seed_run(plan, "many_failed", until="tokenize", state="failed")
+
+
 if __name__ == "__main__":
     verb, where = sys.argv[1], Path(sys.argv[2])
     set_up(where)
     if verb == "up":
         write_data(where)
         print(server.start()[0].url)
+    elif verb == "many":
+        add_many_shards(where)
     else:
         server.stop()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Frame, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Frame, Page, Response, expect, sync_playwright
 
 URL = os.environ["CORPUSMILL_UI_URL"]
 OUT = Path(os.environ["CORPUSMILL_UI_OUT"])
@@ -23,6 +24,7 @@ FLAGS = [
 ]
 PATIENCE_MS = 120_000  # for one step of a browser on a busy machine
 BUILD_MS = 900_000  # for a build
+expect.set_options(timeout=30_000)  # the default 5 s are short beside other tests
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +73,48 @@ def our_frame(page: Page) -> Frame:
     frame = next(one for one in page.frames if one.url.startswith(f"{URL}/dataset-report/"))
     frame.wait_for_selector("main")
     return frame
+
+
+def report_of(page: Page, dag: str, run: str) -> Frame:
+    page.goto(f"{URL}/dags/{dag}/runs/{run}/plugin/dataset-report")
+    return our_frame(page)
+
+
+def wait_until_over(frame: Frame) -> str:
+    """Until the page itself says that the run has ended, and shows the report; the run's state."""
+    frame.wait_for_selector("#head[data-over=yes]", state="attached", timeout=BUILD_MS)
+    state = str(frame.get_attribute("#head", "data-state"))
+    if state == "success":
+        frame.wait_for_selector("#flow")
+    return state
+
+
+def open_form(page: Page) -> None:
+    """The trigger form of build_dataset."""
+    page.goto(f"{URL}/dags/build_dataset")
+    page.get_by_role("button", name=re.compile("trigger", re.IGNORECASE)).first.click()
+    page.locator("[role=dialog] [name=element_minimum_bytes]").last.wait_for(state="attached")
+
+
+def fill(page: Page, field: str, value: str) -> None:
+    """One line of the trigger form, whichever section it stands in."""
+    line = page.locator(f"[role=dialog] [name=element_{field}]").last
+    if not line.is_visible():
+        for section in page.locator("[role=dialog] [data-scope=accordion][data-part=item-trigger]:visible").all():
+            if section.get_attribute("aria-expanded") == "false":
+                section.click()
+                page.wait_for_timeout(500)  # sections close each other while they open
+            if line.is_visible():
+                break
+    line.fill(value)
+    line.blur()
+
+
+def trigger(page: Page) -> Response:
+    """Press the form's button; what Airflow answered."""
+    with page.expect_response(lambda one: one.request.method == "POST" and one.url.endswith("/dagRuns")) as answered:
+        page.locator("[role=dialog] button").filter(has_text="Trigger").last.click()
+    return answered.value
 
 
 def picture(page: Page, name: str) -> Path:

@@ -42,7 +42,12 @@ def main() -> int:
     serve = [sys.executable, str(HERE / "airflow_server.py")]
     try:
         up = subprocess.run([*serve, "up", str(OUT)], stdout=subprocess.PIPE, text=True, check=True)
-        settings = {"CORPUSMILL_UI_URL": up.stdout.split()[-1], "CORPUSMILL_UI_OUT": str(OUT), "CHROMIUM": chromium}
+        settings = {
+            "CORPUSMILL_UI_URL": up.stdout.split()[-1],
+            "CORPUSMILL_UI_OUT": str(OUT),
+            "CORPUSMILL_UI_PYTHON": sys.executable,
+            "CHROMIUM": chromium,
+        }
         command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", HERE / "pytest.ini", HERE]
         return subprocess.run(command, env=os.environ | settings, check=False).returncode
     finally:

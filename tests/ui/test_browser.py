@@ -8,7 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import BUILD_MS, OUT, URL, log_in, our_frame, picture
+from conftest import (
+    BUILD_MS,
+    OUT,
+    URL,
+    fill,
+    log_in,
+    open_form,
+    our_frame,
+    picture,
+    report_of,
+    trigger,
+    wait_until_over,
+)
 from playwright.sync_api import Browser, Frame, Page, expect
 
 MINIMUM_BYTES, SHARD_BYTES = "150", "20KB"
@@ -21,39 +33,11 @@ def known() -> SimpleNamespace:
     return SimpleNamespace()
 
 
-def report_of(page: Page, dag: str, run: str) -> Frame:
-    page.goto(f"{URL}/dags/{dag}/runs/{run}/plugin/dataset-report")
-    return our_frame(page)
-
-
-def wait_until_over(frame: Frame) -> str:
-    """Until the page itself says that the run has ended, and shows the report; the run's state."""
-    frame.wait_for_selector("#head[data-over=yes]", state="attached", timeout=BUILD_MS)
-    state = str(frame.get_attribute("#head", "data-state"))
-    if state == "success":
-        frame.wait_for_selector("#flow")
-    return state
-
-
 def digests(frame: Frame) -> dict[str, str]:
     """Shard -> digest of its tokens, as the table shows them."""
     rows = frame.query_selector_all("tr[data-shard]")
     found = {str(row.get_attribute("data-shard")): row.query_selector("code") for row in rows}
     return {shard: str(code.get_attribute("title")) for shard, code in found.items() if code}
-
-
-def fill(page: Page, field: str, value: str) -> None:
-    """One line of the trigger form, whichever section it stands in."""
-    line = page.locator(f"[role=dialog] [name=element_{field}]").last
-    if not line.is_visible():
-        for section in page.locator("[role=dialog] [data-scope=accordion][data-part=item-trigger]:visible").all():
-            if section.get_attribute("aria-expanded") == "false":
-                section.click()
-                page.wait_for_timeout(500)  # sections close each other while they open
-            if line.is_visible():
-                break
-    line.fill(value)
-    line.blur()
 
 
 def test_datasets_page_before_the_first_build_says_what_to_do(page: Page) -> None:
@@ -64,17 +48,14 @@ def test_datasets_page_before_the_first_build_says_what_to_do(page: Page) -> Non
 
 
 def test_form_with_changed_values_starts_a_build(page: Page, known: SimpleNamespace) -> None:
-    page.goto(f"{URL}/dags/build_dataset")
-    page.get_by_role("button", name=re.compile("trigger", re.IGNORECASE)).first.click()
-    page.locator("[role=dialog] [name=element_minimum_bytes]").last.wait_for(state="attached")
+    open_form(page)
     fill(page, "minimum_bytes", MINIMUM_BYTES)
     fill(page, "shard_bytes", SHARD_BYTES)
     picture(page, "02-form")
-    with page.expect_response(lambda one: one.request.method == "POST" and one.url.endswith("/dagRuns")) as answered:
-        page.locator("[role=dialog] button").filter(has_text="Trigger").last.click()
-    assert answered.value.ok, answered.value.text()
-    known.run = answered.value.json()["dag_run_id"]
-    conf = answered.value.json()["conf"]
+    answer = trigger(page)
+    assert answer.ok, answer.text()
+    known.run = answer.json()["dag_run_id"]
+    conf = answer.json()["conf"]
     assert str(conf["minimum_bytes"]) == MINIMUM_BYTES
     assert conf["shard_bytes"] == SHARD_BYTES
 

@@ -197,7 +197,12 @@ async function keepUp() {
       say("Airflow does not answer. This page tries again by itself.");
     }
   }
-  setTimeout(keepUp, head().over === "yes" ? OVER_MS : BUSY_MS);
+  keepUpLater();
 }
 
-showReport().finally(() => setTimeout(keepUp, head().over === "yes" ? OVER_MS : BUSY_MS));
+function keepUpLater() {
+  const rests = head().over === "yes" && head().unread === "0";
+  setTimeout(keepUp, rests ? OVER_MS : BUSY_MS);
+}
+
+showReport().finally(keepUpLater);

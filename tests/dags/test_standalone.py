@@ -1,0 +1,43 @@
+"""What `make up` runs: components that end by themselves are started again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEMO = Path(__file__).resolve().parents[2] / "demo"
+
+
+@pytest.fixture
+def standalone(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module, over a program `airflow` that says its arguments and ends at once."""
+    program = tmp_path / "airflow"
+    program.write_text('#!/bin/sh\necho "began $*"\nexit 3\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), os.environ["PATH"]]))
+    monkeypatch.syspath_prepend(DEMO)
+    monkeypatch.delitem(sys.modules, "standalone", raising=False)
+    import standalone
+
+    monkeypatch.setattr(standalone, "RESTART_SECONDS", 0.0)
+    return standalone
+
+
+def test_component_that_ends_by_itself_is_started_again_and_it_is_said(
+    standalone: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = standalone.Standalone()
+    whole.subcommands["scheduler"] = standalone.LoopbackSubCommand(whole, "scheduler", ["scheduler"], dict(os.environ))
+    whole.subcommands["scheduler"].start()
+    said = ""
+    until = time.monotonic() + 30
+    while said.count("began scheduler --skip-serve-logs\n") < 3 and time.monotonic() < until:
+        whole.update_output()
+        said += capsys.readouterr().out
+    assert said.count("began scheduler --skip-serve-logs\n") >= 3
+    assert "scheduler ended by itself (exit code 3): starting it again" in said

@@ -1,0 +1,86 @@
+"""What goes wrong is said where the person is who can put it right: in the form, or on the run's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import PATIENCE_MS, URL, fill, open_form, picture, report_of, trigger
+from playwright.sync_api import Page, expect
+
+DAG, OTHER_DAG = "build_dataset", "dataset__demo"
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
+
+
+def call(page: Page, method: str, path: str, body: Any = None) -> Any:
+    """Airflow's API as this user's browser asks it."""
+    answer = page.request.fetch(f"{URL}/api/v2/{path}", method=method, data=body)
+    assert answer.ok, answer.text()
+    return answer.json()
+
+
+def number_of_runs(page: Page) -> int:
+    return int(call(page, "GET", f"dags/{DAG}/dagRuns?limit=1")["total_entries"])
+
+
+def test_form_raises_a_number_to_the_least_and_refuses_what_is_no_size_with_an_example(page: Page) -> None:
+    before = number_of_runs(page)
+    open_form(page)
+    fill(page, "minimum_bytes", "-5")
+    expect(page.locator("[role=dialog] [name=element_minimum_bytes]").last).to_have_value("7")
+    fill(page, "shard_bytes", "8 apples")
+    assert trigger(page).status == 400
+    said = page.locator("[role=dialog] .chakra-alert__content").last
+    expect(said).to_contain_text("shard_bytes")
+    expect(said).to_contain_text("a number with a unit, such as 256MiB or 10GB")
+    said.scroll_into_view_if_needed()
+    picture(page, "17-refused-in-the-form")
+    assert number_of_runs(page) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("tokenizer_name", "cl100k_bse", ["unknown tokenizer", "tokenizer.name: cl100k_bse", "use one of these"]),
+        ("source_paths", "nowhere/at/all", ["a source does not exist", "nowhere/at/all", "check source.paths"]),
+    ],
+)
+def test_value_that_only_the_plan_can_refuse_is_said_on_the_page_and_nothing_is_built(
+    page: Page, field: str, value: str, words: list[str]
+) -> None:
+    open_form(page)
+    fill(page, field, value)
+    run = trigger(page).json()["dag_run_id"]
+    frame = report_of(page, DAG, run)
+    frame.wait_for_selector("#head[data-over=yes]", state="attached")
+    notice = frame.locator(".notice.bad")
+    for word in ["Nothing was built", *words]:
+        expect(notice).to_contain_text(word)
+    picture(page, f"18-refused-{field}")
+    tasks = call(page, "GET", f"dags/{DAG}/dagRuns/{run}/taskInstances?limit=100")["task_instances"]
+    states = {one["task_id"]: one["state"] for one in tasks}
+    assert states.pop("plan") == "failed"
+    assert set(states.values()) == {"upstream_failed"}
+    notice.get_by_role("link").click()
+    page.wait_for_url("**/tasks/plan**")
+    expect(page.locator("body")).to_contain_text(words[0])
+    picture(page, f"19-log-{field}")
+
+
+def test_unreachable_bucket_and_a_second_run_of_the_dataset_are_both_said(page: Page) -> None:
+    open_form(page)
+    fill(page, "source_paths", "s3://far/away/")
+    fill(page, "source_endpoint_url", NOWHERE)
+    run = trigger(page).json()["dag_run_id"]
+    frame = report_of(page, DAG, run)
+    expect(frame.locator("#head .notice")).to_contain_text("The sources could not be listed yet", timeout=PATIENCE_MS)
+    expect(frame.locator("#head .notice")).to_contain_text(NOWHERE)
+    picture(page, "20-unreachable")
+    call(page, "PATCH", f"dags/{OTHER_DAG}?update_mask=is_paused", {"is_paused": False})
+    second = call(page, "POST", f"dags/{OTHER_DAG}/dagRuns", {"logical_date": None})["dag_run_id"]
+    frame = report_of(page, OTHER_DAG, second)
+    expect(frame.locator("#head .notice")).to_contain_text("This run waits for another one", timeout=PATIENCE_MS)
+    expect(frame.locator("#head .notice")).to_contain_text(f"run {run} of {DAG}")
+    picture(page, "21-waits-for-another")
+    for dag, one in ((OTHER_DAG, second), (DAG, run)):
+        call(page, "PATCH", f"dags/{dag}/dagRuns/{one}?update_mask=state", {"state": "failed"})
