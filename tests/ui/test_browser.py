@@ -155,8 +155,8 @@ def test_reprocessing_in_the_same_run_is_a_second_try(page: Page, known: SimpleN
     frame.click("dialog [data-go]")
     expect(frame.locator("dialog .answer")).to_contain_text("begin again")
     page.keyboard.press("Escape")
+    # The run is over again within seconds, perhaps before the page looks: "try 2" is what stays.
     expect(shard).to_contain_text("try 2", timeout=BUILD_MS)
-    frame.wait_for_selector("#head[data-over=no]", state="attached")
     picture(page, "09-second-try")
     assert wait_until_over(frame) == "success"
     expect(shard).to_contain_text("try 2")

@@ -3,6 +3,7 @@
 
 const BUSY_MS = 2000;
 const OVER_MS = 15000;
+const FOLLOW_MS = 60000;
 const FIRST = ["flow"];
 const base = document.body.dataset.base;
 const here = location.pathname.replace(/\/$/, "");
@@ -156,6 +157,8 @@ async function clearTask(task, shard) {
     dry_run: false, dag_run_id: head().run, task_ids: [[task, shard]], only_failed: false, include_downstream: true,
   });
   answer("The shard's task and what follows begin again. This page shows how far they are.", false);
+  begunAgain = Date.now();
+  keepUp();
 }
 
 async function ask(method, path, body) {
@@ -187,6 +190,9 @@ function answer(text, isBad, link) {
 
 // --- keeping up ---------------------------------------------------------------------------------------------------
 
+let timer;
+let begunAgain = 0; // when this page let tasks of a run begin again that was over; Airflow may take seconds to say so
+
 async function keepUp() {
   if (!document.hidden) {
     try {
@@ -201,8 +207,9 @@ async function keepUp() {
 }
 
 function keepUpLater() {
-  const rests = head().over === "yes" && head().unread === "0";
-  setTimeout(keepUp, rests ? OVER_MS : BUSY_MS);
+  const rests = head().over === "yes" && head().unread === "0" && Date.now() - begunAgain > FOLLOW_MS;
+  clearTimeout(timer); // of the other round, when one was begun before its time
+  timer = setTimeout(keepUp, rests ? OVER_MS : BUSY_MS);
 }
 
 showReport().finally(keepUpLater);
