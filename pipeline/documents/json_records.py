@@ -2,8 +2,8 @@
 
 The kernel accepts a line only if every byte of it is what RFC 8259 allows: strings whose escapes and UTF-8 are whole,
 numbers by the grammar, nesting closed as it was opened. What it does not vouch for, it leaves to a slower parser: lines
-that are no such object, and a few that are rare (keys with escapes, numbers of more than 200 characters or three digits
-of exponent, more than 60 levels). So what comes out does not depend on which of the two has read a line.
+that are no such object, and a few that are rare (keys with escapes, numbers from e100 or of more than 200 characters,
+more than 60 levels). So what comes out does not depend on which of the two has read a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.words import load_byte, store_byte
 _NEWLINE, _COLON, _COMMA = ord("\n"), ord(":"), ord(",")
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = ord("{"), ord("}"), ord("["), ord("]")
 _DEEPEST = 60  # levels, a bit each
-_LONGEST_NUMBER, _MOST_EXPONENT_DIGITS = 200, 2  # 200 digits and e99 are below the largest double, 1.8e308
+_LONGEST_NUMBER, _MOST_EXPONENT_DIGITS = 200, 2  # 200 digits and e99 are below 1.8e308; one digit more after e-
 
 
 @njit(nogil=True, cache=True)

@@ -63,7 +63,7 @@ def copy_string(data: Any, at: Any, end: Any, decoded: Any, size: Any) -> Any:
                 break
             at += WORD_BYTES
             size += WORD_BYTES
-        if load_byte(data + at) == QUOTE:
+        if at < end and load_byte(data + at) == QUOTE:
             return at + 1, size
         code_point, at = _character(data, at, end)
         if code_point < 0x80:
@@ -84,7 +84,7 @@ def check_string(data: Any, at: Any, end: Any) -> Any:
                 at += zero_low_bytes(found)
                 break
             at += WORD_BYTES
-        if load_byte(data + at) == QUOTE:
+        if at < end and load_byte(data + at) == QUOTE:
             return at + 1
         _, at = _character(data, at, end)
     return np.int64(-1)

@@ -126,6 +126,15 @@ def test_scan_records_one_key_for_text_and_id_gives_both() -> None:
     assert scan(b'{"text": "a\\n"}', id_key="text")[1] == [(b"a\n", b"a\n")]
 
 
+def test_scan_records_string_that_is_cut_anywhere_reads_nothing_behind(page: np.ndarray) -> None:
+    """Of any length, so that it also ends where a word does."""
+    for key, size in [(key, size) for key in (b"text", b"other") for size in range(40)]:
+        data = b'{"%s": "' % key + b"a" * size
+        lines = page[len(page) - len(data) :]
+        lines[:] = np.frombuffer(data, np.uint8)
+        assert scan(lines) == (0, [])
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # a page keeps nothing that matters
 @given(line=nearly_json(), cut=st.integers(0, 60))
 def test_scan_records_any_beginning_of_a_line_at_the_end_of_its_page_reads_nothing_behind(
