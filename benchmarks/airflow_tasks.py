@@ -74,8 +74,17 @@ def overhead(live: Live) -> dict[str, float]:
     return {"best": round(min(found) / TASKS, 3), "worst": round(max(found) / TASKS, 3)}
 
 
+def read_once(folder: Path) -> None:
+    """So that both builds find the corpus in the page cache: what one writes would push it out for the other."""
+    for path in sorted((folder / "corpus").iterdir()):
+        with path.open("rb") as file:
+            while file.read(1 << 24):
+                pass
+
+
 def under_airflow(live: Live) -> dict[str, float]:
     """Seconds of a build's run, and how many tasks it had."""
+    read_once(live.folder)
     live.trigger("dataset__airflow", "build")
     assert live.finish("dataset__airflow", "build", LONGEST_SECONDS, every_seconds=5) == "success"
     run = live.call("GET", "/api/v2/dags/dataset__airflow/dagRuns/build")
@@ -87,6 +96,7 @@ def by_command(folder: Path, megabytes: int, environment: dict[str, str]) -> flo
     """Seconds of `corpusmill build`, workers as many as cores."""
     path = folder / "command.yaml"
     path.write_text(yaml.safe_dump(settings(folder, "command", megabytes)))
+    read_once(folder)
     began = time.monotonic()
     command = [sys.executable, "-m", "pipeline.cli", "build", str(path)]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -8,25 +8,27 @@ KEY = "progress"
 
 
 class TaskCheckpoints:
-    """The checkpoints of one task instance. With `forget` what earlier tries left is dropped first.
+    """The checkpoints of one try of a task. With `forget` what earlier tries left is dropped first.
 
     Airflow 3.3.2 keeps a task's state when somebody clears the task: without forgetting, a cleared task would go on
-    from its old checkpoint instead of doing its work again.
+    from its old checkpoint instead of doing its work again. With `first` there can be none yet, so none is asked for.
     """
 
-    def __init__(self, store: Any, *, forget: bool) -> None:
+    def __init__(self, store: Any, *, forget: bool, first: bool = False) -> None:
         self._store = store
+        self._is_empty = forget or first
         if forget:
             store.clear()
 
     def load(self) -> dict[str, Any] | None:
         """What was saved last."""
-        found = self._store.get(KEY)
+        found = None if self._is_empty else self._store.get(KEY)
         return found if isinstance(found, dict) else None
 
     def save(self, state: dict[str, Any]) -> None:
         """Keep `state`."""
         self._store.set(KEY, state)
+        self._is_empty = False
 
 
 def was_cleared(context: Any) -> bool:

@@ -123,11 +123,14 @@ class ApproveRemoval(ApprovalOperator):
 
 
 @task
-def list_units(stage: str, plan_receipt: str) -> list[str]:
-    """The names of the units that a stage's tasks are mapped over."""
+def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
+    """What a stage's tasks are mapped over: the names of its units, each with the plan that it belongs to.
+
+    A task would else ask for both, and a twentieth of a second for each question is much where it works for one.
+    """
     from pipeline.stages import open_build
 
-    return open_build(plan_receipt).tasks(stage)
+    return [{"unit": unit, "plan_receipt": plan_receipt} for unit in open_build(plan_receipt).tasks(stage)]
 
 
 @task(map_index_template="{{ task.op_kwargs['unit'] }}")
@@ -142,8 +145,8 @@ def run_steps(stage: str, unit: str, plan_receipt: str) -> list[str]:
     from pipeline.stages import open_build
 
     context = get_current_context()
-    again = was_cleared(context)
-    with checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again)):
+    again, first = was_cleared(context), context["ti"].try_number == 1
+    with checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again, first=first)):
         return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
 
 
@@ -173,7 +176,7 @@ def chain_stages(planned: XComArg, placement: Placement, outlets: list[Asset | A
 
     def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
         steps = run_steps.override(task_id=task_id, **placement.of(stage))
-        return steps.partial(stage=stage, plan_receipt=PLAN_RECEIPT).expand(unit=units)
+        return steps.partial(stage=stage).expand_kwargs(units)
 
     estimated = estimate(plan_receipt=PLAN_RECEIPT)
     with TaskGroup("units", tooltip="Lists that depend on the plan alone; they run side by side") as units:

@@ -7,6 +7,7 @@ grace time, ends every process that is left in that session and no other.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,7 +19,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,6 +80,7 @@ def environment(port: int) -> dict[str, str]:
         "CORE__DAGS_FOLDER": ROOT / "dags",
         "CORE__PLUGINS_FOLDER": ROOT / "plugins",
         "CORE__LOAD_EXAMPLES": False,
+        "CORE__EXECUTOR": "prompt_executor.PromptLocalExecutor",
         "CORE__PARALLELISM": workers(),
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": 64,
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
@@ -90,16 +91,18 @@ def environment(port: int) -> dict[str, str]:
         "API__HOST": "127.0.0.1",
         "API__PORT": port,
         "API__BASE_URL": f"http://127.0.0.1:{port}",
+        # Ten lines for every task, about calls that succeeded: a tenth of what the API server does.
+        "LOGGING__NAMESPACE_LEVELS": "http.access=WARNING airflow.api_fastapi.execution_api.routes=WARNING",
         "DAG_PROCESSOR__REFRESH_INTERVAL": 10,
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 30,
-        # The default second would be paid between any two stages; a fifth of one costs a third of a core, because the
-        # scheduler looks at every waiting task each time.
-        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
-        # A supervisor that misses the moment its task ends sleeps this long; the default 5 s doubled the demo's time.
-        "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0,  # it rests in its executor (plugins/prompt_executor.py)
+        # Supervisors that waste no worker's time (plugins/prompt_supervisor.py); the interval is Airflow's default.
+        "SDK__COORDINATORS": json.dumps({"prompt": {"classpath": "prompt_supervisor.PromptCoordinator"}}),
+        "SDK__QUEUE_TO_COORDINATOR": json.dumps({"default": "prompt"}),
+        "WORKERS__MIN_HEARTBEAT_INTERVAL": 5,
         "STATE_STORE__CLEAR_ON_SUCCESS": True,
         # A worker that was killed is missed after 30 s instead of 300, looked for every 5 instead of 10: its task runs
-        # again within the minute, retry delay and all. Supervisors say that they live every 5 s or more often.
+        # again within the minute, retry delay and all. Supervisors say that they live every 5 s.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 30,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 5,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": 5,
@@ -230,7 +233,7 @@ def _reap(pid: int) -> None:
         return
 
 
-@contextmanager
+@contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
     """Only one process starts or stops the server at a time: a late stop must not forget a server started since."""
     HOME.mkdir(exist_ok=True)
@@ -279,6 +282,9 @@ def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes]) -> Non
             time.sleep(0.3)
             continue
         raise ServerError(f"Airflow did not start: {why}\n  log   {LOG}\n{log_tail()}")
+    # Airflow builds the API that tasks speak when it is first asked for: 5 s, which the first task would wait for.
+    with contextlib.suppress(OSError), DIRECT.open(f"{server.url}/execution/health", timeout=START_SECONDS):
+        pass
 
 
 def _is_healthy(server: Server) -> bool:

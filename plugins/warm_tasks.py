@@ -1,14 +1,15 @@
-"""Tasks that start warm: the scheduler loads libraries and pipeline/ once, and every task that it forks has them.
+"""Tasks that start warm: the scheduler loads libraries and our modules once, and every task that it forks has them.
 
 With LocalExecutor a task is a fork of a fork of the scheduler. Each would load numpy, numba and pipeline/ again, numba
-its tables before its first kernel, pydantic its validators: 1.8 s of CPU for a step that may itself take a tenth.
+its tables and the kernels that it needs, pydantic its validators: 2 s of CPU for a step that may itself take a tenth.
 None of them starts threads that a fork would lose (numba's only run for parallel kernels, of which there are none;
-OpenBLAS makes its own anew). pipeline/ adds 15 MB to the scheduler, which its tasks share.
+OpenBLAS makes its own anew). All of it adds 40 MB to the scheduler, which its tasks share, and a second to its start.
 
-An edited step counts from the next task on, as it would without this: a task that finds a source file of pipeline/
+An edited step counts from the next task on, as it would without this: a task that finds one of our source files
 changed since the scheduler read it forgets them all and imports them again.
 
-Airflow's other components, and schedulers whose tasks run elsewhere, load nothing.
+The processor of DAG files loads what those are made with, for the processes that read them. Airflow's other
+components, and schedulers whose tasks run elsewhere, load nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +29,25 @@ DAG_FILES = (  # what the DAG files are made with
     "airflow.providers.standard.decorators.python",
     "airflow.providers.standard.decorators.short_circuit",
     "airflow.providers.standard.operators.hitl",
+    "pydantic.json_schema",
+    "yaml",
 )
-STEPS = ("numpy", "orjson", "pydantic.json_schema", "yaml", "zstandard")
+# numba asks numpy for its masked arrays when a kernel is first called.
+STEPS = ("numpy", "numpy.ma", "orjson", "zstandard")
 PACKAGE = "pipeline"
 LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.local")  # no task runs commands
+BESIDE_DAGS = ("checkpoints", "dataset_dag", "running", "stage_tasks")  # modules that the DAG files import
 
-_read: dict[Path, int] = {}  # source file of pipeline/ -> the time of its last change when the scheduler read it
+_read: dict[Path, int] = {}  # source file of ours -> the time of its last change when the scheduler read it
 
 
 def load_libraries() -> None:
     """What most steps import, and numba's tables: compiling any kernel fills them."""
     for name in (*DAG_FILES, *STEPS):
         importlib.import_module(name)
+    from airflow.sdk.listener import get_listener_manager
+
+    get_listener_manager()  # reads the plugins
     import numba
 
     @numba.njit  # type: ignore[untyped-decorator]
@@ -50,28 +58,56 @@ def load_libraries() -> None:
 
 
 def load_package() -> None:
-    """Every module of pipeline/ that a step may need; checking the example builds the validators."""
+    """Every module of pipeline/ that a step may need, and the libraries' versions, which receipts state.
+
+    Checking the example builds the validators.
+    """
     package = importlib.import_module(PACKAGE)
     try:
         for found in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
             if not found.name.startswith(LEFT_OUT):
                 importlib.import_module(found.name)
         from pipeline.config import EXAMPLE, load_config
+        from pipeline.ledger.receipt import installed_versions
 
         load_config(EXAMPLE)
+        installed_versions()
+        load_kernels()
     finally:  # what was read before a file that cannot be imported, too
         _read.update({path: _changed(path) for path in _sources()})
 
 
-def forget_edited_package() -> None:
-    """Before a task: if a source file has changed, let every module of pipeline/ be imported again."""
+def load_kernels() -> None:
+    """Every kernel that numba's cache holds compiled; the others are compiled where they are first called."""
+    from numba.core.dispatcher import Dispatcher
+
+    for name in _modules():
+        for kernel in vars(sys.modules[name]).values():
+            if isinstance(kernel, Dispatcher):
+                for signature, *_ in kernel._cache._cache_file._load_index():
+                    kernel.compile(signature)
+
+
+def load_beside_dags(folder: str) -> None:
+    """The modules that the DAG files import; a task finds them by the same names, its own path being the same."""
+    sys.path.append(folder)
+    try:
+        for name in BESIDE_DAGS:
+            importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
+        _read.update({path: _changed(path) for path in _sources()})
+
+
+def forget_edited_modules() -> None:
+    """Before a task: if a source file has changed, let every module of ours be imported again."""
     if any(_changed(path) != then for path, then in _read.items()):
         for name in _modules():
             del sys.modules[name]
 
 
 def _modules() -> list[str]:
-    return [name for name in sys.modules if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
+    return [name for name in sys.modules if name == PACKAGE or name.startswith(f"{PACKAGE}.") or name in BESIDE_DAGS]
 
 
 def _sources() -> list[Path]:
@@ -95,11 +131,15 @@ class WarmTasks:
         from airflow.jobs.job import Job
 
         if not isinstance(component, Job):
-            forget_edited_package()
+            forget_edited_modules()
         # Airflow calls this before a component knows its own kind; its command line tells.
         elif sys.argv[1:2] == ["scheduler"] and "LocalExecutor" in conf.get("core", "executor"):
             load_libraries()
             load_package()
+            load_beside_dags(conf.get("core", "dags_folder"))
+        elif sys.argv[1:2] == ["dag-processor"]:
+            for name in DAG_FILES:
+                importlib.import_module(name)
 
 
 class WarmTasksPlugin(AirflowPlugin):

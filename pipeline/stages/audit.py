@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DATASET = "dataset"
 AUDIT = "audit.json"
-MOST_TASKS = 8  # each loads the vocabulary twice, the engine's and the reference's: a second, for samples of a moment
+MOST_TASKS = 4  # each loads the vocabulary twice, the engine's and the reference's: a second, for samples of a moment
 RELEASE_EVERY = 32  # documents
 COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held to the band: chance moves it
 

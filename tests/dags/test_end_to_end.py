@@ -116,7 +116,7 @@ def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
     handed_on = results(run)
     assert handed_on.pop("estimate") == [True]
     lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
-    assert all(isinstance(unit, str) for name in lists for units in handed_on[name] for unit in units)
+    assert all(set(unit) == {"unit", "plan_receipt"} for name in lists for units in handed_on[name] for unit in units)
     paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
     assert paths
     assert all(path.name == "receipt.json" and path.is_file() for path in paths)

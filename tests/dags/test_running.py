@@ -106,6 +106,16 @@ def test_checkpoint_of_an_earlier_try_is_found_and_a_cleared_task_forgets_it() -
     assert checkpoints.load() is None
     checkpoints.save({"done_bytes": 1})
     assert store.kept == {"progress": {"done_bytes": 1}}
+    assert checkpoints.load() == {"done_bytes": 1}
+
+
+def test_first_try_asks_for_no_checkpoint_until_it_has_saved_one() -> None:
+    from checkpoints import TaskCheckpoints
+
+    checkpoints = TaskCheckpoints(Store(), forget=False, first=True)
+    assert checkpoints.load() is None
+    checkpoints.save({"done_bytes": 1})
+    assert checkpoints.load() == {"done_bytes": 1}
 
 
 def test_full_disk_is_given_minutes_before_the_next_try(dag: DAG) -> None:
