@@ -35,13 +35,13 @@ class PromptLocalExecutor(LocalExecutor):
 
         While every worker has work and more lies ready for the next that is free, nobody needs the scheduler.
         """
-        until = time.monotonic() + (REST_SECONDS if self._unfinished else IDLE_REST_SECONDS)
-        rests = not self.event_buffer
-        while rests:
+        rest = 0.0 if self.event_buffer else REST_SECONDS if self._unfinished else IDLE_REST_SECONDS
+        until = time.monotonic() + rest
+        while True:
             wait([self.result_queue._reader], max(0.0, until - time.monotonic()))  # type: ignore[attr-defined]
             self._take_note()
-            rests = len(self._unfinished) > self.parallelism and time.monotonic() < until
-        self._take_note()
+            if len(self._unfinished) <= self.parallelism or time.monotonic() >= until:
+                return
 
     def _take_note(self) -> None:
         super().sync()

@@ -79,11 +79,12 @@ def load_package() -> None:
 
 def load_kernels() -> None:
     """Every kernel that numba's cache holds compiled; the others are compiled where they are first called."""
+    from numba.core.caching import FunctionCache
     from numba.core.dispatcher import Dispatcher
 
     for name in _modules():
         for kernel in vars(sys.modules[name]).values():
-            if isinstance(kernel, Dispatcher):
+            if isinstance(kernel, Dispatcher) and isinstance(kernel._cache, FunctionCache):
                 for signature, *_ in kernel._cache._cache_file._load_index():
                     kernel.compile(signature)
 
