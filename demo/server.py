@@ -282,7 +282,8 @@ def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes]) -> Non
             time.sleep(0.3)
             continue
         raise ServerError(f"Airflow did not start: {why}\n  log   {LOG}\n{log_tail()}")
-    # Airflow builds the API that tasks speak when it is first asked for: 5 s, which the first task would wait for.
+    # Airflow builds the API that tasks speak when it is first asked for: 5 s, which the first task would wait for (and
+    # does, should this one question fail).
     with contextlib.suppress(OSError), DIRECT.open(f"{server.url}/execution/health", timeout=START_SECONDS):
         pass
 

@@ -61,7 +61,7 @@ def _require_stable(value: object, where: str) -> None:
             next_step="give the setting as plain text or a number",
         )
     # Nearly every item is plain. A task looks at ten thousand; naming the place of each would take most of its time.
-    if isinstance(value, dict | Mapping):
+    if isinstance(value, Mapping):
         for key, item in value.items():
             if type(item) not in PLAIN:
                 _require_stable(item, f"{where}.{key}")
@@ -78,7 +78,7 @@ def _why_unstable(value: Any) -> str | None:
         return "it has no order"
     if isinstance(value, Path):
         return "the same file has another path on another machine; name files relative to their source"
-    if isinstance(value, dict | Mapping):
+    if isinstance(value, Mapping):
         return None if all(isinstance(key, str) for key in value) else "its keys are not all strings"
     if value is None or isinstance(value, str | int | float | list | tuple):
         return None

@@ -1,9 +1,9 @@
 """Tasks that start warm: the scheduler loads libraries and our modules once, and every task that it forks has them.
 
 With LocalExecutor a task is a fork of a fork of the scheduler. Each would load numpy, numba and pipeline/ again, numba
-its tables and the kernels that it needs, pydantic its validators: 2 s of CPU for a step that may itself take a tenth.
+its tables and the kernels that it needs, pydantic its validators: 2.6 s of CPU for a step that may itself take a tenth.
 None of them starts threads that a fork would lose (numba's only run for parallel kernels, of which there are none;
-OpenBLAS makes its own anew). All of it adds 40 MB to the scheduler, which its tasks share, and a second to its start.
+OpenBLAS makes its own anew). The scheduler pays those seconds once, and 90 MB, which its tasks share.
 
 An edited step counts from the next task on, as it would without this: a task that finds one of our source files
 changed since the scheduler read it forgets them all and imports them again.
@@ -57,8 +57,8 @@ def load_libraries() -> None:
     nothing()
 
 
-def load_package() -> None:
-    """Every module of pipeline/ that a step may need, and the libraries' versions, which receipts state.
+def load_modules(dags_folder: str) -> None:
+    """Every module of ours that a task may need, compiled kernels, and the libraries' versions, which receipts state.
 
     Checking the example builds the validators.
     """
@@ -73,6 +73,7 @@ def load_package() -> None:
         load_config(EXAMPLE)
         installed_versions()
         load_kernels()
+        load_beside_dags(dags_folder)
     finally:  # what was read before a file that cannot be imported, too
         _read.update({path: _changed(path) for path in _sources()})
 
@@ -97,7 +98,6 @@ def load_beside_dags(folder: str) -> None:
             importlib.import_module(name)
     finally:
         sys.path.remove(folder)
-        _read.update({path: _changed(path) for path in _sources()})
 
 
 def forget_edited_modules() -> None:
@@ -136,8 +136,7 @@ class WarmTasks:
         # Airflow calls this before a component knows its own kind; its command line tells.
         elif sys.argv[1:2] == ["scheduler"] and "LocalExecutor" in conf.get("core", "executor"):
             load_libraries()
-            load_package()
-            load_beside_dags(conf.get("core", "dags_folder"))
+            load_modules(conf.get("core", "dags_folder"))
         elif sys.argv[1:2] == ["dag-processor"]:
             for name in DAG_FILES:
                 importlib.import_module(name)
