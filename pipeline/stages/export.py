@@ -51,12 +51,23 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     wanted = _outputs(build, unit)
     return {
         "outputs": {
-            name: [[one.number, one.name, one.first, one.last] for one in outputs] for name, outputs in wanted.items()
+            name: [[output.number, output.name, _slices(build, name, output)] for output in outputs]
+            for name, outputs in wanted.items()
         },
         "vocabulary": asdict(vocabulary(build)),
         **_document_settings(build, wanted),
         "libraries": versions_of(*(library for name in wanted for library in LIBRARIES.get(name, ()))),
     }
+
+
+def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[list[int]]:
+    """[cell, first, last] of every stretch that an output takes, in order.
+
+    The output's place in the global order is not enough: where that lies in a cell follows from the sizes of all
+    earlier cells, which are no inputs of this step.
+    """
+    slices = layout.cell_slices(build, name, output.first, output.last)
+    return [[stretch.cell, stretch.first, stretch.last] for stretch in slices]
 
 
 def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]]) -> dict[str, Any]:

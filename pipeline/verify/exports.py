@@ -33,10 +33,10 @@ def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Recei
     found: list[Finding] = []
     files: list[dict[str, Any]] = []
     for name, outputs in settings["outputs"].items():
-        for _, output, first, last in outputs:
+        for _, output, slices in outputs:
             path = folder / name / output
             try:
-                seen = VERIFIERS[name](build, path, last - first, ids)
+                seen = VERIFIERS[name](build, path, _positions(slices), ids)
                 files.append({"name": f"{name}/{output}", **seen})
             except DAMAGE as error:
                 found.append(finding_of(error, f"a {name} export cannot be read back", path))
@@ -51,6 +51,11 @@ def _settings(build: RecordedBuild, unit: str, receipt: Receipt) -> dict[str, An
     """What the layout planned: as the receipt says if its folder's fingerprint vouches for it, else worked out anew."""
     recorded = build.recorded[build.folder("export", unit)]
     return receipt.settings if recorded.vouched_for else build.step("export", unit).settings
+
+
+def _positions(slices: list[list[int]]) -> int:
+    """Records (or tokens of numpy's stream) in all of an output's stretches of cells."""
+    return sum(last - first for _, first, last in slices)
 
 
 def _webdataset(build: RecordedBuild, path: Path, records: int, ids: Vocabulary) -> dict[str, int]:
@@ -121,9 +126,9 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
         if said.get(key) != fact
     ]
     tars = [
-        (Path(name).stem, last - first)
+        (Path(name).stem, _positions(slices))
         for unit, receipt in exported.items()
-        for _, name, first, last in _settings(build, unit, receipt)["outputs"].get("webdataset", ())
+        for _, name, slices in _settings(build, unit, receipt)["outputs"].get("webdataset", ())
     ]
     return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
 
