@@ -29,7 +29,7 @@ VERSIONS = {
     "scatter": 3,
     "gather": 2,
     "export": 4,
-    "manifest": 5,
+    "manifest": 6,
     "upload": 1,
     "report": 3,
 }

@@ -15,7 +15,7 @@ from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_sha
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.layout import framing_of
-from pipeline.stages.manifest import DATASET, format_totals, listing
+from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, listing
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
 from pipeline.verify.recorded import RecordedBuild
@@ -102,7 +102,7 @@ VERIFIERS: dict[str, Verifier] = {
 
 
 def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
-    """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of what they list."""
+    """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of all that they list."""
     try:
         exported = {unit: build.receipt("export", unit) for unit in build.units("export")}
         written = build.receipts("writeback")
@@ -111,7 +111,10 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
         return []  # the step that is missing is a finding of its own
     path = folder / DATASET
     said = json.loads(path.read_bytes())
-    outputs = {one["name"]: one for receipt in [*exported.values(), *written] for one in listing(receipt)}
+    references = {reference["name"] for reference in said.get("references", ())}
+    own = [one for one in listing(build.receipt("manifest", UNIT)) if one["name"] not in references | {DATASET, SUMS}]
+    delivered = [one for receipt in [*exported.values(), *written] for one in listing(receipt)]
+    outputs = {one["name"]: one for one in [*delivered, *own]}
     listed = {one["name"]: {key: one[key] for key in ("name", "size_bytes", "sha256")} for one in said["files"]}
     found = [
         Finding(DIFFERS, f"{path}, {name}", *difference(outputs.get(name, {}), listed.get(name, {})))
