@@ -29,14 +29,13 @@ def plan(params: dict[str, Any] | None = None) -> str:
 
     from pipeline.config import load_config
     from pipeline.form import config_from_form
-    from pipeline.stages import begin_run, plan_dataset
 
     values = {name: value for name, value in (params or {}).items() if name not in RUN}
     with running.refusal_shown(get_current_context()):
         base = load_config(CONFIGURATIONS / f"{Path(values.pop('configuration')).name}.yaml")
         config = config_from_form(values, base)
-        running.claim(config, get_current_context())
-        return str(begin_run(plan_dataset(config)))
+        own = CONFIGURATIONS / f"{config.name}.yaml"
+        return running.plan_run(config, get_current_context(), load_config(own) if own.is_file() else None)
 
 
 build_dataset = make_dag(

@@ -19,7 +19,7 @@ from airflow.sdk import (
     get_parsing_context,
 )
 from airflow.sdk.definitions.param import ParamsDict
-from stage_tasks import ANY_DATASET, GIB, RETRYING, Placement, chain_stages, dataset_asset
+from stage_tasks import GIB, RETRYING, Placement, chain_stages, dataset_asset
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
@@ -27,7 +27,7 @@ from pipeline.schedule import ScheduleConfig
 from pipeline.stages.stage import VERSIONS
 
 if TYPE_CHECKING:
-    from airflow.sdk import Asset, AssetAlias, XComArg
+    from airflow.sdk import XComArg
 
 CONFIGURATIONS = Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
 TAG = "corpusmill"
@@ -47,6 +47,12 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
             type="boolean",
             title="Ask before removing",
             description="Wait after find_ranges until somebody approves what would be removed (Required Actions).",
+        ),
+        "move_latest": Param(
+            False,
+            type="boolean",
+            title="Move latest",
+            description="Let `latest` follow this run, even if its settings are not those of the configuration file.",
         ),
     }
 
@@ -81,7 +87,6 @@ def make_dag(
     params: dict[str, Param],
     schedule: Any = None,
     config: DatasetConfig | None = None,
-    outlets: tuple[Asset | AssetAlias, ...] = (ANY_DATASET,),
     finish: Callable[[XComArg], Any] = lambda reported: reported,
     **arguments: Any,
 ) -> DAG:
@@ -103,7 +108,7 @@ def make_dag(
         **arguments,
     )
     with dag:
-        finish(chain_stages(plan(), placement(config, when), list(outlets)))
+        finish(chain_stages(plan(), placement(config, when)))
     dag.params = ParamsDict(params)  # only now: every task that is made copies what is there
     return dag
 

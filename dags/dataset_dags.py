@@ -12,7 +12,6 @@ from typing import Any
 import running
 from airflow.sdk import DAG, get_current_context, get_parsing_context, task
 from dataset_dag import CONFIGURATIONS, form_params, make_dag, run_params, schedule_arguments
-from stage_tasks import dataset_asset
 
 from pipeline.config import parse_config
 from pipeline.errors import ConfigError
@@ -40,19 +39,16 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
         )
     when = config.dag or ScheduleConfig()
     run = run_params(approve=when.approve_removal)
-    asset = dataset_asset(name)
 
     @task
     def plan(params: dict[str, Any] | None = None) -> str:
         """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
         from pipeline.form import config_from_form
-        from pipeline.stages import begin_run, plan_dataset
 
         with running.refusal_shown(get_current_context()):
             built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
-            running.claim(built, get_current_context())
             running.keep_copy(name, text)
-            return str(begin_run(plan_dataset(built)))
+            return running.plan_run(built, get_current_context(), config)
 
     @task
     def close(plan_receipt: str) -> None:  # noqa: ARG001
@@ -65,7 +61,6 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
             f"{PREFIX}{name}",
             plan,
             config=config,
-            outlets=(asset,),
             finish=lambda reported: reported >> close(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}"),
             dag_display_name=f"Dataset {name}",
             description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",

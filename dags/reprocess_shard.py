@@ -28,6 +28,12 @@ PARAMS = {
         "tokenize", enum=list(PER_SHARD), title="Stage", description="The first stage that is done again for the shard."
     ),
     "shard": Param(0, type="integer", minimum=0, title="Shard", description="The shard's number."),
+    "plan": Param(
+        None,
+        type=["null", "string"],
+        title="Plan",
+        description="The plan's folder name; the page of a run fills in its own. Empty: the last that delivered.",
+    ),
 }
 
 
@@ -36,11 +42,15 @@ def plan(params: dict[str, Any] | None = None) -> str:
     """Drop the shard's receipts from the stage on; returns the receipt of the plan that is built again."""
     import running
 
-    from pipeline.stages.reprocess import begin
+    from pipeline.stages.reprocess import begin, plan_to_reprocess
 
-    values = params or {}
-    with running.refusal_shown(get_current_context()):
-        return str(begin(values["work_folder"], values["dataset"], values["stage"], values["shard"]))
+    values, context = params or {}, get_current_context()
+    with running.refusal_shown(context):
+        last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
+        running.claim(last.parents[2], context)
+        plan_receipt = begin(last, values["stage"], values["shard"])
+        running.claim(plan_receipt.parents[2], context, plan_receipt.parent.name)
+        return str(plan_receipt)
 
 
 @task

@@ -7,7 +7,7 @@ the DAG and leave the run's tasks waiting for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 ASK_AGAIN = timedelta(seconds=30)
 UNFINISHED = {"queued", "running"}
+EXPERIMENT = (
+    "this run's settings are not those of the dataset's configuration file ({}); to move it, write them into that file"
+    " and start a new run, which reuses every step, or start one with 'Move latest'"
+)
 WHY = "why"  # the XCom in which a task says to people why it does not go on; the page of the run shows the plan's
 
 
@@ -29,19 +33,52 @@ def copies() -> Path:
     return Path(absolute(".corpusmill/running"))
 
 
-def claim(config: DatasetConfig, context: Any) -> None:
-    """Have the dataset to itself, or look again in half a minute (up_for_reschedule) when another run has it."""
+def claim(work: Path, context: Any, plan: str = "") -> None:
+    """Have the dataset of a work folder, or look again in half a minute (up_for_reschedule) if another run has it."""
+    from pipeline.stages.claim import claim_dataset
+
+    with _waiting(context) as (me, is_under_way):
+        claim_dataset(work, me, is_under_way, plan)
+
+
+def hold(plan_receipt: str, context: Any) -> None:
+    """For a task after the plan's: the same, and fail if the run has another plan by now."""
+    from pipeline.stages.claim import hold_dataset
+
+    with _waiting(context) as (me, is_under_way):
+        hold_dataset(Path(plan_receipt), me, is_under_way)
+
+
+def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None) -> str:
+    """Claim the dataset, plan it and begin the run, unless it is a dry one; returns the path of the plan's receipt.
+
+    `own` is what the dataset's configuration file says, if it has one: a run with other settings is an experiment.
+    """
+    from pipeline.form import changed_keys
+    from pipeline.stages import begin_run, plan_dataset
+
+    work, params = Path(absolute(config.work_folder)) / config.name, context["params"]
+    claim(work, context)
+    plan_receipt = plan_dataset(config)
+    changed = changed_keys(config, own) if own and not params.get("move_latest") else []
+    if not params.get("dry_run"):
+        begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")
+    claim(work, context, plan_receipt.parent.name)
+    return str(plan_receipt)
+
+
+@contextmanager
+def _waiting(context: Any) -> Iterator[tuple[ScheduledRun, Callable[[ScheduledRun], bool]]]:
+    """(this run, whether another one is under way); whoever finds the dataset taken looks again later."""
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
     from pipeline.ledger import LockHeldError
-    from pipeline.stages.claim import RunUnderWayError, ScheduledRun, claim_dataset
+    from pipeline.stages.claim import RunUnderWayError, ScheduledRun
 
     instance = context["ti"]
     try:
-        claim_dataset(
-            config, ScheduledRun(instance.dag_id, instance.run_id), lambda other: _is_under_way(instance, other)
-        )
+        yield ScheduledRun(instance.dag_id, instance.run_id), lambda other: _is_under_way(instance, other)
     except (RunUnderWayError, LockHeldError) as error:
         print(f"{type(error).__name__}: {error}")
         instance.xcom_push(WHY, str(error))

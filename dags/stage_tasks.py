@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -49,7 +50,8 @@ RETRYING = {
     # A stage that is switched off has no units: Airflow skips its task, and what follows must run all the same.
     "trigger_rule": TriggerRule.NONE_FAILED,
 }
-# A finished build of whichever dataset: the report's task names it, because a form decides which one it is.
+# A finished build of whichever dataset: the report's task names it, because a form decides which one it is, and leaves
+# it out if the build is not what `latest` points to.
 ANY_DATASET = AssetAlias("corpusmill datasets")
 
 GIB = 1 << 30
@@ -128,8 +130,11 @@ def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
 
     A task would else ask for both, and a twentieth of a second for each question is much where it works for one.
     """
+    import running
+
     from pipeline.stages import open_build
 
+    running.hold(plan_receipt, get_current_context())
     return [{"unit": unit, "plan_receipt": plan_receipt} for unit in open_build(plan_receipt).tasks(stage)]
 
 
@@ -139,30 +144,36 @@ def run_steps(stage: str, unit: str, plan_receipt: str) -> list[str]:
 
     A task that somebody cleared does its work again; a retry goes on where the last try had come to.
     """
+    import running
     from checkpoints import TaskCheckpoints, was_cleared
 
     from pipeline.ledger import checkpoints_in
     from pipeline.stages import open_build
 
     context = get_current_context()
+    running.hold(plan_receipt, context)
     again, first = was_cleared(context), context["ti"].try_number == 1
     with checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again, first=first)):
         return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
 
 
-@task
+@task(outlets=[ANY_DATASET])
 def report(plan_receipt: str) -> str:
     """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
+    import running
+
     from pipeline.stages import open_build
     from pipeline.stages.announce import announcement
+    from pipeline.stages.runs import why_latest_stays
 
+    context = get_current_context()
+    running.hold(plan_receipt, context)
     build = open_build(plan_receipt)
     receipt = build.run("report", "report")
-    events, asset = get_current_context()["outlet_events"], dataset_asset(build.config.name)
-    if asset in get_current_context()["task"].outlets:
-        events[asset].extra = announcement(build)
+    if stays := why_latest_stays(Path(plan_receipt)):
+        print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
     else:
-        events[ANY_DATASET].add(asset, extra=announcement(build))
+        context["outlet_events"][ANY_DATASET].add(dataset_asset(build.config.name), extra=announcement(build))
     return str(receipt)
 
 
@@ -171,7 +182,7 @@ def units_of(task_id: str, stage: str) -> XComArg:
     return list_units.override(task_id=task_id)(stage=stage, plan_receipt=PLAN_RECEIPT)
 
 
-def chain_stages(planned: XComArg, placement: Placement, outlets: list[Asset | AssetAlias]) -> XComArg:
+def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
     """Every stage after a task named `plan` that returns a plan's receipt; returns the report's task."""
 
     def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
@@ -210,7 +221,7 @@ def chain_stages(planned: XComArg, placement: Placement, outlets: list[Asset | A
         mapped("parts", "export", parts) >> manifest
 
     upload = mapped("upload", "upload", listed["upload"])
-    reported = report.override(outlets=outlets)(plan_receipt=PLAN_RECEIPT)
+    reported = report(plan_receipt=PLAN_RECEIPT)
 
     planned >> estimated >> units
     download >> index >> find_ranges >> approve >> [writeback, tokenize]

@@ -18,7 +18,7 @@ from pipeline.errors import TransientError
 from pipeline.ledger import RUN_LOCK, held
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.build import stage_named
-from pipeline.stages.plan import begin_run
+from pipeline.stages.runs import begin_run
 from pipeline.stages.stage import WAVES
 
 PR_SET_PDEATHSIG = 1

@@ -52,7 +52,6 @@ MAY_LIST_UNSORTED = {
     "stages/collect.py": "sorted in the next line; sizes are summed",
     "stages/estimate.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
-    "stages/plan.py": "sorted by age and name in the next line",
     "stages/preview.py": "sorted by age in the next line; for people",
     "storage/listing.py": "sources, which plan_files gets in natural order",
     "storage/local.py": "sources, which plan_files gets in natural order",

@@ -48,6 +48,11 @@ def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = Non
     return check_config(tree, where=FORM)
 
 
+def changed_keys(config: DatasetConfig, own: DatasetConfig) -> list[str]:
+    """The keys, such as `dedup.minimum_bytes`, that have other values in `config` than in `own`."""
+    return [".".join(field.keys) for field in form.FIELDS if _shown(config, field) != _shown(own, field)]
+
+
 def size_text(size_bytes: int) -> str:
     """A size as text that reads back exactly: the largest unit that divides it, else plain bytes."""
     fits = [(unit_bytes, name) for name, unit_bytes in SIZE_UNITS if size_bytes and size_bytes % unit_bytes == 0]

@@ -64,7 +64,7 @@ def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span
     config = shard.build.config
     vocabulary = vocabulary_file(config)
     if vocabulary.kind == "tiktoken" and not config.tokenizer.parse_special:
-        lengths = token_lengths(vocabulary.path, tokens[:last])
+        lengths = token_lengths(vocabulary.content, tokens[:last], where=vocabulary.path)
     else:
         start = shard.text_span(ordinal)[0]
         text = b"".join(shard.text.text[start + low : start + high].tobytes() for low, high in kept)

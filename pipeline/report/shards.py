@@ -47,13 +47,18 @@ class ShardTable(Facts):
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What one receipt says of a step. `version`: of the dataset, if it is a report's."""
+    """What one receipt says of a step.
+
+    Of a report's: the dataset's `version`, the digest of the `settings` that made it, whether `latest` moved to it.
+    """
 
     counts: Mapping[str, int]
     digest: str
     seconds: float
     finished_at: float = 0.0
     version: str = ""
+    settings: str = ""
+    moved_latest: bool = True
 
 
 def step_name(stage: str, unit: str) -> tuple[str, str]:

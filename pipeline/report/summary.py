@@ -101,7 +101,10 @@ def _side(terms: tuple[tuple[str, int | str], ...]) -> int | tuple[str, ...]:
 
 
 class BuildSummary(Facts):
-    """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets."""
+    """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets.
+
+    `latest_stays` says why `latest` does not point to this version; "" if it does.
+    """
 
     dataset: str
     plan: str
@@ -120,6 +123,7 @@ class BuildSummary(Facts):
     checks: tuple[BalanceCheck, ...] = ()
     vocabulary: VocabularySummary | None = None
     estimate: tuple[EstimatedFigure, ...] = ()
+    latest_stays: str = ""
 
     @property
     def failed_checks(self) -> tuple[BalanceCheck, ...]:

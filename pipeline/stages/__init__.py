@@ -17,6 +17,7 @@ This package is light to import; stages import the heavy rooms when they run. It
 """
 
 from pipeline.stages.build import Build, open_build
-from pipeline.stages.plan import begin_run, plan_dataset
+from pipeline.stages.plan import plan_dataset
+from pipeline.stages.runs import begin_run
 
 __all__ = ["Build", "begin_run", "open_build", "plan_dataset"]

@@ -116,7 +116,7 @@ class Build:
 
     def reused(self, stage: str, unit: str) -> bool:
         """Whether a finished step's receipt is older than the newest run of this plan."""
-        from pipeline.stages.plan import begun_at
+        from pipeline.stages.runs import begun_at
 
         return self.finished_at(stage, unit) < begun_at(self.plan_folder)
 
@@ -198,7 +198,7 @@ class Build:
 
     def _stage_progress(self, stage: str) -> StageProgress:
         from pipeline.report.progress import StageProgress
-        from pipeline.stages.plan import begun_at
+        from pipeline.stages.runs import begun_at
 
         try:
             units = self.units(stage)

@@ -3,7 +3,7 @@
 A step's folder is found by its fingerprint, so what a build needs is what its steps name, and everything else below
 the dataset's work folder was superseded by another plan, another setting or another version of the code. Rules:
 
-* reached: the folder of every step of the newest plan (the plan that was last begun), or of the newest K plans;
+* reached: the folder of every step of the newest plan that delivered, or of the newest K, and of all begun since;
 * a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
   folders: the build may reuse them once it goes on;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
@@ -29,13 +29,13 @@ from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import Build, open_build
-from pipeline.stages.plan import newest_plans
+from pipeline.stages.runs import needed_plans
 from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
 HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
-SUPERSEDED = "no step of the newest plan leads here"
+SUPERSEDED = "no step of a plan that is needed leads here"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def find_garbage(work: Path, *, keep_plans: int = 1) -> list[Garbage]:
     Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
     """
     folders = [folder for stage in VERSIONS for folder in _step_folders(work / stage)]
-    plans = newest_plans(work)
+    plans = needed_plans(work, keep_plans)
     if folders and not plans:
         raise PermanentError(
             "there is no finished plan, so nothing says which folders are still needed",
@@ -62,7 +62,7 @@ def find_garbage(work: Path, *, keep_plans: int = 1) -> list[Garbage]:
         )
     reached: set[Path] = set()
     unfinished: set[str] = set()
-    for plan in plans[: max(1, keep_plans)]:
+    for plan in plans:
         folders_of_build, stages_of_build = _reached(open_build(plan))
         reached |= folders_of_build
         unfinished |= stages_of_build

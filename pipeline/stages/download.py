@@ -6,8 +6,8 @@ identity, verified by the checksum that the store keeps, gone on with after a br
 `<work>/arriving/`). Of a part of a file only that part is fetched; the store has no checksum of it. With
 `source.stream` nothing is copied: later stages read from the store, each time of the planned identity.
 
-files.json lists of each file name, size in bytes and checksum: `xxh3_128:...` of what lies on this machine,
-`sha256:...` of what is streamed if the store knows it, null if not.
+files.json lists of each file name, size in bytes, checksum (`xxh3_128:...` of what lies on this machine, `sha256:...`
+of what is streamed if the store knows it, null if not) and, of a part, how the plan cut it (see plan.SourcePart).
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             )
         checksum = _fetch(build, file, stores[parent], folder)
         said = str(checksum) if checksum else None
-        listed.append({"name": file.name, "size_bytes": file.size_bytes, "checksum": said})
+        # Later steps read a part as the plan cut it: its own frames may end elsewhere while its bytes stay the same.
+        part = file.part.model_dump(mode="json") if file.part else None
+        listed.append({"name": file.name, "size_bytes": file.size_bytes, "checksum": said, "part": part})
     (folder / LISTING).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
     size = sum(file.size_bytes for file in files)
     counts = {"files": len(files), "source_bytes": size, "bytes_read": size}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import FramingConfig
-from pipeline.ledger import Outcome, versions_of
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import layout
 from pipeline.stages.audit import require_audited
 from pipeline.stages.scatter import KINDS
@@ -51,12 +51,23 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     wanted = _outputs(build, unit)
     return {
         "outputs": {
-            name: [[one.number, one.name, one.first, one.last] for one in outputs] for name, outputs in wanted.items()
+            name: [[output.number, output.name, _slices(build, name, output)] for output in outputs]
+            for name, outputs in wanted.items()
         },
         "vocabulary": asdict(vocabulary(build)),
         **_document_settings(build, wanted),
         "libraries": versions_of(*(library for name in wanted for library in LIBRARIES.get(name, ()))),
     }
+
+
+def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[list[int]]:
+    """[cell, first, last] of every stretch that an output takes, in order.
+
+    The output's place in the global order is not enough: where that lies in a cell follows from the sizes of all
+    earlier cells, which are no inputs of this step.
+    """
+    slices = layout.cell_slices(build, name, output.first, output.last)
+    return [[stretch.cell, stretch.first, stretch.last] for stretch in slices]
 
 
 def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]]) -> dict[str, Any]:
@@ -223,6 +234,27 @@ def _document_counts(written: dict[str, int]) -> dict[str, int]:
     return {"records": written["documents"], "slots": written["tokens"] + written["special_tokens"]}
 
 
+def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
+    """The files that the layout planned were written, and no others."""
+    planned = {
+        f"{name}/{output.name}{suffix}"
+        for name, outputs in _outputs(build, unit).items()
+        for output in outputs
+        for suffix in _suffixes(build, name)
+    }
+    written = {output.name for output in receipt.outputs}
+    return [
+        Check("files", (("planned", len(planned)),), (("written", len(planned & written)),)),
+        Check("other files", (), (("written", len(written - planned)),)),
+    ]
+
+
+def _suffixes(build: Build, name: str) -> list[str]:
+    """What is added to an output's name, a file each."""
+    loss = [".ds.loss"] if build.config.exports.nanoset and build.config.exports.nanoset.loss else []
+    return {"megatron": [".bin", ".idx"], "nanoset": [".ds", ".ds.index", ".ds.metadata", *loss]}.get(name, [""])
+
+
 WRITERS = {"webdataset": _webdataset, "numpy": _numpy, "megatron": _megatron, "nanoset": _nanoset}
 
 STAGE = Stage(
@@ -231,6 +263,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    checks=_checks,
     gate=require_audited,
     most_tasks=as_many_as_shards,
     delivers=True,

@@ -61,6 +61,8 @@ def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
         names, bounds = _numpy_bounds(exports.numpy, total)
     else:
         bounds = _document_bounds(build, format_name, total)
+        if build.config.framing.empty_documents == "boundary":
+            bounds = _without_empty_parts(build, format_name, bounds)
         names = [_document_name(build, format_name, number) for number in range(len(bounds) - 1)]
     return [
         OutputPlan(number, name, first, last)
@@ -121,6 +123,37 @@ def _source_bounds(build: Build, format_name: str, tokens_per_part: int) -> list
         bounds |= {documents + (mark - tokens) * records // framed for mark in marks}
         documents, tokens = documents + records, tokens + framed
     return sorted(bounds | {documents})
+
+
+def _without_empty_parts(build: Build, format_name: str, bounds: list[int]) -> list[int]:
+    """The bounds of parts that have tokens: documents without any join the part before, the first ones the next.
+
+    No reader can map a file without bytes. Only where `empty_documents: boundary` keeps such documents bare can a part
+    be empty; how many tokens stand before a bound is then read from the gathered cells, eight bytes a bound.
+    """
+    kept = [bounds[0]]
+    tokens = 0
+    for bound in bounds[1:]:
+        before = _tokens_before(build, format_name, bound)
+        if before > tokens:
+            kept.append(bound)
+            tokens = before
+    return [*kept[:-1], bounds[-1]] if len(kept) > 1 else [0]
+
+
+def _tokens_before(build: Build, format_name: str, document: int) -> int:
+    """Tokens of all documents before one in the global order."""
+    from pipeline.tokens.record_shard import open_record_shard
+
+    kind = KINDS[format_name]
+    tokens = first = 0
+    for cell, records in enumerate(gather.per_cell(build, kind, "records")):
+        if document <= first + records:
+            ends = open_record_shard(build.folder("gather", f"{kind}-{cell:05d}")).ends
+            return tokens + (int(ends[document - first - 1]) if document > first else 0)
+        tokens += gather.per_cell(build, kind, "slots")[cell]
+        first += records
+    return tokens
 
 
 def framing(build: Build) -> Framing:

@@ -1,10 +1,12 @@
 """Manifest: what the finished dataset consists of, once all its accounts balance.
 
-Writes `dataset.json` (every file with size and sha256, what it holds, the tokenizer), whose sha256 names the dataset's
-version; `shuffle_quality.json` (see shuffle/quality.py) unless the order is the source's; for WebDataset
-`manifest.jsonl`, and if asked for `exp_data.json`, DCLM's dataset reference, one for each destination, because it holds
-the dataset's address there; if asked for `sample/`, the first documents of Megatron and Nanoset; and `SHA256SUMS` of
-all other files, `dataset.json` included, for `sha256sum --check` and `corpusmill repair`.
+Writes `shuffle_quality.json` (see shuffle/quality.py) unless the order is the source's; for WebDataset
+`manifest.jsonl`; if asked for, `sample/`, the first documents of Megatron and Nanoset, and numpy's placeholders and
+checkpoints. Then `dataset.json`: every file with size and sha256, what it holds, the tokenizer. Its sha256 names the
+dataset's version, so **two datasets of one version have the same files**. Three kinds of file cannot be listed there:
+`dataset.json` itself; `exp_data.json`, DCLM's dataset reference, which holds the version in its address (one for each
+destination; what it is made from is listed instead); and `SHA256SUMS` of all other files, for `sha256sum --check` and
+`corpusmill repair`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ SUMS = "SHA256SUMS"
 SAMPLE = "sample"
 UNIT = "dataset"
 VERSION_DIGITS = 12
+HELD = ("records", "slots")  # what dataset.json says of an export's file
 
 
 def dataset_version(build: Build) -> str:
@@ -75,20 +78,39 @@ def listing(receipt: Receipt) -> list[dict[str, str | int]]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    read = ("export", "writeback", "gather", "tokenize", "audit")  # the audit, so that a later receipt binds it
+    read = ("export", "writeback", "gather", "scatter", "tokenize", "audit")  # the audit: a later receipt binds it
     return [step for stage in read for step in every(build, stage)]
 
 
 def _settings(build: Build, _unit: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {"name": build.config.name, "vocabulary": asdict(vocabulary(build))}
-    if build.config.exports.sample_documents is not None:
-        settings["sample_documents"] = build.config.exports.sample_documents
-    if build.config.exports.numpy is not None:
-        settings["numpy"] = build.config.exports.numpy.model_dump(include={"placeholders", "checkpoints"})
-    if build.config.exports.webdataset is not None and build.config.exports.webdataset.exp_data:
-        settings["sources"] = build.config.source.paths
-        settings["destinations"] = [one.path for one in build.config.destinations]
-    return settings
+    config = build.config
+    return {
+        "name": config.name,
+        "vocabulary": asdict(vocabulary(build)),
+        "exports": config.exports.model_dump(mode="json"),
+        "order": config.shuffle.order,
+        "packing": config.packing.model_dump(mode="json"),
+        "outputs": {
+            name: [[output.name, output.first, output.last] for output in layout.output_plans(build, name)]
+            for name in config.exports.formats()
+        },
+        "references": _references(build),
+    }
+
+
+def _references(build: Build) -> list[dict[str, Any]]:
+    """Of every `exp_data` file, if they are asked for: its name, and what of the configuration it is made from."""
+    config = build.config
+    if config.exports.webdataset is None or not config.exports.webdataset.exp_data:
+        return []
+    return [
+        {
+            "name": f"webdataset/exp_data_{number:05d}.json" if number else "webdataset/exp_data.json",
+            "sources": config.source.paths,
+            "destination": destination.path.rstrip("/"),
+        }
+        for number, destination in enumerate(config.destinations)
+    ]
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
@@ -104,24 +126,6 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         listed = write_manifest(folder / "webdataset" / MANIFEST, [(Path(name).stem, count) for name, count in shards])
         tars = [one.size_bytes for receipt in exported for one in receipt.outputs if one.name.endswith(".tar")]
         webdataset_bytes = listed["bytes"] + sum(tars)
-    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
-    description = {
-        "name": build.config.name,
-        "vocabulary": asdict(vocabulary(build)),
-        "formats": {name: _format(build, name) for name in build.config.exports.formats()},
-        "files": [
-            {
-                **one,
-                **{key: holds[one["name"]][key] for key in ("records", "slots") if key in holds.get(one["name"], {})},
-            }
-            for one in sorted(outputs, key=lambda one: str(one["name"]))
-        ],
-    }
-    text = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
-    (folder / DATASET).write_bytes(text)
-    if build.config.exports.webdataset is not None and build.config.exports.webdataset.exp_data:
-        version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
-        _write_references(build, folder / "webdataset", version, webdataset_bytes)
     wanted = build.config.exports.numpy
     if wanted is not None and wanted.placeholders:
         write_placeholders((one.name for one in layout.output_plans(build, "numpy")), folder / "numpy")
@@ -132,9 +136,50 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
+    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
+    files = sorted([*outputs, *_written(folder)], key=lambda file: str(file["name"]))
+    _require_names_once(files)
+    references = _references(build)
+    description = {
+        "name": build.config.name,
+        "vocabulary": asdict(vocabulary(build)),
+        "formats": {name: _format(build, name) for name in build.config.exports.formats()},
+        "files": [
+            {**file, **{key: held[key] for held in [holds.get(file["name"], {})] for key in HELD if key in held}}
+            for file in files
+        ],
+        **({"references": references} if references else {}),
+    }
+    text = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
+    (folder / DATASET).write_bytes(text)
+    version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    for reference in references:
+        _write_reference(build, folder / reference["name"], reference, version, webdataset_bytes)
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
-    sizes = [int(one["size_bytes"]) for one in outputs]
-    return Outcome(counts={"files": len(outputs), "dataset_bytes": sum(sizes), "bytes_read": 0})
+    sizes = [int(file["size_bytes"]) for file in files]
+    return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
+
+
+def _written(folder: Path) -> list[dict[str, str | int]]:
+    """Name, size and sha256 of every file below the step's folder, as `listing` states them."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != LOCK_NAME)
+    return [
+        {"name": path.relative_to(folder).as_posix(), "size_bytes": path.stat().st_size, "sha256": file_digest(path)}
+        for path in paths
+    ]
+
+
+def _require_names_once(files: list[dict[str, Any]]) -> None:
+    """CorruptDataError where two steps deliver a file of one name: one would take the other's place."""
+    twice = [name for name, count in Counter(file["name"] for file in files).items() if count > 1]
+    if twice:
+        raise CorruptDataError(
+            "two files of the dataset have one name",
+            where=twice[0],
+            expected="every name once",
+            got=f"{len(twice)} names more than once",
+            next_step="rename one of the source files they come from",
+        )
 
 
 def _write_sample(build: Build, folder: Path, documents: int) -> None:
@@ -162,29 +207,26 @@ def export_paths(build: Build, name: str) -> list[Path]:
 
 def _write_sums(folder: Path, exported: dict[str, str]) -> None:
     """`SHA256SUMS` of the dataset: what is exported and what lies in this folder, in order of name."""
-    mine = {path.relative_to(folder).as_posix(): file_digest(path) for path in folder.rglob("*") if path.is_file()}
-    mine.pop(LOCK_NAME, None)
+    mine = {str(file["name"]): str(file["sha256"]) for file in _written(folder)}
     sums = sorted({**exported, **mine}.items())
     (folder / SUMS).write_text("".join(f"{sha256}  {name}\n" for name, sha256 in sums))
 
 
-def _write_references(build: Build, folder: Path, version: str, size_bytes: int) -> None:
-    """exp_data.json, and exp_data_00001.json ... for further destinations; paths as configured, not made absolute."""
+def _write_reference(build: Build, path: Path, reference: dict[str, Any], version: str, size_bytes: int) -> None:
+    """One `exp_data` file; its paths as configured, not made absolute."""
     from pipeline.export.manifest import MANIFEST, exp_data
 
-    for number, destination in enumerate(build.config.destinations):
-        url = f"{destination.path.rstrip('/')}/{build.config.name}/{version}/webdataset/"
-        reference = exp_data(
-            name=build.config.name,
-            sources=build.config.source.paths,
-            num_tokens=_exported(build, "webdataset")["slots"],
-            size_bytes=size_bytes,
-            dataset_url=url,
-            manifest_url=f"{url}{MANIFEST}",
-            tokenizer=vocabulary(build).name,
-        )
-        name = f"exp_data_{number:05d}.json" if number else "exp_data.json"
-        (folder / name).write_text(json.dumps(reference, indent=4, ensure_ascii=False) + "\n")
+    url = f"{reference['destination']}/{build.config.name}/{version}/webdataset/"
+    content = exp_data(
+        name=build.config.name,
+        sources=reference["sources"],
+        num_tokens=_exported(build, "webdataset")["slots"],
+        size_bytes=size_bytes,
+        dataset_url=url,
+        manifest_url=f"{url}{MANIFEST}",
+        tokenizer=vocabulary(build).name,
+    )
+    path.write_text(json.dumps(content, indent=4, ensure_ascii=False) + "\n")
 
 
 def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:

@@ -20,11 +20,10 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import DatasetConfig, absolute
 from pipeline.errors import ConfigError
-from pipeline.ledger import RECEIPT_NAME, Outcome, Step, run_once
+from pipeline.ledger import Outcome, Step, run_once
 from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile, list_sources
 
-STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
 log = logging.getLogger(__name__)
 
 MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
@@ -114,25 +113,6 @@ def plan_dataset(config: DatasetConfig) -> Path:
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
     return run_once(step, work, write, versions=tokenizer_versions(config))
-
-
-def begin_run(plan_receipt: Path) -> Path:
-    """Say that a run of this plan begins now; receipts older than that count as reused. Returns `plan_receipt`."""
-    (plan_receipt.parent / STARTED).touch()
-    return plan_receipt
-
-
-def begun_at(plan_folder: Path) -> float:
-    """When the newest run of a plan began; 0 if none has."""
-    started = plan_folder / STARTED
-    return started.stat().st_mtime if started.exists() else 0.0
-
-
-def newest_plans(work: Path) -> list[Path]:
-    """Receipts of the plans in a dataset's work folder, the one that was last begun first."""
-    receipts = (work / "plan").glob(f"*/{RECEIPT_NAME}")
-    ages = [(begun_at(path.parent), path.stat().st_mtime, path.parent.name, path) for path in receipts]
-    return [path for *_, path in sorted(ages, reverse=True)]
 
 
 def check_dataset(config: DatasetConfig) -> str:

@@ -1,20 +1,23 @@
 """Report: what happened, for people: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
 
-Made anew at every run, because it states seconds. Its receipt's counts are the headline figures, so that a list of many
-builds reads receipts alone.
+Made anew at every run, because it states seconds. A run whose report is written has delivered (runs.py). The receipt's
+counts are the headline figures, so that a list of many builds reads receipts alone.
 """
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
 from pipeline.stages.manifest import dataset_version
+from pipeline.stages.runs import mark_delivered
 from pipeline.stages.stage import Stage, every
 
 if TYPE_CHECKING:
+    from pipeline.config import DatasetConfig
     from pipeline.report.summary import BuildSummary
     from pipeline.stages.build import Build
 
@@ -43,7 +46,18 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
-    return Outcome(counts=headline(summary), details={"version": dataset_version(build)})
+    mark_delivered(build.plan_folder)
+    return Outcome(counts=headline(summary), details=listed_details(build.config, dataset_version(build), summary))
+
+
+def listed_details(config: DatasetConfig, version: str, summary: BuildSummary) -> dict[str, Any]:
+    """What a list of builds shows beside the figures.
+
+    `settings` is a digest, equal for builds that did the same with their sources: their figures can be compared.
+    """
+    settings = config.model_dump(mode="json", exclude={"dag", "destinations", "work_folder"})
+    del settings["source"]["paths"]
+    return {"version": version, "settings": fingerprint(settings), "moved_latest": not summary.latest_stays}
 
 
 def headline(summary: BuildSummary) -> dict[str, int]:

@@ -10,7 +10,8 @@ from pipeline.config import absolute
 from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.stages.build import Build, StepMissingError, open_build
-from pipeline.stages.plan import begin_run, newest_plans, plan_dataset
+from pipeline.stages.plan import plan_dataset
+from pipeline.stages.runs import begin_run, delivered_plans, why_latest_stays
 from pipeline.stages.stage import PER_SHARD, WAVES
 from pipeline.storage import safe_relative_name
 
@@ -66,21 +67,39 @@ def digests(build: Build) -> Digests:
     return found
 
 
-def begin(work_folder: str, dataset: str, stage: str, shard: int) -> Path:
-    """For a scheduler: plan the dataset's newest configuration again and drop the shard's receipts; the plan's receipt.
+def plan_to_reprocess(work_folder: str, dataset: str, plan: str = "") -> Path:
+    """The receipt of the plan whose folder is called `plan`, or of the one that `latest` follows.
 
-    What stood before is kept beside the plan until `finish` compares.
+    A dry run, a failed and a refused run have delivered nothing, so only by its name is their plan found.
     """
     work = Path(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
-    plans = newest_plans(work)
-    if not plans:
+    if plan:
+        receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
+        if not receipt.is_file():
+            raise ConfigError(
+                "the dataset has no such plan any more",
+                where=receipt.parent,
+                next_step="leave the plan empty for the last one that delivered, or build the dataset again",
+            )
+        return receipt
+    delivered = delivered_plans(work)
+    if not delivered:
         raise ConfigError(
-            "this dataset has not been built here",
+            "no build of this dataset has finished here",
             where=work,
             next_step="check the dataset's name and its work folder, or build it first",
         )
-    last = open_build(plans[0])
-    plan_receipt = begin_run(plan_dataset(last.config))
+    return delivered[0]
+
+
+def begin(last_plan: Path, stage: str, shard: int) -> Path:
+    """For a scheduler: plan that plan's configuration again and drop the shard's receipts; the new plan's receipt.
+
+    What stood before is kept beside the plan until `finish` compares. `latest` moves only if it follows `last_plan`.
+    """
+    last = open_build(last_plan)
+    stays = why_latest_stays(last_plan)
+    plan_receipt = begin_run(plan_dataset(last.config), latest_stays=stays)
     build = open_build(plan_receipt)
     before = digests(last) | digests(build)  # if the sources changed, what the last plan made of them is what stood
     dropped = drop_shard(build, stage, f"{shard:05d}")

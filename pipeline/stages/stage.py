@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # same inputs and settings, and every dataset redoes that stage and what depends on it.
 VERSIONS = {
     "plan": 1,
-    "download": 2,
+    "download": 3,
     "index": 2,
     "anchor": 2,
     "suffix_array": 1,
@@ -28,8 +28,8 @@ VERSIONS = {
     "audit": 3,
     "scatter": 3,
     "gather": 2,
-    "export": 3,
-    "manifest": 5,
+    "export": 4,
+    "manifest": 6,
     "upload": 1,
     "report": 3,
 }

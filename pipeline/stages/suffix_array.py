@@ -24,7 +24,9 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # No library's version: a text has one suffix array.
-    return {"text_field": build.config.source.text_field, "unigram": build.config.index.unigram}
+    source = build.config.source  # the metadata of a parquet row is JSON of its text and its id
+    fields = {"text_field": source.text_field, "id_field": source.id_field}
+    return {**fields, "unigram": build.config.index.unigram}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -42,6 +42,7 @@ from pipeline.stages.build import Build
 from pipeline.stages.estimate import last_estimate
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.manifest import QUALITY, UNIT
+from pipeline.stages.runs import why_latest_stays
 from pipeline.stages.stage import PER_SHARD, WAVES
 from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.upload import destination_folder
@@ -72,6 +73,7 @@ def summarize(build: Build) -> BuildSummary:
         quarantine=_quarantine(build),
         checks=tuple(_check(stage, check) for stage in stages for check in merged_checks(build.checks(stage))),
         vocabulary=_vocabulary(build),
+        latest_stays=why_latest_stays(build.plan_receipt) if build.units("upload") else "",
     )
     return summary.model_copy(update={"estimate": _estimate(build, summary)})
 

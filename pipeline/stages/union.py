@@ -33,7 +33,8 @@ def _units(build: Build) -> list[str]:
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
-    return {"shard": int(shard), "keep": dedup.keep, "fuzzy_share": dedup.fuzzy_share}
+    settings = {"shard": int(shard), "keep": dedup.keep, "fuzzy_share": dedup.fuzzy_share}
+    return {**settings, "minimum_bytes": dedup.minimum_bytes}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -5,7 +5,7 @@ reads one version never sees another::
 
     <destination>/<name>/<version>/megatron/...  nanoset/...  numpy/...  webdataset/...  documents/...
     <destination>/<name>/<version>/dataset.json     written after all above was verified; then all is listed again
-    <destination>/<name>/latest.json                {"version": ...}, written last
+    <destination>/<name>/latest.json                {"version": ...}, written last, unless the run leaves it (runs.py)
     <destination>/<name>/latest                     in folders: a link to the version, for people
 
 A file is skipped only if the destination holds one of the same sha256 and, where the store keeps a checksum of its own
@@ -20,6 +20,7 @@ name: a hard link in a folder, a copy inside the bucket elsewhere.
 from __future__ import annotations
 
 import json
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from pipeline.config import absolute
 from pipeline.errors import VerificationError
 from pipeline.ledger import Outcome
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
+from pipeline.stages.runs import why_latest_stays
 from pipeline.stages.sources import count_traffic
 from pipeline.stages.stage import Stage, every
 from pipeline.storage import Store, Traffic, is_local, open_store
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
 
 THREADS = 4
+log = logging.getLogger(__name__)
 
 File = tuple[str, Path, str, int]
 """Name in the dataset, where it lies, sha256, size in bytes."""
@@ -79,7 +82,11 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     for file in files[-1:]:
         _send(store, *file)
     _require_same(store, {name: size for name, _, _, size in files})
-    _point_to_latest(destination, endpoint_url)
+    stays = why_latest_stays(build.plan_receipt)
+    if stays:
+        log.warning("latest stays where it is at %s: %s", destination.rpartition("/")[0], stays)
+    else:
+        _point_to_latest(destination, endpoint_url)
     listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
     (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
     size = sum(file[3] for file in files)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import TokenizerError
+from pipeline.tokens.ranks import read_ranks
 
 
 class _SourceKnownError(Exception):
@@ -30,12 +31,11 @@ def published_source(name: str) -> tuple[str, str | None]:
     raise TokenizerError(f"tiktoken's {name} loads no ranks", next_step="install the pinned tiktoken")
 
 
-def published_encoding(name: str, path: Path) -> Any:
-    """The tiktoken.Encoding of a published name, its ranks read from `path`."""
+def published_encoding(name: str, content: bytes) -> Any:
+    """The tiktoken.Encoding of a published name, its ranks those of a .tiktoken file's content."""
     import tiktoken
-    import tiktoken.load
 
-    return tiktoken.Encoding(**_constructed(name, lambda *_, **__: tiktoken.load.load_tiktoken_bpe(str(path))))
+    return tiktoken.Encoding(**_constructed(name, lambda *_, **__: read_ranks(content)))
 
 
 def published_special_tokens(name: str) -> dict[str, int]:
@@ -43,22 +43,22 @@ def published_special_tokens(name: str) -> dict[str, int]:
     return dict(_constructed(name, lambda *_, **__: {})["special_tokens"])
 
 
-def own_encoding(name: str, path: Path, pattern: str, special_tokens: dict[str, int]) -> Any:
-    """A tiktoken.Encoding of a rank file with a split pattern (an encoding's name or a regular expression).
+def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[str, int]) -> Any:
+    """A tiktoken.Encoding of a rank file's content and a split pattern (a regular expression).
 
-    Special tokens without an id are not known to a rank file, so they must be given.
+    Special tokens without an id are not known to a rank file, so they must be given. `path` is for messages alone:
+    tiktoken's own loader would look it up in a cache, keyed by the path, and give what the file once held.
     """
     import tiktoken
-    import tiktoken.load
 
     try:
-        ranks = tiktoken.load.load_tiktoken_bpe(str(path))
+        ranks = read_ranks(content)
     except ValueError as error:
         raise TokenizerError(
             "the file does not hold tiktoken's ranks", where=path, expected="lines of base64 and rank", got=error
         ) from error
     try:
-        return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
+        return tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
     except ValueError as error:  # a pattern that is no regular expression
         raise TokenizerError("tokenizer.pattern cannot be used", where=path, got=error) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -63,9 +64,12 @@ def _from_ranks(
         raise _needs("tiktoken", reason, name, "gigatoken")
     # Without special tokens a literal "<|endoftext|>" in a document is text and cannot become the separator.
     special = reference.special_tokens if parse_special else {}
-    return _gigatoken_engine(
-        gigatoken.Tokenizer.from_tiktoken(found.path, pretokenizer=pattern_name, special_tokens=special)
-    )
+    # It reads paths alone, and what lies at the vocabulary's may not be what was hashed any more.
+    with tempfile.NamedTemporaryFile(suffix=".tiktoken") as copy:
+        copy.write(found.content)
+        copy.flush()
+        loaded = gigatoken.Tokenizer.from_tiktoken(copy.name, pretokenizer=pattern_name, special_tokens=special)
+    return _gigatoken_engine(loaded)
 
 
 def _from_json(name: str, reference: HuggingFaceReference, *, parse_special: bool) -> Engine:

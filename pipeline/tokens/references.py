@@ -109,14 +109,14 @@ class HuggingFaceReference:
 
     package = "tokenizers"
 
-    def __init__(self, path: Path, *, parse_special: bool) -> None:
+    def __init__(self, path: Path, content: bytes, *, parse_special: bool) -> None:
         # Its thread pool would not survive a fork; workers are processes here.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         import tokenizers
 
         try:
-            self.description: dict[str, Any] = json.loads(path.read_bytes())
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            self.description: dict[str, Any] = json.loads(content)
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         except BaseException as error:
             # A vocabulary that contradicts itself makes its loader panic, which is no Exception.
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,6 @@ class Tokenizer:
         return self.reference.decode(ids)
 
 
-@lru_cache(maxsize=4)  # a worker tokenizes many shards: loading takes 0.4 s, and the engine remembers words it has seen
 def load_tokenizer(
     name: str,
     *,
@@ -89,7 +87,34 @@ def load_tokenizer(
     special_tokens  a .tiktoken file's special tokens: (string, id)
     Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids.
     """
-    found = find_vocabulary(name, file=file, sha256=sha256, revision=revision)
+    return _loaded(
+        name,
+        find_vocabulary(name, file=file, sha256=sha256, revision=revision),
+        engine,
+        pattern,
+        special_tokens,
+        eot,
+        bos,
+        pad,
+        parse_special=parse_special,
+        tokshuf_ids=tokshuf_ids,
+    )
+
+
+@lru_cache(maxsize=4)  # a worker tokenizes many shards: loading takes 0.4 s, and the engine remembers words it has seen
+def _loaded(
+    name: str,
+    found: VocabularyFile,
+    engine: str,
+    pattern: str | None,
+    special_tokens: tuple[tuple[str, int], ...],
+    eot: str | None,
+    bos: str | None,
+    pad: str | None,
+    *,
+    parse_special: bool,
+    tokshuf_ids: bool,
+) -> Tokenizer:
     pattern_name, reference = _load_reference(name, found, pattern, dict(special_tokens), parse_special=parse_special)
     ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, tokshuf=tokshuf_ids)
     engine = READS[found.kind] if engine == "reference" else engine
@@ -112,11 +137,11 @@ def _load_reference(
 ) -> tuple[str, Reference]:
     """(gigatoken's name of the split pattern, or "", the reference library with the vocabulary)."""
     if found.kind == "tokenizer.json":
-        return "", HuggingFaceReference(found.path, parse_special=parse_special)
+        return "", HuggingFaceReference(found.path, found.content, parse_special=parse_special)
     if name in PATTERNS:
         return PATTERNS[name], TiktokenReference(
-            partial(published_encoding, name, found.path),  # its sha256 says that it can be loaded
-            read_ids(found.path),
+            partial(published_encoding, name, found.content),  # its sha256 says that it can be loaded
+            read_ids(found.content),
             published_special_tokens(name),
             parse_special=parse_special,
         )
@@ -128,7 +153,7 @@ def _load_reference(
             next_step="the wrong pattern gives wrong ids in silence: look it up where the file comes from",
         )
     expression = pattern_of(pattern) if pattern in PATTERNS else pattern
-    encoding = own_encoding(Path(name).name, found.path, expression, special_tokens)
+    encoding = own_encoding(found.path, found.content, expression, special_tokens)
     ranks = list(encoding._mergeable_ranks.values())
     return PATTERNS.get(pattern, ""), TiktokenReference(
         lambda: encoding, ranks, special_tokens, parse_special=parse_special

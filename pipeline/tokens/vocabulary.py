@@ -1,11 +1,12 @@
 """Where a tokenizer's vocabulary comes from: an encoding's name, a file, or the hub; and that it is the pinned one.
 
-    name in PATTERNS            .tiktoken file: given, installed, or tiktoken's cache; tiktoken names its sha256
+    name in PATTERNS            .tiktoken file: given, installed, or by tiktoken's cache; tiktoken names its sha256
     *.tiktoken (name or file)   that file; the split pattern must be said
     *.json     (name or file)   that Hugging Face tokenizer.json
     organisation/model          tokenizer.json of that hub repository, by huggingface_hub: its cache, token, HF_ENDPOINT
 
-A name is what receipts, token shards and .ds.metadata call the tokenizer; with `file` it is only that.
+A name is what receipts, token shards and .ds.metadata call the tokenizer; with `file` it is only that. A file is read
+once: what engines and reference libraries are made from are the bytes that were hashed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hashlib
 import os
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -38,11 +39,15 @@ class HubUnavailableError(TransientError):
 
 @dataclass(frozen=True)
 class VocabularyFile:
-    """A vocabulary on this machine: its kind, sha256 (64 hex digits), and the hub's commit it is from ("" if none)."""
+    """A vocabulary: where it lies, its kind, its sha256 (64 hex digits) and the content that has it.
+
+    `revision` is the hub's commit that it is from ("" if none).
+    """
 
     path: Path
     kind: Kind
     sha256: str
+    content: bytes = field(repr=False, compare=False)
     revision: str = ""
 
 
@@ -57,17 +62,18 @@ def find_vocabulary(
     commit = ""
     pins: tuple[tuple[str | None, str], ...] = ((sha256, "tokenizer.sha256 or the lock"),)
     if name in PATTERNS:
-        path, expected = _encoding_file(name, file)
+        path, content, expected = _encoding_file(name, file)
         pins = (*pins, (expected, f"tiktoken's {name}"))
     elif file or Path(name).suffix in {".tiktoken", ".json", ".model"}:
-        path = _given(Path(file or name))
+        path, content = _given(Path(file or name))
     elif HUB_ID.fullmatch(name):
         path, commit = _hub_file(name, revision)
+        content = path.read_bytes()
     else:
         raise TokenizerError(
             "unknown tokenizer", where=f"tokenizer.name: {name}", expected=KINDS, next_step="use one of these"
         )
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = hashlib.sha256(content).hexdigest()
     for pinned, whose in pins:
         if pinned and pinned != found:
             raise TokenizerError(
@@ -78,10 +84,10 @@ def find_vocabulary(
                 next_step="a different file gives different ids: fetch the right one, or correct the pin",
             )
     kind: Kind = "tokenizer.json" if path.suffix == ".json" else "tiktoken"
-    return VocabularyFile(path, kind, found, commit)
+    return VocabularyFile(path, kind, found, content, commit)
 
 
-def _given(path: Path) -> Path:
+def _given(path: Path) -> tuple[Path, bytes]:
     if path.is_dir():
         path /= HUB_FILE
     if not path.is_file():
@@ -90,26 +96,21 @@ def _given(path: Path) -> Path:
             where=f"tokenizer.file: {path}",
             next_step="check the path; relative paths start at CORPUSMILL_ROOT or the current folder",
         )
-    return path
+    return path, path.read_bytes()
 
 
-def _encoding_file(name: str, file: str | None) -> tuple[Path, str | None]:
-    """(path, the sha256 that tiktoken expects) of a published encoding's ranks."""
+def _encoding_file(name: str, file: str | None) -> tuple[Path, bytes, str | None]:
+    """(where it lies, content, the sha256 that tiktoken expects) of a published encoding's ranks."""
+    import tiktoken.load
+
     from pipeline.tokens.encodings import published_source
 
     url, expected = published_source(name)
-    if file:
-        return _given(Path(file)), expected
+    if given := file or _installed_file(name):
+        return *_given(Path(given)), expected
     cached = _tiktoken_cache(url)
-    found = next((path for path in (_installed_file(name), cached) if path and path.is_file()), None)
-    return found or _download(name, url, expected, cached), expected
-
-
-def _download(name: str, url: str, expected: str | None, cached: Path) -> Path:
-    import tiktoken.load
-
     try:
-        tiktoken.load.read_file_cached(url, expected)
+        return cached, tiktoken.load.read_file_cached(url, expected), expected
     except Exception as error:
         raise TokenizerError(
             f"the vocabulary of {name} is not on this machine and could not be fetched",
@@ -117,7 +118,6 @@ def _download(name: str, url: str, expected: str | None, cached: Path) -> Path:
             got=error,
             next_step=f"put {name}.tiktoken somewhere and name it as tokenizer.file",
         ) from error
-    return cached
 
 
 def _installed_file(name: str) -> Path | None:

@@ -15,7 +15,7 @@ from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_sha
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.layout import framing_of
-from pipeline.stages.manifest import DATASET, format_totals, listing
+from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, listing
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
 from pipeline.verify.recorded import RecordedBuild
@@ -33,10 +33,10 @@ def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Recei
     found: list[Finding] = []
     files: list[dict[str, Any]] = []
     for name, outputs in settings["outputs"].items():
-        for _, output, first, last in outputs:
+        for _, output, slices in outputs:
             path = folder / name / output
             try:
-                seen = VERIFIERS[name](build, path, last - first, ids)
+                seen = VERIFIERS[name](build, path, _positions(slices), ids)
                 files.append({"name": f"{name}/{output}", **seen})
             except DAMAGE as error:
                 found.append(finding_of(error, f"a {name} export cannot be read back", path))
@@ -51,6 +51,11 @@ def _settings(build: RecordedBuild, unit: str, receipt: Receipt) -> dict[str, An
     """What the layout planned: as the receipt says if its folder's fingerprint vouches for it, else worked out anew."""
     recorded = build.recorded[build.folder("export", unit)]
     return receipt.settings if recorded.vouched_for else build.step("export", unit).settings
+
+
+def _positions(slices: list[list[int]]) -> int:
+    """Records (or tokens of numpy's stream) in all of an output's stretches of cells."""
+    return sum(last - first for _, first, last in slices)
 
 
 def _webdataset(build: RecordedBuild, path: Path, records: int, ids: Vocabulary) -> dict[str, int]:
@@ -97,7 +102,7 @@ VERIFIERS: dict[str, Verifier] = {
 
 
 def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
-    """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of what they list."""
+    """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of all that they list."""
     try:
         exported = {unit: build.receipt("export", unit) for unit in build.units("export")}
         written = build.receipts("writeback")
@@ -106,7 +111,10 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
         return []  # the step that is missing is a finding of its own
     path = folder / DATASET
     said = json.loads(path.read_bytes())
-    outputs = {one["name"]: one for receipt in [*exported.values(), *written] for one in listing(receipt)}
+    references = {reference["name"] for reference in said.get("references", ())}
+    own = [one for one in listing(build.receipt("manifest", UNIT)) if one["name"] not in references | {DATASET, SUMS}]
+    delivered = [one for receipt in [*exported.values(), *written] for one in listing(receipt)]
+    outputs = {one["name"]: one for one in [*delivered, *own]}
     listed = {one["name"]: {key: one[key] for key in ("name", "size_bytes", "sha256")} for one in said["files"]}
     found = [
         Finding(DIFFERS, f"{path}, {name}", *difference(outputs.get(name, {}), listed.get(name, {})))
@@ -121,9 +129,9 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
         if said.get(key) != fact
     ]
     tars = [
-        (Path(name).stem, last - first)
+        (Path(name).stem, _positions(slices))
         for unit, receipt in exported.items()
-        for _, name, first, last in _settings(build, unit, receipt)["outputs"].get("webdataset", ())
+        for _, name, slices in _settings(build, unit, receipt)["outputs"].get("webdataset", ())
     ]
     return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
 

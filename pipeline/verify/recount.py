@@ -35,7 +35,7 @@ from pipeline.stages.audit import AUDIT
 from pipeline.stages.index import QUARANTINE
 from pipeline.stages.manifest import DATASET, version_of
 from pipeline.stages.manifest import UNIT as DATASET_UNIT
-from pipeline.stages.report import SUMMARY, headline
+from pipeline.stages.report import SUMMARY, headline, listed_details
 from pipeline.stages.union import CUT_RANGES, REMOVE_RANGES
 from pipeline.tokens.record_shard import open_record_shard
 from pipeline.tokens.records import record_digest
@@ -236,9 +236,10 @@ def _upload(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
 
 
 def _report(build: RecordedBuild, _unit: str, folder: Path) -> Recount:
-    counts = headline(from_json((folder / SUMMARY).read_bytes()))
+    summary = from_json((folder / SUMMARY).read_bytes())
     manifest = build.find("manifest", DATASET_UNIT)  # without one, a finding of its own says so
-    return Recount(counts, {"version": version_of(manifest)} if manifest else {}, complete=manifest is not None)
+    details = listed_details(build.config, version_of(manifest), summary) if manifest else {}
+    return Recount(headline(summary), details, complete=manifest is not None)
 
 
 def _require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:

@@ -65,19 +65,25 @@ class Dataset:
         return self.refreshes[0] if self.refreshes else None
 
     @property
+    def comparable(self) -> list[Refresh]:
+        """The refreshes that had the settings of the newest one: only their figures say how the dataset grows."""
+        return [one for one in self.refreshes if one.facts.settings == self.refreshes[0].facts.settings]
+
+    @property
     def growth(self) -> str:
-        """Tokens against the refresh before, as a signed share; "" if there is none."""
-        if len(self.refreshes) < 2 or not self.refreshes[1].tokens:
+        """Tokens against the refresh of equal settings before, as a signed share; "" if there is none."""
+        newest_two = [one.tokens for one in self.comparable[:2]]
+        if len(newest_two) < 2 or not newest_two[1]:
             return ""
-        before, now = self.refreshes[1].tokens, self.refreshes[0].tokens
+        now, before = newest_two
         if abs(now - before) * 10_000 < before:
             return "as before"
         return f"{'+' if now > before else MINUS}{share_text(abs(now - before), before)}"
 
     @property
     def trend(self) -> str:
-        """Tokens over the refreshes, drawn."""
-        points = [(one.tokens, one.in_words) for one in reversed(self.refreshes)]
+        """Tokens over the refreshes of equal settings, drawn."""
+        points = [(one.tokens, one.in_words) for one in reversed(self.comparable)]
         return trend_bars(points, f"tokens over {len(points)} refreshes")
 
 

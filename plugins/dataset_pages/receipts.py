@@ -59,8 +59,16 @@ def _read(path: Path, modified: int) -> StepFacts | None:
         receipt = read_receipt(path)
     except (OSError, CorpusmillError):
         return None
-    version = str(receipt.details.get("version", ""))
-    return StepFacts(receipt.counts, receipt.digest, receipt.seconds, modified / 1e9, version)
+    details = receipt.details
+    return StepFacts(
+        receipt.counts,
+        receipt.digest,
+        receipt.seconds,
+        modified / 1e9,
+        version=str(details.get("version", "")),
+        settings=str(details.get("settings", "")),
+        moved_latest=bool(details.get("moved_latest", True)),
+    )
 
 
 def _keep(key: tuple[str, int], facts: StepFacts) -> None:

@@ -29,7 +29,8 @@ TASK_OF_STAGE = {
     "export": "export.parts",
     "manifest": "export.manifest",
 }
-ABOUT_THE_RUN = {"configuration", "dry_run", "approve_removal"}
+DECIDED_BY_THE_RUN = {"dry_run", "approve_removal", "move_latest"}
+ABOUT_THE_RUN = {"configuration", *DECIDED_BY_THE_RUN}
 ERRORS = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, CorpusmillError)]
 
 
@@ -63,7 +64,7 @@ def test_form_shows_every_field_with_title_help_and_section(dag: DAG) -> None:
         param = dag.params.get_param(name)
         assert param.schema["title"], name
         assert param.description, name
-        assert name in {"dry_run", "approve_removal"} or param.schema["section"], name
+        assert name in DECIDED_BY_THE_RUN or param.schema["section"], name
 
 
 @pytest.mark.parametrize(

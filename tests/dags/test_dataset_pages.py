@@ -160,3 +160,25 @@ def test_stage_of_a_task_by_its_name(task_id: str, stage: str | None) -> None:
     from dataset_pages.records import stage_of
 
     assert stage_of(task_id) == stage
+
+
+def refreshes(*made: tuple[int, str]) -> Any:
+    """A dataset with refreshes of so many tokens, made by so-called settings, the newest first."""
+    from dataset_pages.datasets import Dataset, Refresh
+
+    dataset = Dataset("one", Path("work/one"))
+    for tokens, settings in made:
+        dataset.refreshes.append(Refresh(StepFacts({"tokens": tokens}, "d", 1.0, settings=settings), None))
+    return dataset
+
+
+def test_growth_compares_only_refreshes_of_equal_settings() -> None:
+    assert refreshes((110, "a"), (100, "a")).growth == "+10.0 %"
+    assert refreshes((110, "a"), (70, "experiment"), (100, "a")).growth == "+10.0 %"
+    assert refreshes((70, "experiment"), (110, "a"), (100, "a")).growth == ""
+    assert refreshes().growth == ""
+
+
+def test_trend_draws_only_refreshes_of_equal_settings() -> None:
+    assert len(refreshes((110, "a"), (70, "experiment"), (100, "a")).comparable) == 2
+    assert refreshes((110, "a"), (70, "experiment"), (100, "a")).trend == refreshes((110, "a"), (100, "a")).trend

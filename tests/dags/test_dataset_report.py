@@ -340,7 +340,7 @@ def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, clien
     work = copied.parents[2]
     config = json.loads((copied.parent / "config.json").read_text()) | {"work_folder": str(work.parent)}
     plan = build_dataset(check_config(config, where="test"), workers=1)
-    assert begin(str(work.parent), work.name, "tokenize", 1) == plan
+    assert begin(plan, "tokenize", 1) == plan
     run_build(plan, workers=1)
     memory = plan.parent / BEFORE
     conf = {"dataset": work.name, "stage": "tokenize", "shard": 1}
@@ -348,6 +348,13 @@ def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, clien
     text = said(ask(f"reprocess_shard/{run}"))
     assert "shard 1 from tokenize" in text
     assert "Nothing: every output is what it was" in text
+
+
+def test_page_of_a_run_names_the_plan_that_its_button_builds(ask: Ask, finished: str, built: Path) -> None:
+    (head,) = [one for one in Page(ask(f"build_dataset/{finished}").text).all("div") if one.get("id") == "head"]
+    assert head["data-plan"] == built.parent.name
+    script = ask("-/run.js").text
+    assert "plan: head().plan" in script
 
 
 def test_loading_the_plugin_imports_no_web_framework() -> None:

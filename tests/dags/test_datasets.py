@@ -91,7 +91,7 @@ def test_dag_section_becomes_schedule_owner_tags_and_words(parse: Callable[..., 
     assert tokenize.execution_timeout == timedelta(hours=3)
     assert dag.params["approve_removal"] is True
     assert [alert.interval for alert in dag.deadline] == [timedelta(hours=12)]
-    assert [asset.uri for asset in dag.get_task("report").outlets] == ["corpusmill://datasets/oscar"]
+    assert [alias.name for alias in dag.get_task("report").outlets] == ["corpusmill datasets"]
 
 
 def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., Any]) -> None:

@@ -39,10 +39,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
 
     def install(fail: Callable[[str, str], None]) -> None:
         def plan(config: DatasetConfig) -> Path:
-            return tmp_path / config.name / "receipt.json"
+            return tmp_path / "work" / config.name / "plan" / "all" / "receipt.json"
 
         monkeypatch.setattr("pipeline.stages.plan_dataset", plan)
-        monkeypatch.setattr("pipeline.stages.begin_run", lambda receipt: receipt)
+        monkeypatch.setattr("pipeline.stages.begin_run", lambda receipt, **_: receipt)
         monkeypatch.setattr("pipeline.stages.announce.announcement", lambda _build: {})
         monkeypatch.setattr("pipeline.stages.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
 

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.config import DatasetConfig, load_config
+from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.errors import StorageFullError
+from pipeline.stages.claim import PlanChangedError
+from pipeline.stages.runs import begun_at, why_latest_stays
+from tests.system.corpus import configuration, write_corpus
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -29,7 +32,7 @@ def config(tmp_path: Path) -> DatasetConfig:
     return load_config(DAGS / "datasets" / "demo.yaml").model_copy(update={"work_folder": str(tmp_path)})
 
 
-def context(run: str, *under_way: str) -> dict[str, Any]:
+def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
     """What Airflow gives a task of run `run` while the runs `under_way` have not ended."""
 
     def get_dr_count(dag_id: str, run_ids: list[str], states: list[str]) -> int:
@@ -39,17 +42,17 @@ def context(run: str, *under_way: str) -> dict[str, Any]:
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)
     instance.handed_on, instance.xcom_push = handed_on, handed_on.__setitem__
-    return {"ti": instance}
+    return {"ti": instance, "params": params}
 
 
 def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
     import running
     from airflow.sdk.exceptions import AirflowRescheduleException
 
-    running.claim(config, context("one"))
+    running.claim(Path(config.work_folder) / config.name, context("one"))
     second = context("two", "one")
     with pytest.raises(AirflowRescheduleException):
-        running.claim(config, second)
+        running.claim(Path(config.work_folder) / config.name, second)
     said = capsys.readouterr().out
     assert second["ti"].handed_on["why"] in said
     assert "another run of the dataset demo is under way" in said
@@ -60,8 +63,52 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
 def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:
     import running
 
-    running.claim(config, context("one"))
-    running.claim(config, context("two"))
+    running.claim(Path(config.work_folder) / config.name, context("one"))
+    running.claim(Path(config.work_folder) / config.name, context("two"))
+
+
+def planned(root: Path, **changes: Any) -> DatasetConfig:
+    """A configuration with sources that can be planned."""
+    if not (root / "corpus").exists():
+        write_corpus(root / "corpus", documents=10)
+    return check_config(configuration(root, **changes), where="a test")
+
+
+def test_plan_of_a_dry_run_begins_nothing(tmp_path: Path) -> None:
+    import running
+
+    config = planned(tmp_path)
+    receipt = Path(running.plan_run(config, context("dry", dry_run=True), config))
+    assert begun_at(receipt.parent) == 0
+    assert running.plan_run(config, context("wet"), config) == str(receipt)
+    assert begun_at(receipt.parent) > 0
+
+
+def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_path: Path) -> None:
+    import running
+
+    own, tried = planned(tmp_path), planned(tmp_path, shuffle={"seed": 8, "memory": "64KiB"})
+    stays = why_latest_stays(Path(running.plan_run(tried, context("tried"), own)))
+    assert "shuffle.seed" in stays
+    assert "source.paths" not in stays
+    assert "start one with 'Move latest'" in stays
+    for config, file, params in ((own, own, {}), (tried, None, {}), (tried, own, {"move_latest": True})):
+        assert why_latest_stays(Path(running.plan_run(config, context("same", **params), file))) == ""
+
+
+def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared_waits(tmp_path: Path) -> None:
+    import running
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    first = running.plan_run(planned(tmp_path), context("one"), None)
+    running.hold(first, context("one"))
+    second = running.plan_run(planned(tmp_path, shuffle={"seed": 8}), context("one"), None)
+    running.hold(second, context("one"))
+    with pytest.raises(PlanChangedError, match="clear the task plan together with everything downstream"):
+        running.hold(first, context("one"))
+    running.plan_run(planned(tmp_path), context("two"), None)
+    with pytest.raises(AirflowRescheduleException):
+        running.hold(second, context("one", "two"))
 
 
 @pytest.mark.parametrize(
@@ -137,10 +184,10 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])
 def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: Path) -> None:
     from pipeline.errors import CorpusmillError
-    from pipeline.stages.reprocess import begin
+    from pipeline.stages.reprocess import plan_to_reprocess
 
     with pytest.raises(CorpusmillError):
-        begin(str(tmp_path), name, "tokenize", 0)
+        plan_to_reprocess(str(tmp_path), name)
 
 
 def test_late_dataset_is_logged_with_its_name_and_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -85,6 +85,35 @@ def test_framing_boundary_keeps_empty_documents_in_megatron_alone(root) -> None:
         check_config(configuration(root, framing={"empty_documents": "boundary"}), where="test")
 
 
+@pytest.mark.parametrize("order", ["random", "source"])
+@pytest.mark.parametrize("empty", [9, 4, 1])
+def test_framing_boundary_parts_of_empty_documents_join_a_neighbour(tmp_path, order, empty) -> None:
+    """A part without a token cannot be mapped; its documents are delivered all the same (attacks.md, row 74)."""
+    texts = [
+        *["" for _ in range(empty)],
+        "one",
+        *["" for _ in range(empty)],
+        "two",
+        "three",
+        *["" for _ in range(empty)],
+    ]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    built = build(
+        tmp_path,
+        dedup={"mode": "none"},
+        framing={"empty_documents": "boundary"},
+        shuffle={"seed": 3, "order": order},
+        exports={"megatron": {"part_bytes": 8}},
+    )
+    parts = parts_of(outputs(tmp_path, "tiny"))
+    described = json.loads((outputs(tmp_path, "tiny") / "dataset.json").read_text())["formats"]["megatron"]
+    assert sum(part.documents for part in parts) == described["records"] == len(texts)
+    assert len(parts) == described["outputs"]
+    assert sum(len(part) for part in parts) == 3
+    assert verify_build(built).findings == ()
+
+
 def test_several_keys_m09_builds_of_two_keys_and_one_seed_keep_their_documents_side_by_side(tmp_path) -> None:
     """A dataset is one key's; lines are drawn by shard and ordinal, so that of another key has the same order."""
     texts = make_documents(60, seed=4)

@@ -149,7 +149,7 @@ def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
     for stage in ("download", "index"):
         for unit in second.units(stage):
             second.run(stage, unit)
-    assert {one.folder for one in find_garbage(second.work)} == {first.plan_folder}
+    assert find_garbage(second.work) == []  # until the second has delivered, the first is what may be reprocessed
     third = build(tmp_path)
     garbage = {one.folder for one in find_garbage(third.work)}
     assert garbage == step_folders(third.work) - reached(third)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import string
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from pipeline.config import check_config
 from pipeline.errors import BalanceError, ConfigError
@@ -218,3 +221,42 @@ def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(root) -> N
         build(root)
     for words in ("another run holds this dataset", "process ", " on ", " seconds", "next"):
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("order", ["random", "source"])
+def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, order) -> None:
+    """Later cells keep their digests, but what an output takes from them begins elsewhere (attacks.md, row 34)."""
+    shuffle = {"seed": 7, "order": order} | ({"cells": 12} if order == "random" else {})
+    first = tmp_path / "corpus" / "part1.jsonl"
+    write_files(tmp_path / "corpus", 1, 2, 3, 4, 5)
+    build(tmp_path, shuffle=shuffle)
+    for extra in (make_documents(1, seed=77), ["one more document of a few words"], ["x"]):
+        first.write_bytes(first.read_bytes() + lines_of(extra, 1000))
+        build(tmp_path, shuffle=shuffle)
+        fresh = tmp_path / f"scratch{first.stat().st_size}"
+        shutil.copytree(tmp_path / "corpus", fresh / "corpus")
+        build(fresh, shuffle=shuffle)
+        assert outputs(tmp_path) == outputs(fresh)
+
+
+@pytest.mark.parametrize("sizes", [(1_100_000, 2_470_000), (2_470_000, 1_100_000)])
+def test_refresh_another_shard_size_reads_each_frame_once(tmp_path, sizes) -> None:
+    """A part's own frames end elsewhere while its bytes stay the same (attacks.md, row 69)."""
+    rng = random.Random(5)
+    texts = ["".join(rng.choices(string.ascii_letters + string.digits, k=24_000)) for _ in range(275)]
+    frames = [
+        zstandard.compress(lines_of(texts[first:last], first)) for first, last in ((0, 140), (140, 207), (207, 275))
+    ]
+    for name in ("kept", "fresh"):
+        (tmp_path / name / "corpus").mkdir(parents=True)
+        (tmp_path / name / "corpus" / "big.jsonl.zst").write_bytes(b"".join(frames))
+
+    def built(name: str, shard_bytes: int) -> dict[str, bytes]:
+        source = {"paths": [str(tmp_path / name / "corpus")], "shard_bytes": shard_bytes}
+        config = configuration(tmp_path / name, source=source, exports={"megatron": {}})
+        finished = open_build(build_dataset(check_config(config, where="test"), workers=1))
+        assert finished.total("index", "documents_out") == len(texts)
+        return outputs(tmp_path / name)
+
+    built("kept", sizes[0])
+    assert built("kept", sizes[1]) == built("fresh", sizes[1])

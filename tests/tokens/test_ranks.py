@@ -11,25 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptDataError
-from pipeline.tokens.ranks import token_lengths
+from pipeline.tokens.ranks import read_ranks, token_lengths
 
 
 @given(words=st.dictionaries(st.integers(0, 300), st.binary(min_size=1, max_size=9), min_size=1), data=st.data())
-def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(
-    tmp_path_factory: pytest.TempPathFactory, words: dict[int, bytes], data: st.DataObject
-) -> None:
+def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(words: dict[int, bytes], data: st.DataObject) -> None:
     order = data.draw(st.permutations(sorted(words)))
-    path = tmp_path_factory.mktemp("ranks") / "own.tiktoken"
-    path.write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(words[one]), one) for one in order))
+    content = b"".join(b"%s %d\n" % (base64.b64encode(words[one]), one) for one in order)
     ids = data.draw(st.lists(st.sampled_from(order)))
-    assert token_lengths(path, np.array(ids, np.uint32)) == [len(words[one]) for one in ids]
+    lengths = token_lengths(content, np.array(ids, np.uint32), where=Path("own.tiktoken"))
+    assert lengths == [len(words[one]) for one in ids]
 
 
-def test_token_lengths_of_an_unknown_id_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "own.tiktoken"
-    path.write_bytes(b"YQ== 0\nYmI= 2\n")
+def test_token_lengths_of_an_unknown_id_are_refused() -> None:
     with pytest.raises(CorruptDataError, match="no such id"):
-        token_lengths(path, np.array([0, 1]))
+        token_lengths(b"YQ== 0\nYmI= 2\n", np.array([0, 1]), where=Path("own.tiktoken"))
+
+
+def test_read_ranks_malformed_line_is_named_by_its_number_and_not_quoted() -> None:
+    with pytest.raises(ValueError, match="line 3 is malformed") as caught:
+        read_ranks(b"YQ== 0\n\nPASSWORD=secret\n")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__suppress_context__
 
 
 def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import os
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import TokenizerError
+from pipeline.tokens.encodings import pattern_of, published_source
 from pipeline.tokens.tokenizer import load_tokenizer
 from tests.tokens.vocabularies import GPT2, described, p50k, sentencepiece, shared, with_model, written
 
@@ -106,6 +109,49 @@ def test_tokenizer_file_that_is_not_the_expected_one_is_refused(tmp_path) -> Non
     with pytest.raises(TokenizerError, match="not the one that tiktoken's cl100k_base names") as caught:
         load_tokenizer("cl100k_base", file=str(path), engine="gigatoken")
     assert str(path) in str(caught.value)
+
+
+def cut_cl100k(lines: int) -> bytes:
+    """The first lines of cl100k_base.tiktoken."""
+    return b"".join(shared("cl100k_base.tiktoken").read_bytes().splitlines(keepends=True)[:lines])
+
+
+@pytest.mark.parametrize("engine", ["tiktoken", "gigatoken"])
+def test_tokenizer_file_that_was_replaced_gives_the_new_files_ids(tmp_path, monkeypatch, engine: str) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
+    text = b"Internationalization of extraordinary neighbourhoods, deduplicated."
+    path = tmp_path / "own.tiktoken"
+    wanted = {"engine": engine, "pattern": "cl100k_base", "special_tokens": (("<|endoftext|>", 70_000),)}
+    for lines in (60_000, 5_000):
+        path.write_bytes(cut_cl100k(lines))
+        tokenizer = load_tokenizer(str(path), **wanted)
+        ranks = {base64.b64decode(word): int(rank) for word, rank in map(bytes.split, cut_cl100k(lines).splitlines())}
+        plain = tiktoken.Encoding("plain", pat_str=pattern_of("cl100k_base"), mergeable_ranks=ranks, special_tokens={})
+        assert tokenizer.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert tokenizer.encode([text])[0].tolist() == plain.encode(text.decode())
+        assert tokenizer.reference.encode(text).tolist() == plain.encode(text.decode())
+
+
+def swapped(content: bytes) -> bytes:
+    """A .tiktoken file in which ids of two letters changed places."""
+    letters = [base64.b64encode(letter) for letter in (b"a", b"b")]
+    lines = dict(line.split() for line in content.splitlines())
+    lines[letters[0]], lines[letters[1]] = lines[letters[1]], lines[letters[0]]
+    return b"".join(b"%s %s\n" % line for line in lines.items())
+
+
+def test_tokenizer_ids_are_not_chosen_by_who_can_write_to_tiktokens_cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    path = shared("r50k_base.tiktoken")
+    forged = swapped(path.read_bytes())
+    for place in (str(path), published_source("r50k_base")[0]):
+        (tmp_path / hashlib.sha1(place.encode(), usedforsecurity=False).hexdigest()).write_bytes(forged)
+    tokenizer = load_tokenizer("r50k_base", file=str(path), engine="tiktoken")
+    assert tokenizer.encode([b"a"])[0].tolist() == [64]
+    for variable, address in {"HTTPS_PROXY": "http://127.0.0.1:1", "NO_PROXY": "", "no_proxy": ""}.items():
+        monkeypatch.setenv(variable, address)  # nobody answers there
+    with pytest.raises(TokenizerError, match="could not be fetched"):
+        load_tokenizer("r50k_base", engine="tiktoken")
 
 
 @pytest.mark.parametrize(("name", "dtype", "size"), [("r50k_base", "<u2", 50257), ("o200k_base", "<u4", 200019)])

@@ -4,7 +4,7 @@
 const BUSY_MS = 2000;
 const OVER_MS = 15000;
 const FOLLOW_MS = 60000;
-const FIRST = ["flow"];
+const FIRST = ["latest-stays", "flow"];
 const base = document.body.dataset.base;
 const here = location.pathname.replace(/\/$/, "");
 let shownReport = "";
@@ -142,7 +142,7 @@ async function reprocess() {
 }
 
 async function startRun(form, shard) {
-  const conf = { dataset: head().dataset, work_folder: head().work, stage: form.stage.value, shard };
+  const conf = { dataset: head().dataset, work_folder: head().work, plan: head().plan, stage: form.stage.value, shard };
   if (form.unpause?.checked) await ask("PATCH", "/api/v2/dags/reprocess_shard?update_mask=is_paused", { is_paused: false });
   const run = await ask("POST", "/api/v2/dags/reprocess_shard/dagRuns", { logical_date: null, conf });
   const link = document.createElement("a");

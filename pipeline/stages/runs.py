@@ -1,0 +1,102 @@
+"""Runs of a dataset's plans: which began when, which delivered, and which one `latest` follows.
+
+A plan's folder holds two marks beside its receipt. `.started` is written when a run of the plan begins, `.delivered`
+copies it when that run's report is written. A dry run begins nothing: its plan has neither. Runs of a dataset are
+ordered by a number that begins at 1, not by time, so a clock that was wrong for a day reorders nothing.
+
+`latest` follows the newest run that delivered. A run leaves it alone when it was begun to (an experiment, an older
+plan reprocessed), or when a newer run has delivered in the meantime (a task of an old run was cleared).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.ledger import RECEIPT_NAME
+
+STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
+DELIVERED = ".delivered"
+
+
+class RunMark(BaseModel):
+    """One run of a plan: its number among the dataset's runs, and why it leaves `latest` alone ("" if it moves it)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int = 0
+    latest_stays: str = ""
+
+
+def begin_run(plan_receipt: Path, *, latest_stays: str = "") -> Path:
+    """Say that a run of this plan begins now; receipts older than that count as reused. Returns `plan_receipt`."""
+    newest = max((_mark(path.parent, STARTED).number for path in _plans(plan_receipt.parents[2])), default=0)
+    _write(plan_receipt.parent / STARTED, RunMark(number=newest + 1, latest_stays=latest_stays))
+    return plan_receipt
+
+
+def mark_delivered(plan_folder: Path) -> None:
+    """Say that the newest run of this plan has delivered."""
+    _write(plan_folder / DELIVERED, _mark(plan_folder, STARTED))
+
+
+def begun_at(plan_folder: Path) -> float:
+    """When the newest run of a plan began; 0 if none has."""
+    started = plan_folder / STARTED
+    return started.stat().st_mtime if started.exists() else 0.0
+
+
+def delivered_plans(work: Path) -> list[Path]:
+    """Receipts of the plans whose runs delivered: first those that moved `latest`, the newest first."""
+    delivered = [path for path in _plans(work) if (path.parent / DELIVERED).exists()]
+    return sorted(delivered, key=lambda path: _rank(_mark(path.parent, DELIVERED)), reverse=True)
+
+
+def needed_plans(work: Path, keep: int = 1) -> list[Path]:
+    """Receipts of the plans whose steps are needed: of the `keep` newest that delivered, and of all begun since.
+
+    Before any has delivered: of all that were begun, or if none was, of all.
+    """
+    delivered = delivered_plans(work)
+    since = _mark(delivered[0].parent, DELIVERED).number if delivered else -1
+    begun = [path for path in _plans(work) if (path.parent / STARTED).exists()]
+    newer = [path for path in begun if _mark(path.parent, STARTED).number > since]
+    return list(dict.fromkeys([*delivered[: max(1, keep)], *newer])) or _plans(work)
+
+
+def why_latest_stays(plan_receipt: Path) -> str:
+    """Why the newest run of this plan leaves `latest` alone, and how to move it; "" if it moves it."""
+    mine = _mark(plan_receipt.parent, STARTED)
+    if mine.latest_stays:
+        return mine.latest_stays
+    newest = next(iter(delivered_plans(plan_receipt.parents[2])), plan_receipt)
+    theirs = _mark(newest.parent, DELIVERED)
+    if newest == plan_receipt or theirs.latest_stays or theirs.number < mine.number:
+        return ""
+    return (
+        f"a newer run has delivered since this one began (plan {newest.parent.name});"
+        " to move it, start a new run with these settings, which reuses every step"
+    )
+
+
+def _plans(work: Path) -> list[Path]:
+    return sorted((work / "plan").glob(f"*/{RECEIPT_NAME}"))
+
+
+def _rank(mark: RunMark) -> tuple[bool, int]:
+    return not mark.latest_stays, mark.number
+
+
+def _mark(plan_folder: Path, name: str) -> RunMark:
+    """What a mark says; one that is missing, empty (of an older version) or torn comes before all others."""
+    try:
+        return RunMark.model_validate_json((plan_folder / name).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return RunMark()
+
+
+def _write(path: Path, mark: RunMark) -> None:
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(mark.model_dump_json() + "\n", encoding="utf-8")
+    temporary.replace(path)
