@@ -1,4 +1,4 @@
-"""Runs the search by seeds: each seed is a number of long-lived folders with a number of steps, always the same ones."""
+"""Runs the search by seeds: each is a number of long-lived folders with a number of steps, always the same ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Source files for a search: small texts that repeat one another, in every form that a source may have.
 
-A `Source` is the content of one file; `write` makes the file anew from it, so that an edit is a change of the content or
-of its form. Names come from a small set, so that files replace one another, and some look like parts of others.
+A `Source` is the content of one file; `write` makes the file anew from it, so that an edit is a change of the content
+or of its form. Names come from a small set, so that files replace one another, and some look like parts of others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ PASSAGES = [
 ]
 NO_DOCUMENTS = ["", "{", "[1]", '{"id": 3}', '{"text": 5, "body": 6}', '{"text": "\\ud800"}']
 
-texts = st.lists(st.sampled_from(PASSAGES), max_size=7).map("".join)
+some_text = st.lists(st.sampled_from(PASSAGES), min_size=1, max_size=7).map("".join)
+texts = st.one_of(*[some_text] * 7, st.just(""))
 identities = st.sampled_from(['"doc"', "7", "null", '{"a": [1, 2]}', '"ü"'])
 documents = st.builds(
     lambda text, other, identity, escaped: (
@@ -80,28 +81,33 @@ class Source:
     def write(self, path: Path) -> None:
         """The file, in the form that its name's ending says; another file of that name is replaced."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".parquet":
-            content = self._table()
-        else:
-            text = self.text()
-            size = self.frame_bytes or max(1, len(text))
-            pieces = [text[at : at + size] for at in range(0, len(text), size)] or [b""]
-            if path.suffix == ".gz":
-                one = bgzip_block if self.blocks else lambda piece: gzip.compress(piece, mtime=0)
-                content = b"".join(map(one, [*pieces, b""] if self.blocks else pieces))
-            elif path.suffix in {".zst", ".zstd"}:
-                content = b"".join(map(zstandard.compress, pieces))
-            else:
-                content = text
-        path.write_bytes(content)
+        path.write_bytes(b"".join(content for content, _ in self.frames(path.name)))
+
+    def frames(self, name: str) -> list[tuple[bytes, bytes]]:
+        """(content, text in it) of every frame of a file of that name; of one without frames all of it."""
+        if name.endswith(".parquet"):
+            return [(self._table(), b"")]
+        text = self.text()
+        if name.endswith(".jsonl"):
+            return [(text, text)]
+        size = self.frame_bytes or max(1, len(text))
+        pieces = [text[at : at + size] for at in range(0, len(text), size)] or [b""]
+        if name.endswith((".zst", ".zstd")):
+            return [(zstandard.compress(piece), piece) for piece in pieces]
+        if self.blocks:
+            return [(bgzip_block(piece), piece) for piece in [*pieces, b""]]
+        return [(gzip.compress(piece, mtime=0), piece) for piece in pieces]
+
+    def rows(self) -> list[str]:
+        """The lines that are documents, as those of a table: text, body, id."""
+        return [json.dumps(row) for row in map(_parsed, self.lines) if row is not None]
 
     def _table(self) -> bytes:
-        """The lines that are documents, as rows of a table."""
-        rows = [row for row in map(_parsed, self.lines) if row is not None]
-        columns = {key: pa.array([row[key] for row in rows], pa.string()) for key in ("text", "body")}
-        columns["id"] = pa.array([json.dumps(row["id"]) for row in rows], pa.string())
+        rows = [json.loads(row) for row in self.rows()]
+        columns = {key: pa.array([row[key] for row in rows], pa.string()) for key in ("text", "body", "id")}
         file = io.BytesIO()
-        pq.write_table(pa.table(columns), file, row_group_size=max(1, self.frame_bytes // 100) if self.frame_bytes else 1000)
+        groups = max(1, self.frame_bytes // 100) if self.frame_bytes else 1000
+        pq.write_table(pa.table(columns), file, row_group_size=groups)
         return file.getvalue()
 
 
@@ -110,12 +116,14 @@ def _parsed(line: str) -> dict[str, str] | None:
         row = json.loads(line)
     except ValueError:
         return None
-    usable = isinstance(row, dict) and isinstance(row.get("text"), str) and "\ud800" not in row["text"]
-    return row if usable else None
+    if not isinstance(row, dict) or not isinstance(row.get("text"), str) or "\ud800" in row["text"]:
+        return None
+    return {"text": row["text"], "body": row["body"], "id": json.dumps(row["id"])}
 
 
 forms = {"frame_bytes": st.sampled_from([0, 0, 90, 200, 700]), "blocks": st.booleans(), "ends": st.booleans()}
 sources = st.builds(Source, st.lists(lines, max_size=12).map(tuple), **forms)
+filled = st.builds(Source, st.lists(documents, min_size=3, max_size=12).map(tuple), **forms)
 
 
 class Corpus:

@@ -7,7 +7,20 @@ from pathlib import Path
 
 BYTES = [bytes([byte]) for byte in range(256)]
 MERGES = {  # each is made of two tokens before it, as a BPE's are
-    "plain": [b"th", b"the", b" the", b"er", b"wa", b" wa", b"ter", b" water", b"aa", b"aaaa", b"\xe4\xb8", b"\xe4\xb8\xad"],
+    "plain": [
+        b"th",
+        b"the",
+        b" the",
+        b"er",
+        b"wa",
+        b" wa",
+        b"ter",
+        b" water",
+        b"aa",
+        b"aaaa",
+        b"\xe4\xb8",
+        b"\xe4\xb8\xad",
+    ],
     "other": [b"aa", b"st", b"sto", b"an", b" an", b" and", b"01", b"23", b"0123", b"\xc3\xbc", b"\n\n", b"  "],
 }
 
