@@ -1,31 +1,48 @@
-"""Accounts that must balance: what went in came out, or the run fails."""
+"""Accounts that must balance: what went in came out, or the run fails.
+
+An account compares counts, or content (see pipeline/content.py): counts say how much is missing, and content sees
+what counts cannot, one document lost and another doubled.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from pipeline.content import ContentSum, add_up
 from pipeline.errors import BalanceError
+
+Terms = tuple[tuple[str, Any], ...]
+"""(label, value) of one side of an account: all values are counts (int), or all are content sums (ContentSum)."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One identity: two sums that must be equal, each a list of (label, count)."""
+    """One identity: two sums that must be equal."""
 
     name: str
-    left: tuple[tuple[str, int], ...]
-    right: tuple[tuple[str, int], ...]
+    left: Terms
+    right: Terms
 
     @property
-    def difference(self) -> int:
-        """left - right; zero when the account balances."""
-        return sum(count for _, count in self.left) - sum(count for _, count in self.right)
+    def of_content(self) -> bool:
+        """Whether content is compared, not counts."""
+        return any(isinstance(value, ContentSum) for _, value in (*self.left, *self.right))
+
+    @property
+    def difference(self) -> int | ContentSum:
+        """left - right; false when the account balances."""
+        left, right = ([value for _, value in terms] for terms in (self.left, self.right))
+        return add_up(left) - add_up(right) if self.of_content else sum(left) - sum(right)
 
     def __str__(self) -> str:
-        left = " + ".join(f"{label} {count:,}" for label, count in self.left)
-        right = " + ".join(f"{label} {count:,}" for label, count in self.right)
-        return f"{left} = {right}"
+        return f"{_in_words(self.left)} = {_in_words(self.right)}"
+
+
+def _in_words(terms: Terms) -> str:
+    return " + ".join(f"{label} {value:,}" if isinstance(value, int) else f"{label} {value}" for label, value in terms)
 
 
 def require_balanced(
@@ -40,5 +57,7 @@ def require_balanced(
         raise BalanceError(f"{what} does not balance", details=tuple(lines), next_step=next_step)
 
 
-def _missing(difference: int) -> str:
+def _missing(difference: int | ContentSum) -> str:
+    if isinstance(difference, ContentSum):
+        return "other content"
     return f"{difference:,} missing" if difference > 0 else f"{-difference:,} too many"

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content import ContentSum
+from pipeline.content_kernels import Words, place_weights, token_sums, weighted_sum
 from pipeline.shuffle.scatter import ScatteredCell, open_scattered
 from pipeline.slices import copy_slices, starts_of
 from pipeline.tokens.record_shard import write_provenance, write_record_shard
-from pipeline.tokens.records import record_digest
 from pipeline.tokens.runs import runs
 
 BATCH_TOKENS = 2 << 20
@@ -21,11 +22,16 @@ BATCH_TOKENS = 2 << 20
 
 @dataclass(frozen=True)
 class Gathered:
-    """What gathering one cell came to; digest as two 64-bit words, see record_digest."""
+    """What gathering one cell came to.
+
+    `content` weighs every record by its shard and ordinal, as scatter does; `places` by cell and place in the cell,
+    which is how exports take them.
+    """
 
     records: int
     tokens: int
-    digest: tuple[int, int]
+    content: ContentSum
+    places: ContentSum
 
 
 def gather_cell(scattered: list[Path], cell: int, folder: Path) -> Gathered:
@@ -48,22 +54,33 @@ def gather_cell(scattered: list[Path], cell: int, folder: Path) -> Gathered:
         _place(one, places[begin : begin + len(one.rows)], permuted)
         begin += len(one.rows)
     write_record_shard(permuted, shards[order], rows[order, 0], lengths, folder)
-    low, high = record_digest(permuted, lengths)
-    return Gathered(len(rows), len(permuted), (int(low), int(high)))
+    content = _content(permuted, lengths, shards[order], rows[order, 0], cell, 0)
+    return Gathered(len(rows), len(permuted), *content)
 
 
 def gather_shard(scattered: Path, shard: int, folder: Path) -> Gathered:
     """Write the record shard of a shard that was scattered into one cell, its records in their own order."""
     one = open_scattered(scattered, 0)
-    low, high = 0, 0
+    content, all_places = ContentSum(), ContentSum()
     with (folder / "tokens").open("wb") as file:
         for first, last, tokens in _batches(one):
             file.write(tokens.data)
-            more_low, more_high = record_digest(tokens, one.rows[first:last, 2])
-            low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
+            batch = one.rows[first:last]
+            more, more_places = _content(tokens, batch[:, 2], shard, batch[:, 0], shard, first)
+            content, all_places = content + more, all_places + more_places
     shards = np.full(len(one.rows), shard, np.uint64)
     write_provenance(shards, one.rows[:, 0], one.rows[:, 2], one.dtype, folder)
-    return Gathered(len(one.rows), one.tokens, (low, high))
+    return Gathered(len(one.rows), one.tokens, content, all_places)
+
+
+def _content(
+    tokens: NDArray[Any], lengths: Words, shards: Words | int, ordinals: Words, cell: int, first_place: int
+) -> tuple[ContentSum, ContentSum]:
+    """The content of records laid back to back: by where they are from, and by their place in the cell."""
+    lengths = np.ascontiguousarray(lengths)
+    sums = token_sums(tokens, starts_of(lengths), lengths, np.zeros(len(lengths), np.uint64))
+    places = np.arange(first_place, first_place + len(lengths), dtype=np.uint64)
+    return weighted_sum(sums, place_weights(shards, ordinals)), weighted_sum(sums, place_weights(cell, places))
 
 
 def _batches(one: ScatteredCell) -> Iterator[tuple[int, int, NDArray[Any]]]:

@@ -19,19 +19,19 @@ import errno
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.content import ContentSum
+from pipeline.content_kernels import text_hashes
 from pipeline.errors import BalanceError, CorruptDataError, StorageFullError
 from pipeline.fingerprint import canonical_json
 from pipeline.slices import JoinedBytes, copy_slices, starts_of
-from pipeline.tokens.records import MIX_HIGH, MIX_LOW
 from pipeline.tokens.runs import runs
 
 PARTS_BITS = 6
@@ -67,21 +67,21 @@ def shuffle_records(
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
     """(data, lengths) batches in, the same records in the order of their keys out, in batches of about 4 MiB.
 
-    BalanceError at the end if the order-free digest or the count of what came out is not that of what went in.
+    BalanceError at the end if the content or the count of what came out is not that of what went in.
     StorageFullError when `scratch`, where part files go, is full; they are removed in any case.
     """
-    accounts = [[0, 0, 0], [0, 0, 0]]
-    source = (_counted(one, accounts[0]) for one in _keyed(batches, seed))
+    read, written = _Account(), _Account()
+    source = map(read.add, _keyed(batches, seed))
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch, prefix="shuffle-") as folder:
         for one in _ordered(source, 64, memory_bytes, Path(folder)):
-            _counted(one, accounts[1])
+            written.add(one)
             yield one.data, one.lengths
-    if accounts[0] != accounts[1]:
+    if read != written:
         raise BalanceError(
             "the shuffle lost, doubled or changed a record",
-            expected=f"{accounts[0][0]:,} records with digest {accounts[0][1]:016x}{accounts[0][2]:016x}",
-            got=f"{accounts[1][0]:,} records with digest {accounts[1][1]:016x}{accounts[1][2]:016x}",
+            expected=f"{read.records:,} records with content {read.content}",
+            got=f"{written.records:,} records with content {written.content}",
             next_step="run again; if it stays, the disk under --scratch returns other bytes than were written",
         )
 
@@ -104,52 +104,19 @@ def _keyed(batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], seed
             yield Records(data, lengths, keys)
 
 
-def _counted(one: Records, account: list[int]) -> Records:
-    low, high = bytes_digest(one.data, one.lengths)
-    account[0] += len(one.lengths)
-    account[1] = (account[1] + int(low)) % (1 << 64)
-    account[2] = (account[2] + int(high)) % (1 << 64)
-    return one
+@dataclass
+class _Account:
+    """Records counted, and the sum of their hashes, which no order changes."""
 
+    records: int = 0
+    content: ContentSum = field(default_factory=ContentSum)
 
-@njit(nogil=True, cache=True)
-def bytes_digest(data: Any, lengths: Any) -> tuple[Any, Any]:
-    """Order-free digest of byte strings laid back to back (uint8): as tokens' record_digest, eight bytes at a time.
-
-    The last word of a string is filled with zeros; its length goes into the hash first, so that nothing is ambiguous.
-    """
-    low_sum, high_sum = np.uint64(0), np.uint64(0)
-    at = np.int64(0)
-    for i in range(len(lengths)):
-        low, high = MIX_LOW ^ np.uint64(lengths[i]), MIX_HIGH
-        end = at + np.int64(lengths[i])
-        while at < end:
-            word = np.uint64(0)
-            if end - at >= 8:
-                word = (
-                    np.uint64(data[at])
-                    | np.uint64(data[at + 1]) << np.uint64(8)
-                    | np.uint64(data[at + 2]) << np.uint64(16)
-                    | np.uint64(data[at + 3]) << np.uint64(24)
-                    | np.uint64(data[at + 4]) << np.uint64(32)
-                    | np.uint64(data[at + 5]) << np.uint64(40)
-                    | np.uint64(data[at + 6]) << np.uint64(48)
-                    | np.uint64(data[at + 7]) << np.uint64(56)
-                )
-                at += 8
-            else:
-                shift = np.uint64(0)
-                while at < end:
-                    word |= np.uint64(data[at]) << shift
-                    shift += np.uint64(8)
-                    at += 1
-            low = (low ^ word) * MIX_LOW
-            low ^= low >> np.uint64(29)
-            high = (high + word) * MIX_HIGH
-            high ^= high >> np.uint64(32)
-        low_sum += low
-        high_sum += high
-    return low_sum, high_sum
+    def add(self, batch: Records) -> Records:
+        ends = np.cumsum(batch.lengths, dtype=np.uint64)
+        hashes = text_hashes(batch.data, ends - batch.lengths, ends)
+        self.records += len(batch.lengths)
+        self.content += ContentSum(*hashes.sum(axis=1, dtype=np.uint64).tolist())
+        return batch
 
 
 def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path) -> Iterator[Records]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.errors import CorruptDataError
 from pipeline.shuffle.placement import draw_placements
 from pipeline.slices import release_pages
-from pipeline.tokens.records import Records, record_digest
+from pipeline.tokens.records import Records, RecordsContent
 from pipeline.tokens.runs import runs
 
 BATCH_TOKENS = 2 << 20
@@ -21,11 +21,11 @@ BATCH_TOKENS = 2 << 20
 
 @dataclass(frozen=True)
 class Scattered:
-    """What scattering one shard came to; digest as two hex words, see record_digest."""
+    """What scattering one shard came to. `content` is of the records as they were written."""
 
     records: int
     tokens: int
-    digest: tuple[int, int]
+    content: RecordsContent
     records_per_cell: list[int]
     tokens_per_cell: list[int]
 
@@ -48,7 +48,7 @@ def scatter_records(
     token_ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
     (folder / "cells").write_bytes(np.stack([bounds.astype(np.uint64), token_ends[bounds]], axis=1).astype("<u8").data)
 
-    low, high = 0, 0
+    content = RecordsContent()
     free = token_ends[bounds[:-1]].astype(np.int64)  # where in the file each cell's next record goes
     with (folder / "tokens").open("wb") as file:
         for first, last in runs(np.cumsum(records.lengths, dtype=np.uint64), BATCH_TOKENS):
@@ -62,11 +62,10 @@ def scatter_records(
                 file.write(tokens[start : start + filled[cell]].data)
                 start += int(filled[cell])
             free += filled
-            more_low, more_high = record_digest(tokens, records.lengths[chosen])
-            low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
+            content += records.content(chosen, tokens, shard)
     (folder / "scatter.json").write_text(json.dumps({"dtype": records.shard.tokens.dtype.name}) + "\n")
     per_cell = np.diff(bounds).tolist(), np.diff(token_ends[bounds]).tolist()
-    return Scattered(len(order), int(token_ends[-1]), (low, high), *per_cell)
+    return Scattered(len(order), int(token_ends[-1]), content, *per_cell)
 
 
 @dataclass(frozen=True)

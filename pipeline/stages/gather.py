@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.content import add_up
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.stages import scatter
 from pipeline.stages.stage import Stage, as_many_as_shards
@@ -28,17 +29,11 @@ def scattered_units(build: Build, kind: str) -> list[str]:
 
 
 def permutation_check(build: Build, kind: str) -> list[Check]:
-    """The order-free digest before and after: the shuffle lost, doubled and changed nothing."""
-    before = [build.receipt("scatter", unit).details["digest"] for unit in scattered_units(build, kind)]
-    after = [build.receipt("gather", unit).details["digest"] for unit in build.units("gather") if unit.startswith(kind)]
-    return [
-        Check(f"{kind} digest word {word}", (("scattered", _sum(before, word)),), (("gathered", _sum(after, word)),))
-        for word in (0, 1)
-    ]
-
-
-def _sum(digests: list[list[str]], word: int) -> int:
-    return sum(int(digest[word], 16) for digest in digests) % (1 << 64)
+    """The content before and after: the shuffle lost, doubled and changed nothing."""
+    before = [build.receipt("scatter", unit) for unit in scattered_units(build, kind)]
+    after = [build.receipt("gather", unit) for unit in build.units("gather") if unit.startswith(f"{kind}-")]
+    scattered, gathered = (add_up(one.details["content"] for one in side) for side in (before, after))
+    return [Check(f"{kind} content", (("scattered", scattered),), (("gathered", gathered),))]
 
 
 def _units(build: Build) -> list[str]:
@@ -67,7 +62,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         done = gather_cell(scattered, cell, folder)
     size = (folder / "tokens").stat().st_size
     counts = {"records": done.records, "slots": done.tokens, "bytes_read": size}
-    return Outcome(counts=counts, details={"digest": [f"{word:016x}" for word in done.digest]})
+    return Outcome(counts=counts, details={"content": str(done.content), "places_content": str(done.places)})
 
 
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:

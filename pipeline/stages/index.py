@@ -58,6 +58,8 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
+    from pipeline.content import ContentSum
+    from pipeline.content_kernels import texts_sum
     from pipeline.documents.quarantine import append_rejections
     from pipeline.documents.text_shard import TextShardWriter
     from pipeline.report.histograms import merge_histograms, power_histogram
@@ -69,10 +71,12 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     examples: list[dict[str, Any]] = []
     lengths = []
     traffic = Traffic()
+    content = ContentSum()
     with TextShardWriter(folder) as writer, (folder / QUARANTINE).open("wb") as quarantine:
         for copy in download.local_copies(build, shard, traffic):
             writer.start_source(copy.name)
             for batch in read_source(copy, source):
+                content += texts_sum(batch.text, batch.bounds.astype(np.uint64), 1, int(shard), writer.documents)
                 writer.append(batch)
                 append_rejections(quarantine, batch)
                 counts["lines"] += batch.lines
@@ -85,7 +89,11 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                         line = rejection.line_number + 1
                         examples.append({"source": copy.name, "line": line, "reason": rejection.reason.value})
     counts["documents_out"], counts["text_bytes_out"] = writer.documents, writer.text_bytes
-    details = {"examples": examples, "document_bytes": merge_histograms(lengths).model_dump()}
+    details = {
+        "content": str(content),
+        "examples": examples,
+        "document_bytes": merge_histograms(lengths).model_dump(),
+    }
     return Outcome(counts=dict(counts), details=details, traffic=count_traffic(traffic))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.content import ContentSum
 from pipeline.errors import SourceError
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.stages.stage import Stage
@@ -149,10 +150,14 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         "special_tokens": records.special_tokens,
         "pad_tokens": records.pad_tokens,
         "repeated_tokens": records.repeated_tokens,
+        "document_slots": done.content.document_tokens,
+        "special_slots": done.content.special_tokens,
         "bytes_read": shard.tokens.nbytes,
     }
     details = {
-        "digest": [f"{word:016x}" for word in done.digest],
+        "content": str(done.content.records),
+        "documents_content": str(done.content.documents),
+        "repeated_content": str(records.repeated_content(settings["shard"])),
         "records_per_cell": done.records_per_cell,
         "slots_per_cell": done.tokens_per_cell,
     }
@@ -161,14 +166,27 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     kind, shard = unit.partition("-")[::2]
-    counts, tokenized = receipt.counts, build.receipt("tokenize", shard).counts
+    whole = build.receipt("tokenize", shard)
+    counts, tokenized = receipt.counts, whole.counts
+    documents, repeated = (ContentSum.parse(receipt.details[f"{name}_content"]) for name in ("documents", "repeated"))
     parts = (
         ("tokens", tokenized["tokens"]),
         ("special", counts["special_tokens"]),
         ("padding", counts["pad_tokens"]),
         ("repeated", counts["repeated_tokens"]),
     )
-    checks = [Check("tokens", parts, (("record slots", counts["slots"]),))]
+    twice = (("repeated", repeated),) if kind == "contexts" else ()
+    checks = [
+        Check("tokens", parts, (("record slots", counts["slots"]),)),
+        Check(
+            "slots",
+            (("record slots", counts["slots"]),),
+            (("documents", counts["document_slots"]), ("special and padding in place", counts["special_slots"])),
+        ),
+        Check(
+            "content", (("tokenized", ContentSum.parse(whole.details["content"])), *twice), ((f"in {kind}", documents),)
+        ),
+    ]
     if kind == "documents":
         empty = 0 if keeps_empty(build) else tokenized["documents_empty"]
         left = (("tokenized", tokenized["documents_out"]),)

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 import pipeline
+from pipeline.content import add_up
 from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
@@ -353,15 +354,20 @@ def merged_checks(checks: list[Check]) -> list[Check]:
 
     Each was checked by itself when its step ran; sums of balanced accounts balance.
     """
-    sides: dict[str, tuple[Counter[str], Counter[str]]] = {}
+    sides: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # counts, or content sums
     for check in checks:
-        left, right = sides.setdefault(check.name, (Counter(), Counter()))
-        for label, count in check.left:
-            left[label] += count
-        for label, count in check.right:
-            right[label] += count
+        for merged, terms in zip(sides.setdefault(check.name, ({}, {})), (check.left, check.right), strict=True):
+            for label, value in terms:
+                merged[label] = merged[label] + value if label in merged else value
     return [Check(name, tuple(left.items()), tuple(right.items())) for name, (left, right) in sides.items()]
 
 
 def _check(stage: str, check: Check) -> BalanceCheck:
-    return BalanceCheck(name=f"{stage}: {check.name}", left=check.left, right=check.right)
+    left: Any = check.left
+    right: Any = check.right
+    if check.of_content:
+        left, right = (
+            ((" + ".join(label for label, _ in terms), str(add_up(value for _, value in terms))),)
+            for terms in (left, right)
+        )
+    return BalanceCheck(name=f"{stage}: {check.name}", left=left, right=right)

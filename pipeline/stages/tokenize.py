@@ -1,4 +1,8 @@
-"""Tokenize: the text of a shard, without its duplicates, to the one canonical token shard."""
+"""Tokenize: the text of a shard, without its duplicates, to the one canonical token shard.
+
+Every document's ids are decoded and compared with the text that was encoded (tokens/decoding.py). The receipt has two
+content sums (content.py): `text_content` of what was encoded, `content` of the tokens that were written.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, LockConfig, absolute
+from pipeline.content import ContentSum
 from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
 from pipeline.stages.index import require_few_rejected
 from pipeline.stages.stage import Stage
@@ -133,6 +138,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.dedup.ranges import read_ranges, remove_ranges_from
     from pipeline.documents.text_shard import open_text_shard
     from pipeline.slices import release_pages
+    from pipeline.tokens.decoding import Decoder
     from pipeline.tokens.runs import runs
     from pipeline.tokens.token_shard import write_token_shard
 
@@ -141,39 +147,37 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     selection = selection_of(build.config)
     batches = list(runs(text.bounds(0, text.documents)[1:], build.config.tokenizer.batch_bytes))
-    tally = _Tally(selecting=build.config.selection.leaves_out())
+    tokenizer = configured_tokenizer(build.config)
+    decoder = Decoder(tokenizer.reference, tokenizer.vocabulary_size)
+    tally = _Tally(int(shard), selecting=build.config.selection.leaves_out())
     checkpoint = current_checkpoint()
     if build.config.selection.leaves_out():
         checkpoint.start_over()  # what was left out of the kept batches stands in no file, and could not be counted
     kept_ends = _kept_ends(checkpoint, batches, folder)
 
-    def kept_documents() -> Iterator[list[bytes]]:
+    def encoded() -> Iterator[tuple[Any, Any]]:
         for first, last in batches:
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
             release_pages(text.text)  # or memory would grow with the shard
-            tally.add_text(np.diff(boundaries))
+            tally.add_text(kept, boundaries)
             if last <= len(kept_ends):  # an earlier try encoded these; cutting them again costs next to nothing
-                tally.add_tokens(
-                    np.diff(kept_ends[first:last], prepend=kept_ends[first - 1] if first else np.uint64(0))
-                )
+                tokens, ends = _written(folder, tokenizer.dtype, kept_ends, first, last)
             else:
                 whole = kept.tobytes()
-                yield [whole[start:end] for start, end in pairwise(boundaries.tolist())]
-
-    def counted() -> Iterator[tuple[Any, Any]]:
-        for tokens, ends in map(tokenizer.encode, kept_documents()):
-            encoded = len(tokens)
-            tokens, ends, short = selection.apply(tokens, ends, tally.text_bytes)  # noqa: PLW2901
+                tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
+            decoder.compare(kept, boundaries, tokens, ends)
+            size = len(tokens)
+            tokens, ends, short = selection.apply(tokens, ends, tally.text_bytes)
             if short.any():
                 tally.counts["documents_short"] += int(short.sum())
-                tally.counts["tokens_short"] += encoded - len(tokens)
-            tally.add_tokens(np.diff(ends, prepend=np.uint64(0)))
-            yield tokens, ends
+                tally.counts["tokens_short"] += size - len(tokens)
+            tally.add_tokens(tokens, ends)
+            if last > len(kept_ends):
+                yield tokens, ends
 
-    tokenizer = configured_tokenizer(build.config)
     source_ends = np.array([one.first_document + one.documents for one in text.sources], np.uint64)
     tokens = write_token_shard(
-        counted(),
+        encoded(),
         tokenizer,
         folder,
         source_ends,
@@ -190,16 +194,18 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         tokenizer.bos_id,
         tokenizer.revision,
     )
-    counts = {**tally.counts, "tokens": tokens, "bytes_read": len(text.text)}
+    counts = {**tally.counts, **decoder.counts, "tokens": tokens, "bytes_read": len(text.text)}
     return Outcome(counts=counts, details={**tally.details(text.sources), "vocabulary": asdict(vocabulary)})
 
 
 class _Tally:
     """What the batches of a shard amount to: first a batch's text is added, then its tokens."""
 
-    def __init__(self, *, selecting: bool) -> None:
+    def __init__(self, shard: int, *, selecting: bool) -> None:
         names = ("documents_out", "documents_empty", "text_bytes_encoded")
         self.counts = Counter(dict.fromkeys((*names, *(("documents_short", "tokens_short") if selecting else ())), 0))
+        self._shard = shard
+        self._text, self._content = ContentSum(), ContentSum()
         self._bytes: list[NDArray[np.uint64]] = []
         self._tokens: list[NDArray[np.uint64]] = []
 
@@ -213,17 +219,32 @@ class _Tally:
         """Of each document of the batch that was added last."""
         return self._bytes[-1]
 
-    def add_text(self, lengths: NDArray[np.uint64]) -> None:
+    def add_text(self, text: NDArray[np.uint8], boundaries: NDArray[np.uint64]) -> None:
+        """The text of a batch: document i is `text[boundaries[i] : boundaries[i + 1]]`."""
+        import numpy as np
+
+        from pipeline.content_kernels import texts_sum
+
+        lengths = np.diff(boundaries)
+        self._text += texts_sum(text, boundaries, 0, self._shard, self.documents)
         self.counts["text_bytes_encoded"] += int(lengths.sum())
         self._bytes.append(lengths)
 
-    def add_tokens(self, lengths: NDArray[np.uint64]) -> None:
+    def add_tokens(self, tokens: NDArray[Any], ends: NDArray[np.uint64]) -> None:
+        """The tokens of that batch, `ends` cumulative."""
+        import numpy as np
+
+        from pipeline.content_kernels import records_sum
+
+        lengths = np.diff(ends, prepend=np.uint64(0))
+        ordinals = np.arange(self.documents, self.documents + len(lengths), dtype=np.uint64)
+        self._content += records_sum(tokens, lengths, self._shard, ordinals)
         self.counts["documents_out"] += len(lengths)
         self.counts["documents_empty"] += int((lengths == 0).sum())
         self._tokens.append(lengths)
 
     def details(self, sources: Sequence[SourceEntry]) -> dict[str, Any]:
-        """Bytes and tokens by source file, and as histograms over documents."""
+        """The content sums; bytes and tokens by source file, and as histograms over documents."""
         import numpy as np
 
         from pipeline.report.histograms import power_histogram
@@ -233,6 +254,8 @@ class _Tally:
         sums = np.zeros((len(tokens) + 1, 2), np.uint64)
         np.cumsum(np.stack([text_bytes, tokens], axis=1), axis=0, out=sums[1:])
         return {
+            "text_content": str(self._text),
+            "content": str(self._content),
             "by_source_file": [
                 {"path": one.path, "text_bytes": int(of_source[0]), "tokens": int(of_source[1])}
                 for one in sources
@@ -254,11 +277,31 @@ def _kept_ends(checkpoint: Checkpoint, batches: list[tuple[int, int]], folder: P
     return np.fromfile(folder / "ends", "<u8", count=documents).astype(np.uint64)
 
 
+def _written(
+    folder: Path, dtype: np.dtype[Any], kept_ends: NDArray[np.uint64], first: int, last: int
+) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+    """(tokens, ends) of documents [first, last) as an earlier try of this step wrote them."""
+    import numpy as np
+
+    start = kept_ends[first - 1] if first else np.uint64(0)
+    ends = kept_ends[first:last] - start
+    count = int(ends[-1]) if len(ends) else 0
+    return np.fromfile(folder / "tokens", dtype, count, offset=int(start) * dtype.itemsize), ends
+
+
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    counts, index = receipt.counts, build.receipt("index", shard).counts
+    indexed = build.receipt("index", shard)
+    counts, index = receipt.counts, indexed.counts
     removing = build.config.dedup.mode == "remove"
     removed = build.receipt("union", shard).counts["removed_bytes"] if removing else 0
+    text = ContentSum.parse(receipt.details["text_content"])
+    whole = (
+        []
+        if removing
+        else [Check("text", (("indexed", ContentSum.parse(indexed.details["content"])),), (("encoded", text),))]
+    )
     return [
+        *whole,
         Check("documents", (("indexed", index["documents_out"]),), (("tokenized", counts["documents_out"]),)),
         Check(
             "text bytes",

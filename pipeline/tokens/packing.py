@@ -21,6 +21,7 @@ Price: 24 bytes per piece, at most one piece per document and context; best fit 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -77,6 +78,75 @@ class ContextPlan:
     def contexts(self) -> int:
         """Number of contexts."""
         return len(self.bounds) - 1
+
+    @cached_property
+    def _slots_before(self) -> Indices:
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
+
+    def pieces_of(self, contexts: Indices) -> tuple[Indices, NDArray[np.uint64]]:
+        """(pieces, where each begins) of some contexts that lie back to back, in slots from the first one's start."""
+        counts = self.bounds[contexts + 1] - self.bounds[contexts]
+        pieces = np.repeat(self.bounds[contexts] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        before = np.repeat(self._slots_before[self.bounds[contexts]], counts)
+        rows = np.repeat(np.arange(len(contexts)) * self.context_tokens, counts)
+        return pieces, (rows + self._slots_before[pieces] - before).astype(np.uint64)
+
+    def tokens_of(
+        self, pieces: Indices, ends: NDArray[np.uint64], before: int, slots: Indices | None = None
+    ) -> PieceTokens:
+        """The documents' own tokens in some pieces, or in the first `slots` of each; `before`: special tokens ahead."""
+        lengths = np.diff(ends, prepend=np.uint64(0)).astype(np.int64)[self.documents[pieces]]
+        first = self.firsts[pieces]
+        stop = first + (self.sizes[pieces] if slots is None else slots)
+        low, high = np.maximum(first - before, 0), np.minimum(stop - before, lengths)
+        return PieceTokens(
+            lengths,
+            np.maximum(before - first, 0).astype(np.uint64),
+            np.minimum(low, lengths).astype(np.uint64),
+            np.maximum(high - low, 0).astype(np.uint64),
+        )
+
+    def places_of(self, slots: Indices | int, pieces: Indices, begins: NDArray[np.uint64]) -> Indices:
+        """Where a slot of each piece's document stands, for the pieces that hold it; `begins`: see `pieces_of`."""
+        first = self.firsts[pieces]
+        held = (first <= slots) & (slots < first + self.sizes[pieces])
+        places: Indices = (begins.astype(np.int64) + slots - first)[held]
+        return places
+
+    def padding_of(self, contexts: Indices) -> Indices:
+        """Where the padding of some contexts stands that lie back to back."""
+        filled = np.diff(self._slots_before[self.bounds])[contexts]
+        pads = self.context_tokens - filled
+        rows = np.repeat(np.arange(len(contexts)) * self.context_tokens + filled, pads)
+        padding: Indices = rows + np.arange(len(rows)) - np.repeat(np.cumsum(pads) - pads, pads)
+        return padding
+
+    def repeated_slots(self) -> Indices:
+        """int64 (pieces,): how many slots at each piece's beginning an earlier piece of its document holds already."""
+        order = np.argsort(self.documents, kind="stable")  # pieces of a document are in the order of their contexts
+        documents, firsts, sizes = self.documents[order], self.firsts[order], self.sizes[order]
+        covered = np.zeros(len(order), np.int64)
+        same = documents[1:] == documents[:-1]
+        covered[1:][same] = (firsts + sizes)[:-1][same]
+        repeated = np.empty(len(order), np.int64)
+        repeated[order] = np.clip(covered - firsts, 0, sizes)
+        return repeated
+
+
+@dataclass(frozen=True)
+class PieceTokens:
+    """Where the tokens of documents stand in pieces, each array of length (pieces,).
+
+    documents  int64: tokens of the piece's whole document
+    skipped    uint64: slots of the piece ahead of its first token
+    firsts     uint64: number of that token in the document
+    sizes      uint64: tokens in the piece
+    """
+
+    documents: Indices
+    skipped: NDArray[np.uint64]
+    firsts: NDArray[np.uint64]
+    sizes: NDArray[np.uint64]
 
 
 def plan_contexts(

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.content import NOTHING, ContentSum
+from pipeline.content_kernels import place_weights, records_sum, token_sums, weighted_sum
 from pipeline.slices import copy_slices
-from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
+from pipeline.tokens.packing import ContextPlan, Indices, Packing, PieceTokens, plan_contexts
 from pipeline.tokens.packing_kernels import fill_contexts
 from pipeline.tokens.token_shard import PADDING, TokenShard
 
-MIX_LOW = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplication by them is a bijection of 64 bits
-MIX_HIGH = np.uint64(0xC2B2AE3D27D4EB4F)
+
+@dataclass(frozen=True)
+class RecordsContent:
+    """What copied records hold (content.py).
+
+    `records` weighs every token by its place in its record; `documents` weighs the documents' own tokens by their
+    place in the document, wherever its pieces stand. All other slots are `special_tokens` if special tokens and padding
+    are where they belong: then document_tokens + special_tokens = slots.
+    """
+
+    records: ContentSum = NOTHING
+    documents: ContentSum = NOTHING
+    document_tokens: int = 0
+    special_tokens: int = 0
+
+    def __add__(self, other: RecordsContent) -> RecordsContent:
+        return RecordsContent(
+            self.records + other.records,
+            self.documents + other.documents,
+            self.document_tokens + other.document_tokens,
+            self.special_tokens + other.special_tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -64,8 +86,44 @@ class Records:
             fill_contexts(tokens, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied)
         return copied
 
+    def content(self, chosen: NDArray[np.int64], copied: NDArray[Any], shard: int) -> RecordsContent:
+        """What the `copied` tokens of some records hold: of the records, and of the documents whose pieces they are."""
+        by_record = records_sum(copied, self.lengths[chosen], shard, self.ordinals[chosen])
+        if self.plan is None:
+            return RecordsContent(by_record, by_record, len(copied), 0)
+        plan, before, behind = self.plan, self.packing.before, self.packing.behind
+        pieces, begins = plan.pieces_of(self.ordinals[chosen].astype(np.int64))
+        tokens = plan.tokens_of(pieces, np.asarray(self.shard.ends), len(before))
+        sums = token_sums(copied, begins + tokens.skipped, tokens.sizes, tokens.firsts)
+        by_document = weighted_sum(sums, place_weights(shard, plan.documents[pieces].astype(np.uint64)))
+        special = 0
+        ahead: list[tuple[str, Indices | int]] = [(role, slot) for slot, role in enumerate(before)]
+        for role, slots in (*ahead, *_behind(behind, tokens, len(before))):
+            places = plan.places_of(slots, pieces, begins)
+            special += int(np.count_nonzero(copied[places] == self.shard.special_id(role)))
+        pads = plan.padding_of(self.ordinals[chosen].astype(np.int64))
+        special += int(np.count_nonzero(copied[pads] == self.shard.special_id(PADDING)))
+        return RecordsContent(by_record, by_document, int(tokens.sizes.sum()), special)
+
+    def repeated_content(self, shard: int) -> ContentSum:
+        """What of the documents stands in two contexts, because contexts overlap; read from the token shard."""
+        if self.plan is None or not self.plan.repeated_tokens:
+            return NOTHING
+        plan, ends = self.plan, np.asarray(self.shard.ends)
+        pieces = np.arange(len(plan.documents))
+        tokens = plan.tokens_of(pieces, ends, len(self.packing.before), plan.repeated_slots())
+        starts = ends[plan.documents] - tokens.documents.astype(np.uint64) + tokens.firsts
+        sums = token_sums(np.asarray(self.shard.tokens), starts, tokens.sizes, tokens.firsts)
+        return weighted_sum(sums, place_weights(shard, plan.documents.astype(np.uint64)))
+
     def _ids(self, roles: tuple[str, ...]) -> NDArray[np.int64]:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
+
+
+def _behind(roles: tuple[str, ...], tokens: PieceTokens, before: int) -> Iterator[tuple[str, Indices]]:
+    """(role, its slot in every piece's document) of the special tokens behind a document's own."""
+    for number, role in enumerate(roles):
+        yield role, tokens.documents + before + number
 
 
 def document_records(shard: TokenShard, *, keep_empty: bool = False) -> Records:
@@ -85,46 +143,3 @@ def context_records(shard: TokenShard, context_tokens: int, packing: Packing | N
 
 def _lengths(ends: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.diff(np.asarray(ends), prepend=np.uint64(0)).astype(np.uint64, copy=False)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _pair(first: Any, second: Any) -> Any:
-    return np.uint64(first) | np.uint64(second) << np.uint64(32)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _mixed(word: Any) -> Any:
-    """A bijection of 64 bits."""
-    word *= MIX_LOW
-    return word ^ word >> np.uint64(29)
-
-
-@njit(nogil=True, cache=True)
-def record_digest(tokens: Any, lengths: Any) -> tuple[Any, Any]:
-    """Order-free digest of records laid back to back: two sums mod 2^64 of two hashes of each record's tokens.
-
-    Equal before and after a permutation of the records. A record lost or doubled shows with probability 1 - 2^-128, one
-    whose tokens changed with 1 - 2^-64 at least. A record is hashed in four lanes, two tokens a step in each: a lane's
-    step is a bijection of its state, so that one changed token always changes it, and no lane waits for another.
-    """
-    low_sum, high_sum = np.uint64(0), np.uint64(0)
-    begin = np.int64(0)
-    for i in range(len(lengths)):
-        end = begin + np.int64(lengths[i])
-        whole = end - (end - begin) % 8
-        a, b, c, d = MIX_LOW, MIX_HIGH, ~MIX_LOW, ~MIX_HIGH
-        for j in range(begin, whole, 8):
-            a = _mixed(a ^ _pair(tokens[j], tokens[j + 1]))
-            b = _mixed(b ^ _pair(tokens[j + 2], tokens[j + 3]))
-            c = _mixed(c ^ _pair(tokens[j + 4], tokens[j + 5]))
-            d = _mixed(d ^ _pair(tokens[j + 6], tokens[j + 7]))
-        for j in range(whole, end):
-            a = _mixed(a ^ np.uint64(tokens[j]))
-        low = high = np.uint64(lengths[i])
-        for lane in (a, b, c, d):
-            low = _mixed(low ^ lane)
-            high = _mixed(high + lane * MIX_HIGH)
-        begin = end
-        low_sum += low
-        high_sum += high
-    return low_sum, high_sum

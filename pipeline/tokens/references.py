@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import TokenizerError
+from pipeline.tokens.ranks import read_ids, read_ranks
 
 METASPACE = "\u2581"
+BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+
+# Byte-level vocabularies spell a byte that prints as itself, any other by the next free character from U+0100 on
+# (openai/gpt-2, encoder.py, bytes_to_unicode).
+_PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in set(_PRINTED)]
+BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTED} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 
 
 class Reference(Protocol):
@@ -54,22 +63,31 @@ class Reference(Protocol):
         """How many ids the model or a special token has; other added tokens do not count."""
         ...
 
+    def token_bytes(self) -> dict[int, bytes] | None:
+        """The bytes of every id; None if a document's bytes are more than those of its ids, back to back."""
+        ...
+
+    def normalized(self, text: bytes) -> bytes:
+        """What the bytes of a document's ids amount to: its text as the tokenizer normalizes it."""
+        ...
+
 
 class TiktokenReference:
     """tiktoken: byte-level BPE, every text comes back as it was.
 
     `load` gives the tiktoken.Encoding, once it is needed: that takes 0.6 s, and a shard that another engine encodes
-    needs no more than `ranks` and `special_tokens`.
+    needs no more than the .tiktoken file's content and `special_tokens`.
     """
 
     package = "tiktoken"
 
     def __init__(
-        self, load: Callable[[], Any], ranks: list[int], special_tokens: dict[str, int], *, parse_special: bool
+        self, load: Callable[[], Any], content: bytes, special_tokens: dict[str, int], *, parse_special: bool
     ) -> None:
-        self.ranks = ranks
+        self.ranks = read_ids(content)
         self.special_tokens = special_tokens
-        self.vocabulary_size = max(ranks + list(special_tokens.values()), default=-1) + 1
+        self.vocabulary_size = max(self.ranks + list(special_tokens.values()), default=-1) + 1
+        self._content = content
         self._load = load
         self._allowed: Any = "all" if parse_special else set()
 
@@ -102,6 +120,13 @@ class TiktokenReference:
 
     def ordinary_ids(self) -> int:
         return self.vocabulary_size
+
+    def token_bytes(self) -> dict[int, bytes] | None:
+        special = {number: token.encode() for token, number in self.special_tokens.items()}
+        return {number: token for token, number in read_ranks(self._content).items()} | special
+
+    def normalized(self, text: bytes) -> bytes:
+        return text
 
 
 class HuggingFaceReference:
@@ -198,3 +223,32 @@ class HuggingFaceReference:
     def ordinary_ids(self) -> int:
         model = set(self._tokenizer.get_vocab(with_added_tokens=False).values())
         return len(model | set(self.special_tokens.values()))
+
+    def token_bytes(self) -> dict[int, bytes] | None:
+        if not self._keeps_bytes:
+            return None
+        added = self._tokenizer.get_added_tokens_decoder()
+        spell = _sentencepiece_bytes if self._is_sentencepiece else _byte_level_bytes
+        words = {number: spell(token) for token, number in self._ids.items() if number not in added}
+        return words | {number: token.content.encode() for number, token in added.items()}
+
+    def normalized(self, text: bytes) -> bytes:
+        normalizer = self._tokenizer.normalizer
+        if normalizer is None:
+            return text
+        characters: str = normalizer.normalize_str(text.decode())
+        return (characters.replace(METASPACE, " ") if self._is_sentencepiece else characters).encode()
+
+
+def _byte_level_bytes(token: str) -> bytes:
+    """The bytes that a byte-level vocabulary spells with printable characters; b"" for a token with another one."""
+    try:
+        return bytes(BYTE_OF_CHARACTER[character] for character in token)
+    except KeyError:
+        return b""
+
+
+def _sentencepiece_bytes(token: str) -> bytes:
+    if BYTE_TOKEN.fullmatch(token):
+        return bytes([int(token[3:5], 16)])
+    return token.replace(METASPACE, " ").encode()

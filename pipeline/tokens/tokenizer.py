@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pipeline.errors import TokenizerError
 from pipeline.tokens.encodings import own_encoding, pattern_of, published_encoding, published_special_tokens
 from pipeline.tokens.engines import READS, Engine, load_engine
-from pipeline.tokens.ranks import read_ids
 from pipeline.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from pipeline.tokens.special import choose_special_ids
 from pipeline.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
@@ -141,7 +140,7 @@ def _load_reference(
     if name in PATTERNS:
         return PATTERNS[name], TiktokenReference(
             partial(published_encoding, name, found.content),  # its sha256 says that it can be loaded
-            read_ids(found.content),
+            found.content,
             published_special_tokens(name),
             parse_special=parse_special,
         )
@@ -154,7 +153,6 @@ def _load_reference(
         )
     expression = pattern_of(pattern) if pattern in PATTERNS else pattern
     encoding = own_encoding(found.path, found.content, expression, special_tokens)
-    ranks = list(encoding._mergeable_ranks.values())
     return PATTERNS.get(pattern, ""), TiktokenReference(
-        lambda: encoding, ranks, special_tokens, parse_special=parse_special
+        lambda: encoding, found.content, special_tokens, parse_special=parse_special
     )

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content import NOTHING, ContentSum
+from pipeline.content_kernels import records_sum, texts_sum
 from pipeline.dedup.anchors import open_anchors
 from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS
 from pipeline.dedup.ranges import read_ranges
@@ -36,9 +38,9 @@ from pipeline.stages.index import QUARANTINE
 from pipeline.stages.manifest import DATASET, version_of
 from pipeline.stages.manifest import UNIT as DATASET_UNIT
 from pipeline.stages.report import SUMMARY, headline, listed_details
+from pipeline.stages.scatter import split_unit
 from pipeline.stages.union import CUT_RANGES, REMOVE_RANGES
 from pipeline.tokens.record_shard import open_record_shard
-from pipeline.tokens.records import record_digest
 from pipeline.tokens.runs import runs
 from pipeline.tokens.token_shard import mapped, open_token_shard
 from pipeline.verify.recorded import RecordedBuild
@@ -73,7 +75,7 @@ def _download(build: RecordedBuild, unit: str, folder: Path) -> Recount:
     return Recount({"files": len(listed), "source_bytes": size, "bytes_read": size}, complete=True)
 
 
-def _index(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+def _index(_build: RecordedBuild, unit: str, folder: Path) -> Recount:
     text = open_text_shard(folder)
     bounds = text.bounds(0, text.documents)
     separators = sum(int((text.text[at : at + BLOCK] == SEPARATOR[0]).sum()) for at in range(0, len(text.text), BLOCK))
@@ -95,7 +97,10 @@ def _index(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
         "bytes_read": sum(source.line_bytes for source in text.sources),
         **{f"rejected_{reason}": count for reason, count in rejected.items()},
     }
-    return Recount(counts)
+    content = NOTHING
+    for first, last in runs(bounds[1:], BLOCK):
+        content += texts_sum(text.text, bounds[first : last + 1], 1, int(unit), first)
+    return Recount(counts, {"content": str(content)})
 
 
 def _anchor(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
@@ -159,7 +164,7 @@ def _lines(path: Path) -> int:
     return lines + (last != b"\n")
 
 
-def _tokenize(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+def _tokenize(_build: RecordedBuild, unit: str, folder: Path) -> Recount:
     shard = open_token_shard(folder)
     _require_ascending(folder / "ends", shard.ends)
     largest = max((int(shard.tokens[at : at + BLOCK].max()) for at in range(0, len(shard.tokens), BLOCK)), default=0)
@@ -177,7 +182,9 @@ def _tokenize(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
     }
     empty = int((np.diff(shard.ends, prepend=np.uint64(0)) == 0).sum())
     counts = {"documents_out": shard.documents, "documents_empty": empty, "tokens": len(shard.tokens)}
-    return Recount(counts, {"vocabulary": vocabulary})
+    ordinals = np.arange(shard.documents, dtype=np.uint64)
+    content = _content(shard.tokens, np.asarray(shard.ends), int(unit), ordinals)
+    return Recount(counts, {"vocabulary": vocabulary, "content": str(content)})
 
 
 def _audit(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
@@ -185,7 +192,7 @@ def _audit(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
     return Recount({key: said[key] for key in ("sampled", "documents", "text_bytes", "tokens", "round_trips")})
 
 
-def _scatter(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+def _scatter(_build: RecordedBuild, unit: str, folder: Path) -> Recount:
     dtype = np.dtype(json.loads((folder / "scatter.json").read_bytes())["dtype"]).newbyteorder("<")
     tokens, rows = mapped(folder / "tokens", dtype), mapped(folder / "rows", "<u8").reshape(-1, 3)
     ends = np.cumsum(rows[:, 2], dtype=np.uint64)
@@ -197,30 +204,37 @@ def _scatter(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
     token_ends = np.concatenate([np.zeros(1, np.uint64), ends])
     if stated != seen or int(token_ends[-1]) != len(tokens) or (token_ends[bounds[:, 0]] != bounds[:, 1]).any():
         raise _contradiction(folder / "cells", f"{seen} rows and tokens, each cell at a row's first token", stated)
+    shard = split_unit(unit)[1]
     details = {
-        "digest": _digest(tokens, ends),
+        "content": str(_content(tokens, ends, shard, np.ascontiguousarray(rows[:, 0]))),
         "records_per_cell": np.diff(bounds[:, 0]).tolist(),
         "slots_per_cell": np.diff(bounds[:, 1]).tolist(),
     }
     return Recount({"records": len(rows), "slots": len(tokens)}, details)
 
 
-def _gather(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
+def _gather(_build: RecordedBuild, unit: str, folder: Path) -> Recount:
     cell = open_record_shard(folder)
     _require_ascending(folder / "records", cell.ends)
     counts = {"records": cell.records, "slots": len(cell.tokens), "bytes_read": cell.tokens.nbytes}
-    return Recount(counts, {"digest": _digest(cell.tokens, cell.ends)}, complete=True)
+    places = np.arange(cell.records, dtype=np.uint64)
+    details = {
+        "content": str(_content(cell.tokens, cell.ends, cell.shards, cell.ordinals)),
+        "places_content": str(_content(cell.tokens, cell.ends, split_unit(unit)[1], places)),
+    }
+    return Recount(counts, details, complete=True)
 
 
-def _digest(tokens: NDArray[Any], ends: NDArray[np.uint64]) -> list[str]:
-    """The order-free digest of records laid back to back, block by block; `ends` must lie in `tokens`."""
-    low = high = 0
+def _content(tokens: NDArray[Any], ends: NDArray[np.uint64], units: Any, ordinals: NDArray[np.uint64]) -> ContentSum:
+    """The content of records laid back to back, block by block; `ends` must lie in `tokens`."""
+    units = np.broadcast_to(np.asarray(units, np.uint64), ordinals.shape)
+    content = NOTHING
     for first, last in runs(ends, BLOCK):
-        start = int(ends[first - 1]) if first else 0
-        lengths = np.diff(ends[first:last], prepend=np.uint64(start))
-        more_low, more_high = record_digest(tokens[start : int(ends[last - 1])], lengths)
-        low, high = (low + int(more_low)) % (1 << 64), (high + int(more_high)) % (1 << 64)
-    return [f"{low:016x}", f"{high:016x}"]
+        start = ends[first - 1] if first else np.uint64(0)
+        lengths = np.diff(ends[first:last], prepend=start)
+        block = tokens[int(start) : int(ends[last - 1])]
+        content += records_sum(block, lengths, units[first:last], ordinals[first:last])
+    return content
 
 
 def _manifest(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
