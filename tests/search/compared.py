@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from pipeline.config import DatasetConfig
-from tests.search.folders import Result, built, delivered, forget_what_was_loaded
+from tests.search.folders import Result, built, built_from_scratch, delivered
 from tests.search.settings import Change, Settings, changed, changes, configuration, first_settings
 from tests.search.sources import NAMES, Corpus, Source, filled
 from tests.search.vocabularies import write_vocabulary
@@ -94,16 +94,10 @@ class Compared(RuleBasedStateMachine):
 
     def from_scratch(self, config: DatasetConfig) -> Result:
         """What a build comes to where nothing was built before."""
-        root = self.folder / "scratch"
-        root.mkdir()
-        vocabulary = root / "vocabulary.tiktoken"
+        vocabulary = self.folder / "copy.tiktoken"
         shutil.copyfile(self.vocabulary, vocabulary)
-        forget_what_was_loaded()
         tokenizer = config.tokenizer.model_copy(update={"file": str(vocabulary)})
-        result = built(root, config.model_copy(update={"tokenizer": tokenizer}))
-        forget_what_was_loaded()
-        shutil.rmtree(root)
-        return result
+        return built_from_scratch(self.folder / "scratch", config.model_copy(update={"tokenizer": tokenizer}))
 
     @initialize(
         files=st.dictionaries(st.sampled_from(NAMES), filled, min_size=1, max_size=4),

@@ -22,7 +22,7 @@ from pipeline.stages.preview import preview, render_preview
 from pipeline.stages.reprocess import drop_shard
 from pipeline.stages.stage import PER_SHARD, WAVES, waves_until
 from tests.search.compared import Compared
-from tests.search.folders import build_killed, built, delivered, forget_what_was_loaded, planned, rooted
+from tests.search.folders import build_killed, built, delivered, planned, rooted
 from tests.search.settings import Change, changed, changes
 from tests.search.sources import NAMES, Source, forms, lines, sources
 from tests.search.vocabularies import MERGES, write_vocabulary
@@ -123,7 +123,6 @@ class LongLivedFolder(Compared):
     @rule(kind=st.sampled_from(sorted(MERGES)))
     def replace_vocabulary(self, kind: str) -> None:
         write_vocabulary(self.vocabulary, kind)
-        forget_what_was_loaded()
         self.count("replace the vocabulary")
 
     # ---- what happens to builds ----

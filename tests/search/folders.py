@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ from unittest.mock import patch
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import CorpusmillError
-from pipeline.local import build_dataset
+from pipeline.local import build_dataset, run_build
 from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.stage import waves_until
 from pipeline.verify import render, verify_build
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
@@ -95,6 +97,21 @@ def built(root: Path, config: DatasetConfig, *, verify: bool = False) -> Result:
         return delivered(root, config.name, findings=render(found) if found.findings else "")
 
 
+def built_from_scratch(root: Path, config: DatasetConfig) -> Result:
+    """Build below a `root` that is made for it and removed, as a new process would; no report, nothing verified."""
+    root.mkdir()
+    _forget_vocabularies()
+    try:
+        with rooted(root):
+            run_build(plan_dataset(config), workers=1, waves=waves_until("upload"))
+        return delivered(root, config.name)
+    except CorpusmillError as error:
+        return Result(error=type(error).__name__)
+    finally:
+        _forget_vocabularies()
+        shutil.rmtree(root)
+
+
 def delivered(root: Path, name: str, *, findings: str = "") -> Result:
     """What lies at the destination as the latest version."""
     link = root / "outputs" / name / "latest"
@@ -138,10 +155,10 @@ def _build_until(root: Path, config: DatasetConfig, moment: int) -> None:
         os._exit(0)
 
 
-def forget_what_was_loaded() -> None:
-    """Empty every cache of the program, as a new process has them."""
+def _forget_vocabularies() -> None:
+    """Empty every cache of the rooms that read one."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("pipeline"):
+        if name.startswith(("pipeline.tokens", "pipeline.stages")):
             for one in list(vars(module).values()):
                 if callable(getattr(one, "cache_clear", None)):
                     one.cache_clear()
