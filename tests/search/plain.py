@@ -31,9 +31,10 @@ def file_of(name: str, source: Source, size_bytes: int) -> File:
         return File(name, size_bytes, text.encode(), whole=True)
     if name.endswith(".jsonl"):
         return File(name, size_bytes, source.text())
-    frames = source.frames(name)
-    sizes = tuple((len(content), len(text)) for content, text in frames)
-    return File(name, size_bytes, source.text(), sizes, whole=name.endswith(".gz") and not source.blocks)
+    if name.endswith(".gz") and not source.blocks:
+        return File(name, size_bytes, source.text(), whole=True)
+    frames = tuple((len(content), len(text)) for content, text in source.frames(name))
+    return File(name, size_bytes, source.text(), frames)
 
 
 def expected(config: DatasetConfig, sources: dict[str, Source], folder: Path) -> dict[str, Any] | None:
