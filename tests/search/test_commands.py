@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -78,12 +78,29 @@ def limits() -> Iterator[None]:
         yield
 
 
+wanted = (files, st.integers(0, 2**64 - 1), st.sampled_from([40, 300]), st.booleans())
+commands_once = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+
+
 @seed(1)
-@settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(files, st.integers(0, 2**64 - 1), st.sampled_from([40, 300]), st.booleans())
+@settings(commands_once, max_examples=3)
+@given(*wanted)
 def test_commands_on_random_sources_write_what_the_oracles_say(
     files: dict[str, Source], number: int, size: int, annotate: bool
 ) -> None:
+    require_oracles(files, number, size, annotate)
+
+
+@pytest.mark.slow
+@settings(commands_once, max_examples=60)
+@given(*wanted)
+def test_commands_on_many_random_sources_write_what_the_oracles_say(
+    files: dict[str, Source], number: int, size: int, annotate: bool
+) -> None:
+    require_oracles(files, number, size, annotate)
+
+
+def require_oracles(files: dict[str, Source], number: int, size: int, annotate: bool) -> None:
     root = Path(tempfile.mkdtemp(prefix="commands-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         commands = Commands(root, files)
