@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.content import NOTHING, ContentSum
 from pipeline.errors import CorruptDataError
 from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt
@@ -38,7 +39,7 @@ SUMS = "SHA256SUMS"
 SAMPLE = "sample"
 UNIT = "dataset"
 VERSION_DIGITS = 12
-HELD = ("records", "slots")  # what dataset.json says of an export's file
+HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
 
 
 def dataset_version(build: Build) -> str:
@@ -118,7 +119,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from pipeline.export.manifest import MANIFEST, write_manifest
 
     exported = build.receipts("export")
-    holds = {one["name"]: one for receipt in exported for one in receipt.details["files"]}
+    holds = {_token_file(one["name"]): one for receipt in exported for one in receipt.details["files"]}
     webdataset_bytes = 0
     if build.config.exports.webdataset is not None:
         (folder / "webdataset").mkdir()
@@ -145,7 +146,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         "vocabulary": asdict(vocabulary(build)),
         "formats": {name: _format(build, name) for name in build.config.exports.formats()},
         "files": [
-            {**file, **{key: held[key] for held in [holds.get(file["name"], {})] for key in HELD if key in held}}
+            {**file, **{key: held[key] for held in [holds.get(str(file["name"]), {})] for key in HELD if key in held}}
             for file in files
         ],
         **({"references": references} if references else {}),
@@ -277,10 +278,16 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     return meter.finish(pieces)
 
 
+def _token_file(output: str) -> str:
+    """The file that holds the tokens of an output of several files, `<format>/<name>`."""
+    return output + {"megatron": ".bin", "nanoset": ".ds"}.get(output.partition("/")[0], "")
+
+
 def _format(build: Build, name: str) -> dict[str, Any]:
-    """What one format holds in all: records and token slots (special tokens and padding included)."""
+    """What one format holds in all: records and token slots (special tokens and padding included), and its framing."""
     totals = _exported(build, name)
-    return {key: totals[key] for key in ("records", "slots", "outputs") if key in totals}
+    framed = {"framing": build.config.framing.model_dump()} if name in {"megatron", "nanoset"} else {}
+    return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
 
 
 def _exported(build: Build, name: str) -> dict[str, int]:
@@ -292,7 +299,7 @@ def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
     files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
     totals = Counter({"outputs": len(files)})
     for file in files:
-        totals.update({key: count for key, count in file.items() if key != "name"})
+        totals.update({key: count for key, count in file.items() if isinstance(count, int)})
     return dict(totals)
 
 
@@ -313,7 +320,33 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
             )
         left = (("shuffled", slots), *special)
         checks.append(Check(f"{name} tokens", left, (("exported", exported.get("slots", 0)),)))
+        checks += _content_checks(build, name)
     return checks
+
+
+def _content_checks(build: Build, name: str) -> list[Check]:
+    """Every cell's content as it was gathered, and as the files of one format hold it."""
+    written = content_by_cell(build.receipts("export"), name)
+    gathered = {
+        scatter.split_unit(unit)[1]: ContentSum.parse(build.receipt("gather", unit).details["places_content"])
+        for unit in build.units("gather")
+        if unit.startswith(f"{scatter.KINDS[name]}-")
+    }
+    return [
+        Check(f"{name} content", (("gathered", content),), (("exported", written.get(cell, NOTHING)),))
+        for cell, content in gathered.items()
+    ]
+
+
+def content_by_cell(exported: list[Receipt], name: str) -> dict[int, ContentSum]:
+    """What the files of one format hold of each cell, from the receipts of the export units."""
+    totals: dict[int, ContentSum] = {}
+    for receipt in exported:
+        for file in receipt.details["files"]:
+            if file["name"].startswith(f"{name}/"):
+                for cell, content in file["cells"]:
+                    totals[cell] = totals.get(cell, NOTHING) + ContentSum.parse(content)
+    return totals
 
 
 STAGE = Stage(
