@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import CorruptDataError
+from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.ledger.once import LOCK_NAME
@@ -105,6 +105,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         tars = [one.size_bytes for receipt in exported for one in receipt.outputs if one.name.endswith(".tar")]
         webdataset_bytes = listed["bytes"] + sum(tars)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
+    _require_each_name_once(str(one["name"]) for one in outputs)
     description = {
         "name": build.config.name,
         "vocabulary": asdict(vocabulary(build)),
@@ -135,6 +136,19 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
     sizes = [int(one["size_bytes"]) for one in outputs]
     return Outcome(counts={"files": len(outputs), "dataset_bytes": sum(sizes), "bytes_read": 0})
+
+
+def _require_each_name_once(names: Iterable[str]) -> None:
+    """BalanceError for two files that the dataset would hold under one name: the second would replace the first."""
+    times = Counter(names)
+    if twice := sorted(name for name, count in times.items() if count > 1):
+        raise BalanceError(
+            "two files of the dataset have the same name",
+            where=DATASET,
+            expected="every name once",
+            got=f"{len(twice):,} names twice, such as {twice[0]}",
+            next_step="report this: the plan has to give every output a name of its own",
+        )
 
 
 def _write_sample(build: Build, folder: Path, documents: int) -> None:

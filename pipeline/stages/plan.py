@@ -2,10 +2,10 @@
 
 Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
 past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
-file of its own, `big.part00003.jsonl` of `big.jsonl`. A file that cannot be cut is a shard alone, and `Plan.uncut` says
-why. So files appended at the end make new shards, or refill the last one, and leave the others as they were. At most
-MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by doubling, that happens
-at few sizes as a dataset grows.
+file of its own, `big.part00003.jsonl` of `big.jsonl` (part_names.py). A file that cannot be cut is a shard alone, and
+`Plan.uncut` says why. So files appended at the end make new shards, or refill the last one, and leave the others as
+they were. At most MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by
+doubling, that happens at few sizes as a dataset grows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logging
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,6 +23,9 @@ from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile, list_sources
+
+if TYPE_CHECKING:
+    from pipeline.stages.part_names import Taken
 
 STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
 log = logging.getLogger(__name__)
@@ -178,19 +181,26 @@ def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
     """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
+    from pipeline.stages.part_names import taken_names
+
+    taken = taken_names(file.name for file in files)
     least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
     while True:
         uncut: list[UncutFile] = []
-        entries = [one for file in files for one in _entries(file, max(shard_bytes, least), endpoint_url, uncut)]
+        size = max(shard_bytes, least)
+        entries = [entry for file in files for entry in _entries(file, size, endpoint_url, uncut, taken)]
         shards = group_into_shards(entries, shard_bytes)
         if len(shards) <= MAXIMUM_SHARDS:
             return Plan(shards=shards, uncut=uncut or None)
         shard_bytes *= 2
 
 
-def _entries(file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile]) -> list[SourceFile]:
+def _entries(
+    file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile], taken: Taken
+) -> list[SourceFile]:
     """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
     from pipeline.documents.splitting import Uncut, cut_file
+    from pipeline.stages.part_names import part_name
     from pipeline.storage import is_local, open_location
 
     whole = SourceFile(**asdict(file))
@@ -207,21 +217,13 @@ def _entries(file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut:
     return [
         whole.model_copy(
             update={
-                "name": part_name(file.name, number),
+                "name": part_name(file.name, number, taken),
                 "size_bytes": cut.size_bytes,
                 "part": SourcePart(of=file.name, number=number, **asdict(cut)),
             }
         )
         for number, cut in enumerate(cuts)
     ]
-
-
-def part_name(name: str, number: int) -> str:
-    """What a part is called: its number stands before the ending, which still says how to read it."""
-    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
-
-    ending = next(ending for ending in (*SOURCE_ENDINGS, *NAMED_ENDINGS) if name.endswith(ending))
-    return f"{name.removesuffix(ending)}.part{number:05d}{ending}"
 
 
 def group_into_shards(files: list[SourceFile], shard_bytes: int) -> list[list[SourceFile]]:
