@@ -54,8 +54,7 @@ MAY_LIST_UNSORTED = {
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "stages/plan.py": "sorted by age and name in the next line",
     "stages/preview.py": "sorted by age in the next line; for people",
-    "storage/listing.py": "sources, which plan_files gets in natural order",
-    "storage/local.py": "sources, which plan_files gets in natural order",
+    "storage/walk.py": "sorted by name in the next line",
     "verify/receipts.py": "a mapping, sorted by name where findings are made",
 }
 # Results in the order in which they are ready; and numbers of this process or machine. local.py waits for steps, whose
