@@ -11,7 +11,6 @@ doubling, that happens at few sizes as a dataset grows.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import DatasetConfig, absolute
-from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME, Outcome, Step, run_once
+from pipeline.stages.apart import require_apart, require_none_written, written_places
 from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile, list_sources
 
@@ -158,25 +157,11 @@ def source_files(config: DatasetConfig) -> list[StoredFile]:
     from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
-    _require_apart(config, paths)
-    return list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
-
-
-def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
-    """ConfigError if the build would write below one of its own sources: the next plan would take that for text."""
-    written = [("work_folder", config.work_folder), *(("destinations", one.path) for one in config.destinations)]
-    for key, path in written:
-        place = absolute(path).rstrip("/") + "/"
-        for source in sources:
-            folder = re.split(r"[*?\[]", source)[0].rstrip("/") + "/"
-            if place.startswith(folder):
-                raise ConfigError(
-                    f"{key} lies below a source, so the next build would read what this one wrote",
-                    where=path,
-                    expected="a folder outside of every source",
-                    got=f"source {source}",
-                    next_step=f"move {key} elsewhere, or list the source's subfolders",
-                )
+    places = written_places(config)
+    require_apart(paths, places)
+    files = list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
+    require_none_written(files, places)
+    return files
 
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
