@@ -83,6 +83,8 @@ def plan(config: ConfigFile) -> None:
     typer.echo(render_preview(preview(planned)))
     for one in planned.plan.uncut or ():
         typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")
+    if planned.plan.others:
+        typer.echo(planned.plan.others)
 
 
 @app.command()

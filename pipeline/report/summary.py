@@ -101,13 +101,16 @@ def _side(terms: tuple[tuple[str, int | str], ...]) -> int | tuple[str, ...]:
 
 
 class BuildSummary(Facts):
-    """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets."""
+    """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets;
+    `other_files` says which files beside the sources were passed over, if any.
+    """
 
     dataset: str
     plan: str
     code_version: str
     configuration: str
     source_files: Count
+    other_files: str = ""
     source_bytes: Count
     stages: tuple[StageSummary, ...] = ()
     duplicates: DuplicateSummary | None = None

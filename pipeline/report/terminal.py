@@ -74,3 +74,5 @@ def _heading(summary: BuildSummary) -> Iterator[RenderableType]:
         overflow="ellipsis",
     )
     yield Text(f"{counted(summary.source_files, 'source file')}, {bytes_text(summary.source_bytes)} as delivered")
+    if summary.other_files:
+        yield Text(plain(summary.other_files))

@@ -21,7 +21,8 @@ from pipeline.config import DatasetConfig, absolute
 from pipeline.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from pipeline.stages.apart import require_apart, require_none_written, written_places
 from pipeline.stages.stage import VERSIONS
-from pipeline.storage import StoredFile, list_sources
+from pipeline.storage import StoredFile
+from pipeline.storage.listing import Listing, list_all
 
 if TYPE_CHECKING:
     from pipeline.stages.part_names import Taken
@@ -72,6 +73,20 @@ class UncutFile(BaseModel):
     remedy: str
 
 
+class OtherFiles(BaseModel):
+    """Files beside the sources that are none by their ending: how many, and the names of the first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.names) else ""
+        files = "1 file" if self.count == 1 else f"{self.count:,} files"
+        return f"{files} of other kinds passed over: {', '.join(self.names)}{more}"
+
+
 class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards."""
 
@@ -79,6 +94,7 @@ class Plan(BaseModel):
 
     shards: list[list[SourceFile]]
     uncut: list[UncutFile] | None = None
+    others: OtherFiles | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""
@@ -98,8 +114,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
     from pipeline.stages.tokenize import locked
 
     config = locked(config)
-    files = source_files(config)
-    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    _, plan = _planned(config)
     settings = {
         "config": config.model_dump(mode="json", exclude_none=True),
         "plan": plan.model_dump(mode="json", exclude_none=True),
@@ -112,6 +127,8 @@ def plan_dataset(config: DatasetConfig) -> Path:
         (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
         for one in plan.uncut or ():
             log.warning("%s (%s bytes): %s; %s", one.name, f"{one.size_bytes:,}", one.why, one.remedy)
+        if plan.others:
+            log.info("%s", plan.others)
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
@@ -142,26 +159,36 @@ def check_dataset(config: DatasetConfig) -> str:
     from pipeline.stages.tokenize import configured_tokenizer, locked
 
     tokenizer = configured_tokenizer(locked(config))
-    files = source_files(config)
-    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    files, plan = _planned(config)
+    others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
         f" {len(plan.shards)} shards;"
         f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
-        f"{uncut}"
+        f"{uncut}{others}"
     )
 
 
-def source_files(config: DatasetConfig) -> list[StoredFile]:
+def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
+    listing = list_dataset(config)
+    plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
+    if not listing.others:
+        return listing.files, plan
+    others = OtherFiles(count=listing.others, names=listing.other_names)
+    return listing.files, plan.model_copy(update={"others": others})
+
+
+def list_dataset(config: DatasetConfig) -> Listing:
+    """The source files of a configuration; ConfigError if the build would read what it writes."""
     from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
     places = written_places(config)
     require_apart(paths, places)
-    files = list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
-    require_none_written(files, places)
-    return files
+    listing = list_all(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
+    require_none_written(listing.files, places)
+    return listing
 
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:

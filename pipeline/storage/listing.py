@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
@@ -13,6 +14,7 @@ from pipeline.storage.locations import StoredFile, resolved_locations, safe_rela
 from pipeline.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
+OTHERS_NAMED = 3
 LONGEST_PART_BYTES = 236  # file systems have 255, of which a part's number and the name of an arriving file take 19
 
 
@@ -22,10 +24,29 @@ def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name
 
 
+@dataclass(frozen=True)
+class Listing:
+    """The source files of some paths, and how many files of other kinds the same places hold, with the first names.
+
+    Names that begin with `.` or `_`, and what lies in folders so called, are no such files: `_SUCCESS` and its like.
+    """
+
+    files: list[StoredFile]
+    others: int
+    other_names: tuple[str, ...]
+
+
 def list_sources(
     paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None, *, named: tuple[str, ...] = ()
 ) -> list[StoredFile]:
-    """All source files of a configuration, in the order in which their documents count.
+    """The files of `list_all`."""
+    return list_all(paths, endings, endpoint_url, named=named).files
+
+
+def list_all(
+    paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None, *, named: tuple[str, ...] = ()
+) -> Listing:
+    """All source files of a configuration, in the order in which their documents count, and what was passed over.
 
     A path is a folder (searched recursively for names with one of `endings`), a single file or a glob, here, in a
     bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts. An ending of
@@ -35,10 +56,16 @@ def list_sources(
     each file under it. SourceError for others, for a file that two paths or links lead to, and when a path matches
     nothing.
     """
-    found = [file for path in paths for file in _list_one(path, endings, named, endpoint_url)]
-    _require_read_once(found)
-    _require_deliverable(found)
-    return sorted(found, key=lambda file: natural_order(file.name))
+    listings = [_list_one(path, endings, named, endpoint_url) for path in paths]
+    files = [file for listing in listings for file in listing.files]
+    _require_read_once(files)
+    _require_deliverable(files)
+    others = [name for listing in listings for name in listing.other_names]
+    return Listing(
+        sorted(files, key=lambda file: natural_order(file.name)),
+        sum(listing.others for listing in listings),
+        tuple(others[:OTHERS_NAMED]),
+    )
 
 
 def _require_read_once(files: list[StoredFile]) -> None:
@@ -90,9 +117,7 @@ def _no_file_name(file: StoredFile) -> SourceError:
     )
 
 
-def _list_one(
-    path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None
-) -> list[StoredFile]:
+def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None) -> Listing:
     from pipeline.storage.stores import open_store
 
     files: Iterable[StoredFile]
@@ -181,21 +206,24 @@ def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[Stor
     return (file for name in walk_files(Path(folder), pattern) if (file := store.stat(name)))
 
 
-def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> list[StoredFile]:
-    """Those with a known ending; of the others only a few names are remembered."""
-    accepted, others, passed = [], [], 0
+def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Listing:
+    """Those with a known ending; of the others only a few names are remembered. SourceError if there are no sources."""
+    accepted, other_names, others = [], [], 0
     for file in files:
-        if file.name.endswith(endings) and not any(part.startswith(".") for part in file.name.split("/")):
+        parts = file.name.split("/")
+        if file.name.endswith(endings) and not any(part.startswith(".") for part in parts):
             accepted.append(file)
-        else:
-            passed += 1
-            others += [file.name] if passed <= 3 else []
+        elif not any(part.startswith((".", "_")) for part in parts):
+            others += 1
+            name = file.name if file.name.isprintable() else ascii(file.name)
+            other_names += [name] if others <= OTHERS_NAMED else []
     if not accepted:
+        such = f"{others:,} other files, such as {', '.join(other_names)}"
         raise SourceError(
             "a source holds no file of a known kind",
             where=path,
-            expected=f"names that end in {' '.join(endings)}",
-            got=f"{passed} other files, such as {', '.join(others)}" if passed else "no files at all",
+            expected=f"names that end in {' '.join(endings)} and do not begin with a dot",
+            got=such if others else "no files at all",
             next_step="check source.paths, rename the files, or say their ending in a pattern, such as data/*.json.gz",
         )
-    return accepted
+    return Listing(accepted, others, tuple(other_names))

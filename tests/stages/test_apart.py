@@ -11,7 +11,7 @@ import pytest
 from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import ConfigError
 from pipeline.stages.apart import require_apart
-from pipeline.stages.plan import source_files
+from pipeline.stages.plan import list_dataset
 from tests.system.corpus import configuration
 
 
@@ -49,7 +49,7 @@ def test_place_that_a_source_would_read_is_refused(root: Path, source: str, writ
     """The second build took the first one's output for text, exit 0."""
     changes = {key: written if key == "work_folder" else [{"path": written}]}
     with pytest.raises(ConfigError, match=f"{key} lies below a source") as caught:
-        source_files(config(root, source, **changes))
+        list_dataset(config(root, source, **changes))
     assert source in str(caught.value)
 
 
@@ -72,13 +72,13 @@ def test_place_that_no_source_reads_is_accepted(root: Path, source: str, written
 @pytest.mark.parametrize("source", ["outputs/tiny", "outputs/tiny/latest", "outputs/tiny/x/*.jsonl", "work/tiny/a"])
 def test_source_below_what_is_written_is_refused(root: Path, source: str) -> None:
     with pytest.raises(ConfigError, match="lies below"):
-        source_files(config(root, source))
+        list_dataset(config(root, source))
 
 
 def test_source_that_is_another_datasets_output_is_accepted(root: Path) -> None:
     (root / "outputs/other/latest/documents").mkdir(parents=True)
     (root / "outputs/other/latest/documents/a.jsonl").write_text('{"text": "a"}\n')
-    assert len(source_files(config(root, "outputs/other/latest/documents"))) == 1
+    assert len(list_dataset(config(root, "outputs/other/latest/documents")).files) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,9 @@ def test_places_in_buckets_are_compared_part_by_part(source: str, written: str, 
 
 def test_output_that_a_link_among_the_sources_leads_to_is_refused(root: Path) -> None:
     (root / "src/link").symlink_to(root / "outputs")
-    assert len(source_files_without_link(root)) == 1
     (root / "outputs/tiny/v/documents").mkdir(parents=True)
     (root / "outputs/tiny/v/documents/b.jsonl").write_text('{"text": "b"}\n')
     for source in ("src", "src/**/*.jsonl"):
         with pytest.raises(ConfigError, match="a source file lies in what the build writes") as caught:
-            source_files(config(root, source))
+            list_dataset(config(root, source))
         assert os.fspath(root / "src/link/tiny/v/documents/b.jsonl") in str(caught.value)
-
-
-def source_files_without_link(root: Path) -> list[Any]:
-    (root / "outputs").mkdir()
-    return source_files(config(root, "src"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, SourceError
 from pipeline.storage import list_sources, natural_order, open_store, safe_relative_name
+from pipeline.storage.listing import list_all
 from pipeline.storage.walk import glob_matches, may_match_below, walk_files
 
 ENDINGS = (".jsonl", ".jsonl.gz")
@@ -97,6 +98,18 @@ def test_listing_folder_of_other_kinds_names_what_it_found(tmp_path) -> None:
     with pytest.raises(SourceError, match="no file of a known kind") as caught:
         names(tmp_path)
     assert "a.json" in str(caught.value)
+
+
+def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
+    """Hidden files and markers such as _SUCCESS are none: programs put them there, and nobody means them as text."""
+    fill(tmp_path, "a.jsonl", "b.json", "c/d.jsonl.xz", "c/e.txt", "f.ndjson", "_SUCCESS", "_log/0.txt", ".git/config")
+    fill(tmp_path, ".b.jsonl.crc", os.fsdecode(b"\xff\n.txt"))
+    listing = list_all([str(tmp_path)], ENDINGS)
+    assert [file.name for file in listing.files] == ["a.jsonl"]
+    assert (listing.others, listing.other_names) == (5, ("b.json", "c/d.jsonl.xz", "c/e.txt"))
+    (last,) = list_all([str(tmp_path / "[!b-f]*")], ENDINGS).other_names
+    assert last == r"'\udcff\n.txt'"
+    assert list_all([str(tmp_path / "*.jsonl")], ENDINGS).others == 0
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
