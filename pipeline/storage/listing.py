@@ -24,6 +24,10 @@ def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name
 
 
+Accepted = tuple[list[StoredFile], list[StoredFile]]
+"""(source files, those of other kinds) of one path."""
+
+
 @dataclass(frozen=True)
 class Listing:
     """The source files of some paths, and how many files of other kinds the same places hold, with the first names.
@@ -56,15 +60,18 @@ def list_all(
     each file under it. SourceError for others, for a file that two paths or links lead to, and when a path matches
     nothing.
     """
-    listings = [_list_one(path, endings, named, endpoint_url) for path in paths]
-    files = [file for listing in listings for file in listing.files]
+    listed = [_list_one(path, endings, named, endpoint_url) for path in paths]
+    files = [file for accepted, _ in listed for file in accepted]
     _require_read_once(files)
     _require_deliverable(files)
-    others = [name for listing in listings for name in listing.other_names]
+    other_names = {file.location: file.name for _, others in listed for file in others}
+    for file in files:  # what one path passes over may be a source of the next one
+        other_names.pop(file.location, None)
+    first = sorted(other_names.values(), key=natural_order)[:OTHERS_NAMED]
     return Listing(
         sorted(files, key=lambda file: natural_order(file.name)),
-        sum(listing.others for listing in listings),
-        tuple(others[:OTHERS_NAMED]),
+        len(other_names),
+        tuple(name if name.isprintable() else ascii(name) for name in first),
     )
 
 
@@ -117,7 +124,7 @@ def _no_file_name(file: StoredFile) -> SourceError:
     )
 
 
-def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None) -> Listing:
+def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None) -> Accepted:
     from pipeline.storage.stores import open_store
 
     files: Iterable[StoredFile]
@@ -206,19 +213,17 @@ def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[Stor
     return (file for name in walk_files(Path(folder), pattern) if (file := store.stat(name)))
 
 
-def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Listing:
-    """Those with a known ending; of the others only a few names are remembered. SourceError if there are no sources."""
-    accepted, other_names, others = [], [], 0
+def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Accepted:
+    """SourceError if no file has a known ending."""
+    accepted, others = [], []
     for file in files:
         parts = file.name.split("/")
         if file.name.endswith(endings) and not any(part.startswith(".") for part in parts):
             accepted.append(file)
         elif not any(part.startswith((".", "_")) for part in parts):
-            others += 1
-            name = file.name if file.name.isprintable() else ascii(file.name)
-            other_names += [name] if others <= OTHERS_NAMED else []
+            others.append(file)
     if not accepted:
-        such = f"{others:,} other files, such as {', '.join(other_names)}"
+        such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"
         raise SourceError(
             "a source holds no file of a known kind",
             where=path,
@@ -226,4 +231,4 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
             got=such if others else "no files at all",
             next_step="check source.paths, rename the files, or say their ending in a pattern, such as data/*.json.gz",
         )
-    return Listing(accepted, others, tuple(other_names))
+    return accepted, others

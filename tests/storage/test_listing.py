@@ -110,6 +110,8 @@ def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
     (last,) = list_all([str(tmp_path / "[!b-f]*")], ENDINGS).other_names
     assert last == r"'\udcff\n.txt'"
     assert list_all([str(tmp_path / "*.jsonl")], ENDINGS).others == 0
+    both = list_all([str(tmp_path), str(tmp_path / "*.json")], ENDINGS, named=(".json",))
+    assert (len(both.files), both.others) == (2, 4)  # b.json is a source of the second path
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
