@@ -83,6 +83,8 @@ def plan(config: ConfigFile) -> None:
     typer.echo(render_preview(preview(planned)))
     for one in planned.plan.uncut or ():
         typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")
+    if planned.plan.others:
+        typer.echo(planned.plan.others)
 
 
 @app.command()
@@ -198,7 +200,7 @@ def tokenize(
         list[str], typer.Argument(metavar="INPUT...", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
     ],
     tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
-    output: Annotated[Path, typer.Option(help="A token shard per file goes below this folder.")],
+    output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
     engine: Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")] = "gigatoken",
     pattern: Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")] = None,
     special_token: Annotated[
@@ -210,7 +212,7 @@ def tokenize(
 ) -> None:
     """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
     from pipeline.config import absolute
-    from pipeline.stages.tokenize_files import tokenize_files
+    from pipeline.single.tokenize_files import tokenize_files
     from pipeline.tokens.tokenizer import load_tokenizer
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None

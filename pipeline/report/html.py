@@ -71,7 +71,7 @@ def _figures(summary: BuildSummary) -> list[tuple[str, str, str, str]]:
             "Source files",
             grouped(summary.source_files),
             f"{summary.source_bytes:,} bytes",
-            f"{bytes_text(summary.source_bytes)} as delivered",
+            "; ".join(filter(None, (f"{bytes_text(summary.source_bytes)} as delivered", summary.other_files))),
         )
     ]
     documents_in, documents = summary.first_into("documents"), summary.last_out("documents")

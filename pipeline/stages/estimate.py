@@ -61,11 +61,11 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
     """Sample, build the sample, scale; the result is also written to `<work_folder>/<name>/estimate.json`."""
     from pipeline.local import build_dataset
     from pipeline.stages.build import open_build
-    from pipeline.stages.plan import source_files
+    from pipeline.stages.plan import list_dataset
     from pipeline.stages.tokenize import locked
 
     config = locked(config)
-    files = source_files(config)
+    files = list_dataset(config).files
     work = Path(absolute(config.work_folder)) / config.name
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".estimate-", dir=work) as scratch:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import NOTHING, ContentSum
-from pipeline.errors import CorruptDataError
+from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.ledger.once import LOCK_NAME
@@ -139,7 +139,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
     files = sorted([*outputs, *_written(folder)], key=lambda file: str(file["name"]))
-    _require_names_once(files)
+    _require_each_name_once(str(file["name"]) for file in files)
     references = _references(build)
     description = {
         "name": build.config.name,
@@ -170,16 +170,16 @@ def _written(folder: Path) -> list[dict[str, str | int]]:
     ]
 
 
-def _require_names_once(files: list[dict[str, Any]]) -> None:
-    """CorruptDataError where two steps deliver a file of one name: one would take the other's place."""
-    twice = [name for name, count in Counter(file["name"] for file in files).items() if count > 1]
-    if twice:
-        raise CorruptDataError(
-            "two files of the dataset have one name",
-            where=twice[0],
+def _require_each_name_once(names: Iterable[str]) -> None:
+    """BalanceError for two files that the dataset would hold under one name: the second would replace the first."""
+    times = Counter(names)
+    if twice := sorted(name for name, count in times.items() if count > 1):
+        raise BalanceError(
+            "two files of the dataset have the same name",
+            where=DATASET,
             expected="every name once",
-            got=f"{len(twice)} names more than once",
-            next_step="rename one of the source files they come from",
+            got=f"{len(twice):,} names twice, such as {twice[0]}",
+            next_step="report this: the plan has to give every output a name of its own",
         )
 
 

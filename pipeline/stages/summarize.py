@@ -63,6 +63,7 @@ def summarize(build: Build) -> BuildSummary:
         code_version=pipeline.__version__,
         configuration=yaml.safe_dump(build.config.model_dump(mode="json", exclude_none=True), sort_keys=False),
         source_files=sum(len(shard) for shard in plan.shards),
+        other_files=str(plan.others or ""),
         source_bytes=plan.source_bytes(),
         stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
         duplicates=_duplicates(build),

@@ -65,7 +65,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             continue
         with (
             open_lines(copy) as lines,
-            path.open("wb") as file,
+            path.open("xb") as file,
             open_compressed(file, copy.name) as sink,
         ):
             counts = write_back_file(
@@ -106,7 +106,7 @@ def _rows(
     """Write a parquet file, or one part of it, back."""
     from pipeline.dedup.writeback_parquet import write_back_table
 
-    with open_table(copy) as table, path.open("wb") as file:
+    with open_table(copy) as table, path.open("xb") as file:
         counts = write_back_table(
             table,
             file,

@@ -11,11 +11,12 @@ Invariants:
 * what was read is of one identity (ETag, generation, commit), and whole files have the store's own checksum;
 * what lies here is known by its XXH3-128, with which every later pass over it is compared;
 * what was sent has, on the far side, the md5 or crc32c of the local file and its sha256 as metadata;
+* every listing of folders here follows links by one rule, and no source file is read twice (walk.py);
 * a name never leaves its folder (no ``..``, no absolute name, no NUL);
 * every request is retried by the one policy of retries.py, and counted.
 Credentials come from each SDK's own chain and are written nowhere.
 
-Price: listings hold one small object per accepted file; a transfer holds a few parts of 8 MiB, and digests once.
+Price: listings hold one small object per file; a transfer holds a few parts of 8 MiB, and digests once.
 """
 
 from pipeline.storage.checksums import Checksum, parse_checksum

@@ -16,13 +16,10 @@ from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.retries import Traffic
+from pipeline.storage.walk import walk_files
 
 COPY_BYTES = 8 << 20
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 class LocalStore:
@@ -34,31 +31,15 @@ class LocalStore:
         self._root = Path(folder)
 
     def iter_files(self) -> Iterator[StoredFile]:
-        """Every regular file below the folder, through links to folders, too; what is arriving just now left out.
+        """Every regular file below the folder, links followed as walk.py says; what is arriving just now left out.
 
         OSError for a folder that cannot be read, so that nothing is missing in silence.
         """
-        return (self._stored(name) for name in self._walk() if not name.endswith(PARTIAL))
+        return (self._stored(name) for name in walk_files(self._root, hidden=True) if not name.endswith(PARTIAL))
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
         return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
-
-    def _walk(self) -> Iterator[str]:
-        if not self._root.is_dir():
-            return
-        seen: set[tuple[int, int]] = set()
-        for folder, subfolders, files in os.walk(self._root, onerror=_raise, followlinks=True):
-            stat = Path(folder).stat()
-            if (stat.st_dev, stat.st_ino) in seen:  # a link back up, or to a folder that was read already
-                subfolders.clear()
-                continue
-            seen.add((stat.st_dev, stat.st_ino))
-            subfolders.sort()
-            for name in files:
-                path = Path(folder) / name
-                if path.is_file():
-                    yield path.relative_to(self._root).as_posix()
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""

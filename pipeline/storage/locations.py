@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from pipeline.errors import SourceError
 
@@ -36,6 +38,19 @@ def safe_relative_name(name: str, *, where: str) -> str:
             next_step="rename it, or list its folder as a source of its own",
         )
     return name
+
+
+def resolved_locations(locations: Iterable[str]) -> Iterator[str]:
+    """Each location, of files of this machine without links and `..`: equal ones are one file."""
+    folders: dict[str, str] = {}
+    for location in locations:
+        folder, _, name = location.rpartition("/")
+        if "://" in location or Path(location).is_symlink():
+            yield location if "://" in location else os.path.realpath(location)
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder or "/")
+        yield f"{folders[folder].rstrip('/')}/{name}"
 
 
 def changed_since_planned(location: str, planned: str, now: str | None) -> SourceError:

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.errors import ConfigError, SourceError, StorageFullError
 from pipeline.shuffle.lines import PARTS, bytes_digest, line_batches, shuffle_records
-from pipeline.single.shuffle_text import shuffle_text
+from pipeline.single.shuffle_text import list_inputs, shuffle_text
+from pipeline.storage import list_sources
 from tests.oracles.bytes_digest import digest
 
 LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\xff") + b"\n"), max_size=200)
@@ -167,3 +168,20 @@ def test_shuffle_text_command_says_how_many_lines(tmp_path) -> None:
     found = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
     assert sorted(found) == sorted(lines)
     assert found != lines
+
+
+def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> None:
+    """`shuffle-text` and `shuffle` passed over linked folders, whose lines were then missing."""
+    for folder in ("real", "src/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.jsonl").write_text(f'"{folder}"\n')
+    (tmp_path / "src/link").symlink_to("../real")
+    (tmp_path / "src/loop").symlink_to(".")
+    inputs = [str(tmp_path / "src")]
+    assert list_inputs(inputs, (".jsonl",)) == [str(tmp_path / "src/link/a.jsonl")]
+    assert [Path(file.location) for file in list_sources(inputs, (".jsonl",))] == [tmp_path / "src/link/a.jsonl"]
+    shuffle_text(inputs, str(tmp_path / "out"), seed=1, memory_bytes=1 << 20, scratch=tmp_path / "scratch")
+    assert (tmp_path / "out").read_text() == '"real"\n'
+    (tmp_path / "src/gone.jsonl").symlink_to("nowhere")
+    with pytest.raises(SourceError, match="leads nowhere"):
+        list_inputs(inputs, (".jsonl",))
