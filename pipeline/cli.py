@@ -173,7 +173,7 @@ def locate(
 def gc(
     config: ConfigFile,
     remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
-    keep_plans: Annotated[int, typer.Option(help="How many of the newest delivered plans keep their folders.", min=1)] = 1,
+    keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
 ) -> None:
     """List (or remove) intermediate folders that the newest build no longer reaches. Destinations are not touched."""
     from pipeline.config import absolute

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.stages.build import Build
 
 BATCH_TOKENS = 2 << 20
-LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",)}  # whose versions can change bytes
+LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",), "numpy": ("numpy",)}  # can change bytes
 
 
 def _units(build: Build) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import CorruptDataError
 from pipeline.fingerprint import file_digest
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages import gather, layout, scatter
 from pipeline.stages.stage import Stage, every
@@ -80,7 +80,11 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, _unit: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {"name": build.config.name, "vocabulary": asdict(vocabulary(build))}
+    settings: dict[str, Any] = {
+        "name": build.config.name,
+        "vocabulary": asdict(vocabulary(build)),
+        "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
+    }
     if build.config.exports.sample_documents is not None:
         settings["sample_documents"] = build.config.exports.sample_documents
     if build.config.exports.numpy is not None:
