@@ -174,11 +174,11 @@ def clear(live: Live, run: str, *tasks: Any, downstream: bool = False) -> None:
 
 def test_run_with_other_settings_than_the_file_leaves_latest_and_starts_nobody(live: Live, built: str) -> None:
     latest, events, versions = latest_of(live), events_of(live), versions_of(live)
-    live.trigger(TINY, "tried", minimum_bytes=90)
+    live.trigger(TINY, "tried", seed="8")
     assert live.finish(TINY, "tried") == "success"
     assert (latest_of(live), events_of(live)) == (latest, events)
     assert len(versions_of(live) - versions) == 1  # delivered all the same
-    assert "dedup.minimum_bytes" in live.log(TINY, "tried", "report")
+    assert "shuffle.seed" in live.log(TINY, "tried", "report")
     assert "latest stays where it is" in live.log(TINY, "tried", "upload", map_index=0)
 
 
