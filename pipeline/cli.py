@@ -175,9 +175,9 @@ def locate(
 def gc(
     config: ConfigFile,
     remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
-    keep_plans: Annotated[int, typer.Option(help="How many of the newest plans keep their folders.", min=1)] = 1,
+    keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
 ) -> None:
-    """List (or remove) intermediate folders that the newest plan no longer reaches. Destinations are not touched."""
+    """List (or remove) intermediate folders that the newest build no longer reaches. Destinations are not touched."""
     from pipeline.config import absolute
     from pipeline.ledger import RUN_LOCK, held
     from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage

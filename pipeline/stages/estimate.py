@@ -14,10 +14,12 @@ Price: one pass over the drawn files (decompression) and a build of the sample i
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -25,15 +27,17 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pipeline.config import DatasetConfig, absolute
 from pipeline.errors import SourceError
-from pipeline.fingerprint import canonical_json
+from pipeline.fingerprint import canonical_json, fingerprint
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
+    from pipeline.stages.plan import SourceFile
     from pipeline.storage import StoredFile
 
 READ_FACTOR = 4  # the drawn files hold this many times the sample
 DRAWS = 16  # at least: a spread needs several
 FILE = "estimate.json"
+SUBJECT = "of"
 
 
 @dataclass(frozen=True)
@@ -78,18 +82,30 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         }
         build = open_build(build_dataset(config.model_copy(update=changes), workers=1))
         found = _scaled(build, weights)
-    (work / FILE).write_text(json.dumps(asdict(found), indent=1) + "\n")
+    saved = {SUBJECT: _subject(config, files), **asdict(found)}
+    (work / FILE).write_text(json.dumps(saved, indent=1) + "\n")
     return found
 
 
 def last_estimate(build: Build) -> Estimate | None:
-    """The last estimate of a dataset; None if it was never estimated."""
+    """The last estimate of a dataset; None if there is none, or its sources or settings were not this build's."""
     path = build.work / FILE
-    return Estimate(**json.loads(path.read_bytes())) if path.exists() else None
+    if not path.exists():
+        return None
+    saved = json.loads(path.read_bytes())
+    if saved.pop(SUBJECT, None) != _subject(build.config, itertools.chain.from_iterable(build.plan.shards)):
+        return None
+    return Estimate(**saved)
+
+
+def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
+    """What an estimate is of: equal for equal settings and source files, wherever they are built."""
+    settings = config.model_dump(mode="json", exclude={"dag", "destinations", "estimate", "work_folder"})
+    return fingerprint({"settings": settings, "files": sorted({(one.location, one.identity) for one in files})})
 
 
 def compare_with_actual(build: Build) -> str:
-    """The last estimate of a dataset against its finished build, for people; "" if it was never estimated."""
+    """The last estimate of a dataset against its finished build, for people; "" if it was of something else."""
     found = last_estimate(build)
     if found is None:
         return ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 2 << 20
 CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
-LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",)}  # whose versions can change bytes
+LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",), "numpy": ("numpy",)}  # can change bytes
 
 
 def _units(build: Build) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.content import NOTHING, ContentSum
 from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages import gather, layout, scatter
 from pipeline.stages.stage import Stage, every
@@ -96,6 +96,7 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
             for name in config.exports.formats()
         },
         "references": _references(build),
+        "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
     }
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.config import check_config
 from pipeline.local import build_dataset
-from pipeline.stages import open_build
-from pipeline.stages.estimate import Estimate, _draws, compare_with_actual, estimate_dataset
+from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.estimate import SUBJECT, Estimate, _draws, compare_with_actual, estimate_dataset, last_estimate
 from pipeline.storage import StoredFile
 from tests.system.corpus import configuration, lines_of, make_documents
 
@@ -63,6 +63,23 @@ def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
     assert found.tokens_high < 2 * tokens
 
 
+def test_estimate_of_other_sources_or_settings_is_not_compared(tmp_path) -> None:
+    many_files(tmp_path, files=4)
+    estimated = values(tmp_path, "10kB")
+    estimate_dataset(check_config(estimated, where="test"))
+
+    def compared(**changes: object) -> bool:
+        return last_estimate(open_build(plan_dataset(check_config({**estimated, **changes}, where="test")))) is not None
+
+    assert compared()
+    assert compared(destinations=[{"path": str(tmp_path / "elsewhere")}])
+    assert not compared(shuffle={"seed": 8})
+    (tmp_path / "corpus" / "04.jsonl").write_bytes(lines_of(make_documents(10, seed=4)))
+    assert not compared()
+    (tmp_path / "corpus" / "04.jsonl").unlink()
+    assert compared()
+
+
 @pytest.mark.parametrize("sample_bytes", [1, 1000, 10**9])
 def test_draws_weights_make_each_draw_an_estimate_of_the_whole(sample_bytes: int) -> None:
     files = [StoredFile(f"{size}.jsonl", f"/{size}.jsonl", size, "") for size in (10, 990, 5000, 1, 44_000)]
@@ -80,7 +97,8 @@ def test_estimate_command_says_what_a_build_needs_and_the_build_compares(tmp_pat
     assert done.exit_code == 0, done.output
     for row in ("sampled", "text", "tokens", "duplicates", "time", "memory", "scratch", "webdataset"):
         assert row in done.output
-    written = Estimate(**json.loads((tmp_path / "work/tiny/estimate.json").read_text()))
+    saved = json.loads((tmp_path / "work/tiny/estimate.json").read_text())
+    written = Estimate(**{name: value for name, value in saved.items() if name != SUBJECT})
     assert f"{written.tokens:,} ({written.tokens_low:,} to {written.tokens_high:,})" in done.output
     assert [one.name for one in (tmp_path / "work/tiny").iterdir()] == ["estimate.json"]  # the scratch folder is gone
     built = CliRunner().invoke(app, ["build", str(path), "--workers", "1"], catch_exceptions=False)
