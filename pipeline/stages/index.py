@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RejectedDocumentsError
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
 from pipeline.stages.stage import Stage
 
@@ -52,7 +52,9 @@ def require_few_rejected(build: Build) -> None:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    return {"text_field": build.config.source.text_field, "id_field": build.config.source.id_field}
+    source = build.config.source
+    libraries = versions_of("orjson", "msgspec")
+    return {"text_field": source.text_field, "id_field": source.id_field, "libraries": libraries}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSIONS = {
     "plan": 1,
     "download": 2,
-    "index": 2,
+    "index": 3,
     "anchor": 2,
     "suffix_array": 1,
     "match": 2,
