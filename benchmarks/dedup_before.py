@@ -1,14 +1,14 @@
 """Claim: with JSON read by orjson and msgspec, deduplication has at least 0.9 of the rate that it had with kernels.
 
-`corpusmill dedup` of an earlier commit and of this one, each in processes of its own with its own modules, one after
-the other, round by round, on the same corpus. In a process the first run of a mode compiles and is thrown away; the
-second counts. Ratios are those of a round: what else the machine does, both have.
-`python benchmarks/dedup_before.py CORPUS_FOLDER COMMIT`
+`corpusmill dedup` of an earlier commit and of this one, each in a process of its own with its own modules, in turn, on
+the same corpus. The first run of a mode compiles and is thrown away. Ratios are those of two runs in a row: what else
+the machine does, both have. `python benchmarks/dedup_before.py CORPUS_FOLDER COMMIT`
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -25,9 +25,10 @@ MODES = (("remove", 500), ("annotate", 500), ("remove", 100))
 HERE = Path(__file__).resolve().parent.parent
 
 
-def measure(corpus: str) -> dict[str, dict[str, float]]:
-    """Seconds by mode, of whichever `pipeline` is imported here."""
-    return {f"{mode}, L={length}": [seconds(corpus, mode, length) for _ in range(2)][-1] for mode, length in MODES}
+def serve() -> None:
+    """Answer every line `[corpus, mode, minimum_bytes]` with the seconds of a run of whichever `pipeline` this is."""
+    for line in sys.stdin:
+        print(json.dumps(seconds(*json.loads(line))), flush=True)
 
 
 def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
@@ -38,23 +39,31 @@ def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
     settings = {"mode": mode, "minimum_bytes": minimum_bytes}
     config = dedup_config([corpus], output, settings, source={"shard_bytes": "8MB"}, work_folder=str(root / "work"))
     began, began_cpu = time.perf_counter(), time.process_time()
-    done = deduplicate(config, output, workers=1)
+    with contextlib.redirect_stdout(sys.stderr):
+        done = deduplicate(config, output, workers=1)
     taken = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began}
     taken |= {name: sum(one.seconds for one in done.build.receipts(name)) for name in ("index", "writeback")}
     shutil.rmtree(root)
     return taken
 
 
-def measure_in(tree: Path, corpus: str) -> dict[str, dict[str, float]]:
+def start(tree: Path) -> subprocess.Popen[str]:
     surroundings = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(tree / ".cache" / "numba")}
     surroundings.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = f"import sys, json; sys.path.append({str(HERE / 'benchmarks')!r}); import pipeline, dedup_before\n"
-    code += f"assert pipeline.__file__.startswith({str(tree)!r}); print(json.dumps(dedup_before.measure(sys.argv[1])))"
-    ran = subprocess.run(
-        [sys.executable, "-c", code, corpus], env=surroundings, cwd=tree, stdout=subprocess.PIPE, text=True, check=True
+    code = f"import sys, pipeline; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
+    code += f"assert pipeline.__file__.startswith({str(tree)!r}); dedup_before.serve()"
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=surroundings, cwd=tree, stdin=pipe, stdout=pipe, text=True
     )
-    measured: dict[str, dict[str, float]] = json.loads(ran.stdout.splitlines()[-1])
-    return measured
+
+
+def ask(side: subprocess.Popen[str], *run: object) -> dict[str, float]:
+    assert side.stdin
+    assert side.stdout
+    print(json.dumps(run), file=side.stdin, flush=True)
+    answer: dict[str, float] = json.loads(side.stdout.readline())
+    return answer
 
 
 def compare(before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, Any]:
@@ -78,19 +87,22 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("commit")
     arguments = parser.parse_args()
-    rounds: list[list[dict[str, dict[str, float]]]] = []
+    corpus = str(Path(arguments.corpus).resolve())
+    corpus_bytes = sum(path.stat().st_size for path in Path(corpus).iterdir())
+    figures: dict[str, Any] = {"before": arguments.commit, "corpus_bytes": corpus_bytes, "rounds": ROUNDS}
     with tempfile.TemporaryDirectory(prefix="before-") as folder:
         archive = subprocess.run(["git", "archive", arguments.commit], cwd=HERE, stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
-        trees = [Path(folder).resolve(), HERE]
-        for number in range(ROUNDS):
-            order = trees if number % 2 == 0 else trees[::-1]
-            measured = {tree: measure_in(tree, str(Path(arguments.corpus).resolve())) for tree in order}
-            rounds.append([measured[tree] for tree in trees])
-            print(json.dumps(rounds[-1]), flush=True)
-    figures: dict[str, Any] = {"before": arguments.commit, "rounds": ROUNDS}
-    for mode in rounds[0][0]:
-        figures[mode] = compare([before[mode] for before, _ in rounds], [now[mode] for _, now in rounds])
+        with start(Path(folder).resolve()) as before, start(HERE) as now:
+            for mode, length in MODES:
+                taken: dict[Any, list[dict[str, float]]] = {before: [], now: []}
+                for number in range(ROUNDS + 1):
+                    for side in (before, now) if number % 2 else (now, before):
+                        taken[side].append(ask(side, corpus, mode, length))
+                figures[f"{mode}, L={length}"] = compare(taken[before][1:], taken[now][1:])
+                print(json.dumps(figures), flush=True)
+            for side in (before, now):
+                side.communicate()  # the end of its input ends it
     print(json.dumps(figures, indent=1))
     print(write_result("dedup_before", "deduplication at 0.9 of its rate with JSON kernels, or more", figures))
 

@@ -1,7 +1,8 @@
 """Claim: JSON lines are read at 0.9 of what orjson alone allows, every line whole and strictly checked.
 
 In memory, CPU time: decompressed blocks become a text shard's bytes, bounds and ids. Beside it the quickest that
-Python gives: `orjson.loads` of every line, `str.encode`, one join, whatever memory a line takes. `python benchmarks/json_lines.py CORPUS_FOLDER`
+Python gives: `orjson.loads` of every line, `str.encode`, one join, whatever memory a line takes.
+`python benchmarks/json_lines.py CORPUS_FOLDER`
 """
 
 from __future__ import annotations
