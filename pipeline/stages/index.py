@@ -53,14 +53,10 @@ def require_few_rejected(build: Build) -> None:
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
-    # orjson decides about lines that the kernel does not vouch for, pyarrow what the text of a row is.
+    source = build.config.source
     tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
-    libraries = versions_of("orjson", *(["pyarrow"] if tables else []))
-    return {
-        "text_field": build.config.source.text_field,
-        "id_field": build.config.source.id_field,
-        "libraries": libraries,
-    }
+    libraries = versions_of("orjson", "msgspec", *(["pyarrow"] if tables else []))
+    return {"text_field": source.text_field, "id_field": source.id_field, "libraries": libraries}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -37,7 +37,7 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
     annotating = {"annotate_key": dedup.annotate_key, "replace_existing": dedup.replace_existing}
     own = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
     tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
-    libraries = versions_of("zstandard", "zlib", "orjson", *(["pyarrow"] if tables else []))
+    libraries = versions_of("zstandard", "zlib", "orjson", "msgspec", *(["pyarrow"] if tables else []))
     return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **own}
 
 
