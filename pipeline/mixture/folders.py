@@ -112,6 +112,7 @@ def mixture_json(mixture: Mixture) -> str:
         "samples": mixture.samples,
         "seed": mixture.seed,
         "split": mixture.split,
+        "indivisible_files": [part.prefix for part in mixture.indivisible_files],
         "vocabulary": mixture.sources[0].vocabulary,
         "sources": rows,
     }

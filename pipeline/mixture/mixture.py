@@ -17,6 +17,7 @@ from pipeline.mixture.splits import (
     BlendPart,
     Split,
     files_needed,
+    has_empty_split,
     parts_by_files,
     parts_by_sequences,
 )
@@ -71,6 +72,11 @@ class Mixture:
     def tokens(self) -> int:
         """Tokens trained on, whichever way."""
         return self.samples * self.sequence_tokens
+
+    @property
+    def indivisible_files(self) -> tuple[BlendPart, ...]:
+        """Files of `data_path` with too few documents for the split: Megatron does not start with them and it."""
+        return tuple(part for part in self.data_path if has_empty_split(part.file, self.split))
 
     @property
     def undivided(self) -> tuple[Source, ...]:

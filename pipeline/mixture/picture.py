@@ -50,14 +50,21 @@ def _title(mixture: Mixture, way: Way) -> str:
 
 
 def _notes(mixture: Mixture, way: Way) -> list[str]:
-    if way != "megatron_splits":
-        return []
     split = split_in_words(mixture.split)
-    return [
-        f"{source.name} has {_counted(len(source.megatron), 'file')}, too few for a file in every split of {split}:"
-        " all of it trains, none is held out"
-        for source in mixture.undivided
-    ]
+    if way == "megatron" and mixture.indivisible_files:
+        first = mixture.indivisible_files[0].file
+        return [
+            f"{_counted(len(mixture.indivisible_files), 'file')} with too few documents for --split {split}, such as"
+            f" {first.path.name} ({_counted(first.documents, 'document')}): Megatron 0.16 hangs on an empty split."
+            " Use megatron_splits.json, or --split 100,0,0."
+        ]
+    if way == "megatron_splits":
+        return [
+            f"{source.name} has {_counted(len(source.megatron), 'file')}, too few for a file in every split of {split}:"
+            " all of it trains, none is held out."
+            for source in mixture.undivided
+        ]
+    return []
 
 
 def _counted(number: int, what: str) -> str:

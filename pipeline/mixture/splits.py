@@ -10,6 +10,7 @@ blended_megatron_dataset_config.py (parse_and_normalize_split).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -69,8 +70,7 @@ def parts_by_sequences(source: Source, weight: float, split: Split) -> list[Blen
 
 
 def _train_tokens(file: TokenFile, split: Split) -> int:
-    share = (np.array(split) / np.sum(split))[0]
-    end = round(float(share) * float(file.sequences))
+    end = _sequences_of_splits(file, split)["train"]
     if end == file.sequences:
         return file.tokens
     if not end:
@@ -82,6 +82,22 @@ def _train_tokens(file: TokenFile, split: Split) -> int:
             next_step="give training a larger share, or build larger parts (exports.megatron.part_bytes)",
         )
     return int(open_part(file.path.with_suffix("")).lengths[:end].sum(dtype=np.int64))
+
+
+def has_empty_split(file: TokenFile, split: Split) -> bool:
+    """Whether --split leaves validation or test of this file without a document, though it gives them a share.
+
+    megatron-core 0.16.1 then adds up epochs of no tokens for ever (gpt_dataset.py, _get_num_epochs), even if no sample
+    of that split is asked for.
+    """
+    counts = _sequences_of_splits(file, split)
+    return any(share and not counts[name] for name, share in zip(NAMES, split, strict=True))
+
+
+def _sequences_of_splits(file: TokenFile, split: Split) -> dict[Name, int]:
+    shares = (np.array(split) / np.sum(split)).tolist()
+    ends = [round(end * float(file.sequences)) for end in accumulate(shares)]
+    return dict(zip(NAMES, np.diff(ends, prepend=0).tolist(), strict=True))
 
 
 def parts_by_files(source: Source, weight: float, split: Split) -> dict[Name, list[BlendPart]]:

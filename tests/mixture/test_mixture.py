@@ -270,6 +270,17 @@ def test_mix_epochs_hold_for_the_files_that_are_written_beside_them(tmp_path, sp
     assert ("few has 2 files, too few" in done.output) == bool(undivided)
 
 
+def test_mix_files_with_too_few_documents_for_the_split_are_named(tmp_path) -> None:
+    """--split 8,1,1 gives 5 documents' worth of [0, 4), [4, 4) and [4, 5): round(4.5) is 4. Megatron would hang."""
+    dataset(tmp_path / "one", [[10] * 5, [10] * 20])
+    for split, empty in (("8,1,1", ["d_00000_text_document"]), ("8,2,0", []), ("100", [])):
+        command = ["mix", f"{tmp_path}/one", "--budget-tokens", "100", "--sequence-tokens", "4", "--split", split]
+        done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "out")], catch_exceptions=False)
+        said = json.loads((tmp_path / "out/mixture.json").read_text())["indivisible_files"]
+        assert [Path(one).name for one in said] == empty
+        assert ("1 file with too few documents for --split 8,1,1, such as d_00000" in done.output) == bool(empty)
+
+
 def test_mix_split_that_leaves_a_file_without_training_documents_is_refused(tmp_path) -> None:
     one = dataset(tmp_path / "one", [[10, 10], [20]])
     with pytest.raises(ConfigError, match="too few documents for this split"):
