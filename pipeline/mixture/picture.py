@@ -103,12 +103,13 @@ def mixture_table(mixture: Mixture) -> RenderableType:
     """Draws and epochs of every source, a table for each trainer."""
     parts: list[RenderableType] = [Text(_heading(mixture), style="bold")]
     for way, exposures in mixture.exposures.items():
-        table = Table(box=None, title=_title(mixture, way), title_justify="left", title_style="dim", pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for column in COLUMNS:
             table.add_column(column, justify="left" if column in {"source", "seen"} else "right", overflow="fold")
         for number, one in enumerate(exposures):
             table.add_row(*_row(mixture, way, number, one), style="yellow" if one.never else "")
-        parts += [Text(), table, *(Text(note, style="yellow") for note in _notes(mixture, way))]
+        parts += [Text(), Text(_title(mixture, way), style="dim"), table]
+        parts += [Text(note, style="yellow") for note in _notes(mixture, way)]
     return Group(*parts)
 
 
