@@ -24,7 +24,7 @@ VERSIONS = {
     "match": 2,
     "union": 2,
     "writeback": 3,
-    "tokenize": 2,
+    "tokenize": 3,
     "audit": 3,
     "scatter": 3,
     "gather": 2,

@@ -101,7 +101,7 @@ class TiktokenReference:
             return None
 
     def ordinary_ids(self) -> int:
-        return self.vocabulary_size
+        return len({*self.ranks, *self.special_tokens.values()})  # ranks may have holes
 
 
 class HuggingFaceReference:
