@@ -251,12 +251,20 @@ def mix(
         float | None, typer.Option(help="Instead of weights: sizes to this power, 0 (all equal) to 1 (by size).")
     ] = None,
     seed: Annotated[int, typer.Option(help="The trainer's seed.", min=0)] = 1234,
+    split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
 ) -> None:
     """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
     from pipeline.mixture.folders import mix_folders
 
     mix_folders(
-        datasets, output, budget=budget_tokens, sequence_tokens=sequence_tokens, alpha=alpha, seed=seed, say=typer.echo
+        datasets,
+        output,
+        budget=budget_tokens,
+        sequence_tokens=sequence_tokens,
+        alpha=alpha,
+        seed=seed,
+        split=split,
+        say=typer.echo,
     )
 
 
