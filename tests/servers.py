@@ -164,7 +164,7 @@ def many_objects(count: int) -> Iterator[str]:
             )
             more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < count else ""
             end = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
-            body = f"<ListBucketResult>{rows}{end}</ListBucketResult>".encode()
+            body = f"<ListBucketResult><Name>corpus</Name>{rows}{end}</ListBucketResult>".encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # same inputs and settings, and every dataset redoes that stage and what depends on it.
 VERSIONS = {
     "plan": 1,
-    "download": 2,
+    "download": 3,
     "index": 2,
     "anchor": 2,
     "suffix_array": 1,

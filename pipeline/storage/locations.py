@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pipeline.errors import SourceError
+from pipeline.errors import SourceError, StoreUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,11 @@ def safe_relative_name(name: str, *, where: str) -> str:
     return name
 
 
+def size_of(identity: str) -> int:
+    """The size in bytes that every identity begins with."""
+    return int(identity.partition("-")[0])
+
+
 def changed_since_planned(location: str, planned: str, now: str | None) -> SourceError:
     """The error for a file whose identity is no longer the planned one; `now` is None if it is gone."""
     return SourceError(
@@ -46,6 +51,17 @@ def changed_since_planned(location: str, planned: str, now: str | None) -> Sourc
         expected=planned,
         got="it is gone" if now is None else now,
         next_step="start the build again: it plans with the files as they are now",
+    )
+
+
+# What is raised by whoever reads an answer that has not the form that it must have, in our code or in an SDK's.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, SyntaxError)
+
+
+def malformed_answer(location: str, error: Exception) -> StoreUnavailableError:
+    """The error for a 200 that is no answer to what was asked: a proxy's page, a body cut short, another's answer."""
+    return StoreUnavailableError(
+        "a store's answer has not the form that it must have", where=location, got=type(error).__name__
     )
 
 
