@@ -68,7 +68,7 @@ class FaultyProxy:
     ) -> None:
         self.target = urlsplit(target)
         self._harm = harm
-        self._earlier: dict[str, deque[Answer]] = {"GET": deque(maxlen=REMEMBERED), "HEAD": deque(maxlen=REMEMBERED)}
+        self._earlier = {method: deque[Answer](maxlen=REMEMBERED) for method in ("GET", "HEAD", "POST")}
         self._exchange = _Exchange()
         self.dealt: Counter[str] = Counter()
         self._seed, self._share, self.left, self._kinds = seed, share, faults, kinds
@@ -113,7 +113,7 @@ class FaultyProxy:
         """
         reads = client.command in self._earlier
         able = {"truncated": client.command == "GET", "corrupted": bool(body) or "Range" in client.headers}
-        able |= {"edited": reads, "cut": client.command == "GET", "exchanged": reads}
+        able |= {"edited": reads, "cut": reads and client.command != "HEAD", "exchanged": reads}
         able |= {"repeated": reads and bool(self._earlier[client.command])}
         with self._lock:
             self._requests += 1
