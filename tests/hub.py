@@ -90,7 +90,7 @@ class Hub:
         if self.refuse:
             self.refuse -= 1
             return self.send(client, 503, b"")
-        wanted = client.headers.get("Range", "")
+        wanted = client.headers.get("Range", f"bytes=0-{len(data) - 1}")
         self.ranges.append(wanted)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         piece = data[int(first) : int(last) + 1]
