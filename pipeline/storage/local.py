@@ -157,4 +157,5 @@ class LocalStore:
     def _stored(self, name: str) -> StoredFile:
         path = self._path(name)
         stat = path.stat()
-        return StoredFile(name, str(path), stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
+        identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
+        return StoredFile(name, str(path), stat.st_size, identity)
