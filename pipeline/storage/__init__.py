@@ -26,7 +26,7 @@ from pipeline.storage.ranged import SeekableFile
 from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store
 from pipeline.storage.transfers import Wanted, digest_windows, fetch, open_once
-from pipeline.storage.verified import Pieces, open_verified, pieces_checksum
+from pipeline.storage.verified import Pieces, matches_file, open_verified, pieces_checksum
 from pipeline.storage.windows import WindowedFile
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "fetch",
     "is_local",
     "list_sources",
+    "matches_file",
     "natural_order",
     "open_location",
     "open_once",

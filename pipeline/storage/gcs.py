@@ -131,9 +131,16 @@ class GcsStore:
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: crc32c of every object, and our own sha256."""
+        return _checksums(self._require(name, identity))
+
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store: crc32c."""
+        return _crc32c(self._require(name, identity))
+
+    def _require(self, name: str, identity: str) -> Any:
         blob = self._find(name)
         require_identity(self._location(name), identity, self._there(name, blob))
-        return _checksums(blob)
+        return blob
 
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""

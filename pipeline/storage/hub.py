@@ -133,6 +133,10 @@ class HubStore:
         require_identity(self._location(name), identity, self._stored(name, found) if found else None)
         return (Checksum("sha256", found.lfs.sha256) if found.lfs else Checksum("git-sha1", found.blob_id),)
 
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store."""
+        return self.checksums(name, identity=identity)
+
     def digest(self, name: str) -> str | None:
         """See Store; known for large files only."""
         found = self._find(name)

@@ -114,18 +114,24 @@ class S3Store:
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
+        head = self._require(name, identity)
+        recorded = _metadata(head).get(DIGEST_KEY)
+        if recorded:
+            return (Checksum("sha256", recorded), *_whole_checksums(head))
+        return self._computed(name, head)
+
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store: whole-object checksums, or the ETag where it is an md5."""
+        return self._computed(name, self._require(name, identity))
+
+    def _require(self, name: str, identity: str) -> Any:
         head = self._head(name)
         there = self._stored(name, head["ContentLength"], head["ETag"]) if head else None
         require_identity(self.location(name), identity, there)
-        found = []
-        if recorded := _metadata(head).get(DIGEST_KEY):
-            found.append(Checksum("sha256", recorded))
-        if head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
-            for kind in ("SHA256", "CRC64NVME", "CRC32C", "CRC32"):
-                value = head.get(f"Checksum{kind}", "")
-                if value and "-" not in value:
-                    found.append(Checksum(kind.lower(), base64.b64decode(value).hex()))
-        return tuple(found or self._etag_checksum(name, head))
+        return head
+
+    def _computed(self, name: str, head: Any) -> tuple[Checksum, ...]:
+        return _whole_checksums(head) or tuple(self._etag_checksum(name, head))
 
     def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
         """The ETag as a checksum; under KMS or customer keys it is none."""
@@ -298,6 +304,15 @@ def _client(endpoint_url: str | None) -> Any:
         session = botocore.session.Session()
         session.register_component("data_loader", _service_models())
         return boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)
+
+
+def _whole_checksums(head: Any) -> tuple[Checksum, ...]:
+    if head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+        return ()
+    stated = [(kind, head.get(f"Checksum{kind}", "")) for kind in ("SHA256", "CRC64NVME", "CRC32C", "CRC32")]
+    return tuple(
+        Checksum(kind.lower(), base64.b64decode(value).hex()) for kind, value in stated if value and "-" not in value
+    )
 
 
 def _etag_is_md5(answer: Any) -> bool:

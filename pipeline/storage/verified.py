@@ -85,8 +85,8 @@ def open_hashed(file: BinaryIO, expected: Checksum | None, *, name: str) -> Iter
             where=name,
             expected=f"{was.kind} {was.value}, as downloaded",
             got=f"{was.kind} {got}",
-            next_step="start the build again: it plans with the file as it is now; if it says this again, nothing but the"
-            " bytes tells of the change: build with --verify, which digests sources anew",
+            next_step="start the build again: it plans with the file as it is now; if it says this again, only its"
+            " bytes tell of the change: build with --verify, which digests sources anew",
         )
 
 
