@@ -16,6 +16,7 @@ from pipeline.report.figures import (
     rate_text,
     seconds_text,
     share_text,
+    unproved_text,
 )
 from pipeline.report.flow import flow_picture
 from pipeline.report.heat import heat_map
@@ -100,7 +101,8 @@ def _figures(summary: BuildSummary) -> list[tuple[str, str, str, str]]:
     if requests:
         moved = sum(stage.wire_bytes for stage in summary.stages)
         retries = sum(stage.retries for stage in summary.stages)
-        said = f"{counted(requests, 'request')}, {retries:,} of them retries"
+        unproved = unproved_text(sum(stage.without_checksum for stage in summary.stages))
+        said = f"{counted(requests, 'request')}, {retries:,} of them retries{unproved}"
         figures.append(("Over the wire", bytes_text(moved), f"{moved:,} bytes", said))
     return figures
 

@@ -122,6 +122,7 @@ def _stage(build: Build, stage: str) -> StageSummary:
         on_trunk=stage not in BESIDE_THE_TRUNK,
         requests=sum(receipt.traffic.get("requests", 0) for receipt in receipts),
         retries=sum(receipt.traffic.get("retries", 0) for receipt in receipts),
+        without_checksum=sum(receipt.traffic.get("without_checksum", 0) for receipt in receipts),
         wire_bytes=sum(receipt.traffic.get(way, 0) for receipt in receipts for way in ("bytes_received", "bytes_sent")),
     )
 

@@ -501,6 +501,21 @@ def test_verify_objects_in_a_bucket_missing_changed_or_added_are_named(tmp_path,
     assert sorted(one.where for one in found) == sorted(f"s3://ready/{key}" for key in keys.values())
 
 
+def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp_path, bucket) -> None:
+    write_corpus(tmp_path / "corpus", documents=20)
+    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
+    built = build(tmp_path, destinations=destinations)
+    version = json.loads(bucket.get_object(Bucket="ready", Key="sets/tiny/latest.json")["Body"].read())["version"]
+    named = {"Bucket": "ready", "Key": f"sets/tiny/{version}/documents/a1.jsonl"}
+    there = bucket.get_object(**named)
+    bucket.put_object(**named, Body=flipped(there["Body"].read()), Metadata=there["Metadata"])
+    (found,) = findings(built)
+    assert (found.where, found.what) == (
+        f"s3://ready/{named['Key']}",
+        "a file at a destination is not the one that was sent",
+    )
+
+
 def test_verify_bucket_that_cannot_be_read_is_a_finding(tmp_path, bucket) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
