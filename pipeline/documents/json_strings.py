@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-PIECE_BYTES = 1 << 18
+PIECE_BYTES = 1 << 16
 QUOTE, BACKSLASH = ord('"'), ord("\\")
 INSIDE_A_CHARACTER = -1
 Line = bytes | memoryview
@@ -51,6 +51,8 @@ def find_places(data: Line, start: int, end: int, offsets: NDArray[np.int64]) ->
         found = begin + wanted + saved[before]
         places[first:last] = np.where(_is_inside(data, begin, escapes, before, found), INSIDE_A_CHARACTER, found)
         first, decoded = last, decoded + size
+        if first == len(offsets):
+            break
     return places
 
 
@@ -70,13 +72,16 @@ def _escapes(data: Line, begin: int, stop: int) -> tuple[NDArray[np.int64], NDAr
     """(where escapes begin in a piece, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than what they
     stand for, int64 (k + 1,)). Of a surrogate pair the second escape stands for all of the character.
     """
-    view = np.frombuffer(
-        bytes(data[begin:stop]).replace(rb"\\", rb"\/"), np.uint8
-    )  # each backslash begins an escape now
-    escapes = np.flatnonzero(view == BACKSLASH)
-    saved = np.zeros(len(escapes) + 1, np.int64)
-    saved[1:] = 1
-    unicode = np.flatnonzero(view[escapes + 1] == ord("u"))
+    view = np.frombuffer(memoryview(data)[begin:stop], np.uint8)
+    (escapes,) = (view == BACKSLASH).nonzero()
+    if (escapes[1:] - escapes[:-1] == 1).any():
+        view = np.frombuffer(bytes(data[begin:stop]).replace(rb"\\", rb"\/"), np.uint8)
+        (escapes,) = (view == BACKSLASH).nonzero()  # each of these begins an escape
+    (unicode,) = (view[escapes + 1] == ord("u")).nonzero()
+    if not len(unicode):
+        return escapes, np.arange(len(escapes) + 1)
+    saved = np.ones(len(escapes) + 1, np.int64)
+    saved[0] = 0
     digits = view[escapes[unicode, None] + np.arange(2, _ESCAPE_BYTES)].astype(np.int64)
     units = ((digits & 15) + 9 * (digits >> 6)) @ [1 << 12, 1 << 8, 1 << 4, 1]  # letters have bit 6, and A, a end in 1
     utf8_bytes = 1 + (units >= 0x80) + (units >= 0x800)
