@@ -188,8 +188,8 @@ def _removals(
             line_number = documents.line_numbers[document] + 1
             raise _misfit(documents.source, f"ranges that cut a character in line {line_number}")
         edits = [(start, end, b"") for start, end in cuts.reshape(-1, 2).tolist()]
-        removed = [b'"' + block.data[start:end] + b'"' for start, end, _ in edits]
-        kept_bytes = int(documents.text_bytes[document]) - sum(decoded_bytes(one, 0, len(one)) for one in removed)
+        removed = b'"' + b"".join(block.data[start:end] for start, end, _ in edits) + b'"'
+        kept_bytes = int(documents.text_bytes[document]) - decoded_bytes(removed, 0, len(removed))
         counts.text_bytes_out += kept_bytes - int(documents.text_bytes[document])
         counts.text_bytes_removed += int((ranges[:, 1] - ranges[:, 0]).sum())
         counts.documents_empty += kept_bytes == 0

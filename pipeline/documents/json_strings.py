@@ -49,23 +49,22 @@ def find_places(data: Line, start: int, end: int, offsets: NDArray[np.int64]) ->
         wanted = offsets[first:last] - decoded
         before = np.searchsorted(escapes - saved[:-1], wanted)  # how many escapes begin before each
         found = begin + wanted + saved[before]
-        places[first:last] = np.where(_is_inside(data, begin, escapes, before, found), INSIDE_A_CHARACTER, found)
+        places[first:last] = [
+            INSIDE_A_CHARACTER if _is_inside(data, place, begin, escapes, count) else place
+            for place, count in zip(found.tolist(), before.tolist(), strict=True)
+        ]
         first, decoded = last, decoded + size
         if first == len(offsets):
             break
     return places
 
 
-def _is_inside(
-    data: Line, begin: int, escapes: NDArray[np.int64], before: NDArray[np.int64], found: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Whether a character or the last escape before each place is still open there."""
-    view = np.frombuffer(data, np.uint8)
-    open_characters: NDArray[np.bool_] = view[found] & 0xC0 == 0x80
-    behind = np.flatnonzero(before)  # those with an escape before them
-    last = begin + escapes[before[behind] - 1]
-    open_characters[behind] |= found[behind] < last + np.where(view[last + 1] == ord("u"), _ESCAPE_BYTES, 2)
-    return open_characters
+def _is_inside(data: Line, place: int, begin: int, escapes: NDArray[np.int64], before: int) -> bool:
+    """Whether a character, or the last of `before` escapes, is still open at a place."""
+    if data[place] & 0xC0 == 0x80:
+        return True
+    last = begin + int(escapes[before - 1]) if before else place
+    return before > 0 and place < last + (_ESCAPE_BYTES if data[last + 1] == ord("u") else 2)
 
 
 def _escapes(data: Line, begin: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
