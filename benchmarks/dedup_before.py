@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROUNDS = 5
+ROUNDS = 4
 MODES = (("remove", 500), ("annotate", 500), ("remove", 100))
 HERE = Path(__file__).resolve().parent.parent
 

@@ -58,7 +58,8 @@ class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
 
     `documents_changed` have ranges (removed or noted); `documents_empty` became empty, dropped or not. A document that
-    was empty before is neither. `text_bytes_out` is counted from what is written, not derived.
+    was empty before is neither. `text_bytes_out` is measured in the JSON, as its text and what
+    is cut out of it stand there, not derived from the ranges.
     """
 
     documents_in: int = 0
@@ -186,10 +187,9 @@ def _removals(
         if (cuts == INSIDE_A_CHARACTER).any():
             line_number = documents.line_numbers[document] + 1
             raise _misfit(documents.source, f"ranges that cut a character in line {line_number}")
-        kept = _edited(
-            block.data[slice(*text)], [(start, end, b"") for start, end in (cuts.reshape(-1, 2) - text[0]).tolist()]
-        )
-        kept_bytes = decoded_bytes(kept, 0, len(kept))
+        edits = [(start, end, b"") for start, end in cuts.reshape(-1, 2).tolist()]
+        removed = b'"' + b"".join(block.data[start:end] for start, end, _ in edits) + b'"'
+        kept_bytes = int(documents.text_bytes[document]) - decoded_bytes(removed, 0, len(removed))
         counts.text_bytes_out += kept_bytes - int(documents.text_bytes[document])
         counts.text_bytes_removed += int((ranges[:, 1] - ranges[:, 0]).sum())
         counts.documents_empty += kept_bytes == 0
@@ -197,7 +197,7 @@ def _removals(
             counts.documents_out -= 1
             yield _without_line(block, block.lines[place])
         else:
-            yield *text, kept
+            yield from edits
 
 
 def _without_line(block: LocatedBlock, line: np.int64) -> Edit:

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-PIECE_BYTES = 1 << 18
+PIECE_BYTES = 1 << 16
 QUOTE, BACKSLASH = ord('"'), ord("\\")
 INSIDE_A_CHARACTER = -1
 Line = bytes | memoryview
@@ -49,34 +49,38 @@ def find_places(data: Line, start: int, end: int, offsets: NDArray[np.int64]) ->
         wanted = offsets[first:last] - decoded
         before = np.searchsorted(escapes - saved[:-1], wanted)  # how many escapes begin before each
         found = begin + wanted + saved[before]
-        places[first:last] = np.where(_is_inside(data, begin, escapes, before, found), INSIDE_A_CHARACTER, found)
+        places[first:last] = [
+            INSIDE_A_CHARACTER if _is_inside(data, place, begin, escapes, count) else place
+            for place, count in zip(found.tolist(), before.tolist(), strict=True)
+        ]
         first, decoded = last, decoded + size
+        if first == len(offsets):
+            break
     return places
 
 
-def _is_inside(
-    data: Line, begin: int, escapes: NDArray[np.int64], before: NDArray[np.int64], found: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Whether a character or the last escape before each place is still open there."""
-    view = np.frombuffer(data, np.uint8)
-    open_characters: NDArray[np.bool_] = view[found] & 0xC0 == 0x80
-    behind = np.flatnonzero(before)  # those with an escape before them
-    last = begin + escapes[before[behind] - 1]
-    open_characters[behind] |= found[behind] < last + np.where(view[last + 1] == ord("u"), _ESCAPE_BYTES, 2)
-    return open_characters
+def _is_inside(data: Line, place: int, begin: int, escapes: NDArray[np.int64], before: int) -> bool:
+    """Whether a character, or the last of `before` escapes, is still open at a place."""
+    if data[place] & 0xC0 == 0x80:
+        return True
+    last = begin + int(escapes[before - 1]) if before else place
+    return before > 0 and place < last + (_ESCAPE_BYTES if data[last + 1] == ord("u") else 2)
 
 
 def _escapes(data: Line, begin: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(where escapes begin in a piece, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than what they
     stand for, int64 (k + 1,)). Of a surrogate pair the second escape stands for all of the character.
     """
-    view = np.frombuffer(
-        bytes(data[begin:stop]).replace(rb"\\", rb"\/"), np.uint8
-    )  # each backslash begins an escape now
-    escapes = np.flatnonzero(view == BACKSLASH)
-    saved = np.zeros(len(escapes) + 1, np.int64)
-    saved[1:] = 1
-    unicode = np.flatnonzero(view[escapes + 1] == ord("u"))
+    view = np.frombuffer(memoryview(data)[begin:stop], np.uint8)
+    (escapes,) = (view == BACKSLASH).nonzero()
+    if (escapes[1:] - escapes[:-1] == 1).any():
+        view = np.frombuffer(bytes(data[begin:stop]).replace(rb"\\", rb"\/"), np.uint8)
+        (escapes,) = (view == BACKSLASH).nonzero()  # each of these begins an escape
+    (unicode,) = (view[escapes + 1] == ord("u")).nonzero()
+    if not len(unicode):
+        return escapes, np.arange(len(escapes) + 1)
+    saved = np.ones(len(escapes) + 1, np.int64)
+    saved[0] = 0
     digits = view[escapes[unicode, None] + np.arange(2, _ESCAPE_BYTES)].astype(np.int64)
     units = ((digits & 15) + 9 * (digits >> 6)) @ [1 << 12, 1 << 8, 1 << 4, 1]  # letters have bit 6, and A, a end in 1
     utf8_bytes = 1 + (units >= 0x80) + (units >= 0x800)

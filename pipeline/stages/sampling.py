@@ -3,8 +3,8 @@
 Both draws are ordered pivotal sampling (Deville and Tillé, Biometrika 1998): without replacement, every unit with
 exactly the chance it was given, the number drawn within one of the sum of the chances, neighbours seldom together.
 
-    files   source files, or the parts the plan cuts them into, in an order drawn from the dataset's seed; the chance p
-            of a file grows with its size, up to 1
+    files   source files, or the parts the plan cuts them into, taken in an order that the dataset's seed decides; the
+            chance p of a file grows with its size, up to 1
     lines   of the drawn files in their order, each with chance f / p: every line of the dataset has the chance f
 
 The total is the Horvitz-Thompson estimator, (tokens of the sample) / f, which is unbiased. Its variance is that of a
@@ -89,16 +89,16 @@ class PivotalDraw(Generic[Unit]):
 
 
 def draw_files(files: Sequence[SourceFile], sample_bytes: int, seed: int) -> tuple[list[DrawnFile], float]:
-    """(the files to read, in the order drawn; the chance f of every line). `sample_bytes` and sizes: as stored."""
+    """(the files to read, in their order; the chance f of every line). `sample_bytes` and sizes: as stored."""
     sizes = np.array([file.size_bytes for file in files], np.float64)
     share = min(1.0, sample_bytes / max(1.0, float(sizes.sum())))
     chances = file_chances(sizes, share)
     identity = {"estimate": "files", "seed": seed, "bytes": int(sizes.sum()), "files": len(files)}
     key = np.frombuffer(sha256(canonical_json({**identity, "of": "order"})).digest()[:16], "<u8").astype(np.uint64)
     order = np.argsort(np.random.Philox(key=key).random_raw(len(files)), kind="stable")
-    candidates = [DrawnFile(files[number], float(chances[number])) for number in order.tolist()]
-    draw = PivotalDraw[DrawnFile](identity)
-    return draw.take(candidates, [one.chance for one in candidates]) + draw.rest(), share
+    draw = PivotalDraw[int](identity)
+    drawn = draw.take(order.tolist(), chances[order].tolist()) + draw.rest()
+    return [DrawnFile(files[number], float(chances[number])) for number in sorted(drawn)], share
 
 
 def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64]:

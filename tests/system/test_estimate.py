@@ -57,17 +57,14 @@ def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
     assert not (tmp_path / "outputs").exists()  # before anything of it was built
     built = open_build(build_dataset(config, workers=1))
     tokens = built.total("tokenize", "tokens")
+    assert (found.tokens_low, found.tokens, found.tokens_high) == (tokens, tokens, tokens)
     assert found.scale == 1
     assert found.text_bytes == built.total("index", "text_bytes_out")
-    # The sample's files come in another order, so that of two overlapping repeats the other one may be cut.
-    assert (found.tokens_low, found.tokens_high) == (found.tokens, found.tokens)
-    assert found.tokens == pytest.approx(tokens, rel=0.001)
-    share = built.total("union", "removed_bytes") / found.text_bytes
-    assert found.duplicate_share == pytest.approx(share, rel=0.02)
-    assert share > 0.02
+    assert found.duplicate_share == built.total("union", "removed_bytes") / found.text_bytes > 0.02
     written = sum(path.stat().st_size for path in (tmp_path / "outputs/tiny/latest/webdataset").glob("*.tar"))
     assert found.output_bytes["webdataset"] == pytest.approx(written, rel=0.02)  # other shards, other member names
     assert found.scratch_bytes > written
+    assert "within" in compare_with_actual(built)
 
 
 def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
