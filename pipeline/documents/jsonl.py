@@ -6,8 +6,8 @@ never dropped in silence: it becomes a `Rejection` with one of eight reasons. Ac
 ``\\r\\n``, a UTF-8 byte order mark at the start of the file, and duplicate keys (the last one counts, as in most
 parsers).
 
-Price: one pass, single-threaded, the time of orjson and `str.encode` (benchmarks/json_lines.py). orjson needs up to
-forty times a line's bytes, so it reads short lines, and long ones are read by msgspec without being built
+Price: one pass, single-threaded, little more than orjson and `str.encode` (benchmarks/json_lines.py). orjson needs up
+to forty times a line's bytes, so it reads short lines, and long ones are read by msgspec without being built
 (json_members): memory is about six blocks, or four times the longest line if that is more.
 """
 
