@@ -26,8 +26,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from pipeline.content import NOTHING, ContentSum
+from pipeline.content_kernels import place_weights, text_hashes, weighted_sum
 from pipeline.documents.json_members import find_value, insert_place
-from pipeline.documents.json_strings import INSIDE_A_CHARACTER, decoded_bytes, find_places
+from pipeline.documents.json_strings import INSIDE_A_CHARACTER, decode, find_places
 from pipeline.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from pipeline.documents.located import LocatedBlock, changed_source, read_located_blocks
 from pipeline.errors import ConfigError, CorruptDataError
@@ -58,8 +60,10 @@ class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
 
     `documents_changed` have ranges (removed or noted); `documents_empty` became empty, dropped or not. A document that
-    was empty before is neither. `text_bytes_out` is measured in the JSON, as its text and what
-    is cut out of it stand there, not derived from the ranges.
+    was empty before is neither. `text_bytes_out` is measured in what is written, not derived from the ranges.
+
+    `text_content` is of the texts as they were read, `kept_content` of what stays of each, decoded from the lines that
+    are written; a document that is dropped counts as an empty text. Both weigh a document by shard and ordinal.
     """
 
     documents_in: int = 0
@@ -69,6 +73,8 @@ class WriteBackCounts:
     text_bytes_in: int = 0
     text_bytes_removed: int = 0
     text_bytes_out: int = 0
+    text_content: ContentSum = NOTHING
+    kept_content: ContentSum = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +108,7 @@ def write_back_file(
     bounds: NDArray[np.uint64],
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
+    place: tuple[int, int] = (0, 0),
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
 ) -> WriteBackCounts:
@@ -112,6 +119,7 @@ def write_back_file(
     `bounds`        uint64 (n + 1,): `TextShard.bounds` of these documents
     `ranges`        uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
                     one document and aligned to UTF-8 characters; empty ones are ignored
+    `place`         the number of the shard, and the ordinal in it of the file's first document
 
     Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
     that cannot be placed. After an error the output is not whole and must be thrown away.
@@ -134,11 +142,14 @@ def write_back_file(
         counts.documents_out += len(block.lines)
         counts.text_bytes_in += text_bytes
         counts.text_bytes_out += text_bytes
+        content = text_content(block.texts, place, np.arange(block.first_document, block.end_document))
+        counts.text_content += content
+        counts.kept_content += content
         edits = [_without_line(block, line) for line in np.delete(np.arange(len(block.line_ends)), block.lines)]
         if annotating:
             edits += _annotations(block, documents, path, options.replace_existing)
         else:
-            edits += _removals(block, documents, options, counts)
+            edits += _removals(block, documents, options, counts, place)
         sink.write(_edited(block.data, edits))
     return counts
 
@@ -173,9 +184,24 @@ def _misfit(source: str, got: str) -> CorruptDataError:
     )
 
 
+def text_content(texts: list[bytes], place: tuple[int, int], documents: NDArray[np.int64]) -> ContentSum:
+    """The content sum of some documents' texts; see write_back_file for `place`."""
+    joined = np.frombuffer(b"".join(texts), np.uint8)
+    lengths = np.array([len(text) for text in texts], np.uint64)
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    shard, first_ordinal = place
+    ordinals = documents.astype(np.uint64) + np.uint64(first_ordinal)
+    return weighted_sum(text_hashes(joined, ends - lengths, ends), place_weights(shard, ordinals))
+
+
 def _removals(
-    block: LocatedBlock, documents: _Documents, options: WriteBackOptions, counts: WriteBackCounts
+    block: LocatedBlock,
+    documents: _Documents,
+    options: WriteBackOptions,
+    counts: WriteBackCounts,
+    place_of_file: tuple[int, int],
 ) -> Iterator[Edit]:
+    cut: dict[int, tuple[bytes, bytes]] = {}  # document: its text before and after
     first_range = documents.first_range[block.first_document : block.end_document + 1]
     for place in np.flatnonzero(np.diff(first_range)).tolist():
         document = block.first_document + place
@@ -188,8 +214,10 @@ def _removals(
             line_number = documents.line_numbers[document] + 1
             raise _misfit(documents.source, f"ranges that cut a character in line {line_number}")
         edits = [(start, end, b"") for start, end in cuts.reshape(-1, 2).tolist()]
-        removed = b'"' + b"".join(block.data[start:end] for start, end, _ in edits) + b'"'
-        kept_bytes = int(documents.text_bytes[document]) - decoded_bytes(removed, 0, len(removed))
+        written = _edited(block.data[slice(*text)], [(start - text[0], end - text[0], b"") for start, end, _ in edits])
+        kept = decode(written, 0, len(written))
+        cut[document] = block.texts[place], kept
+        kept_bytes = len(kept)
         counts.text_bytes_out += kept_bytes - int(documents.text_bytes[document])
         counts.text_bytes_removed += int((ranges[:, 1] - ranges[:, 0]).sum())
         counts.documents_empty += kept_bytes == 0
@@ -198,6 +226,9 @@ def _removals(
             yield _without_line(block, block.lines[place])
         else:
             yield from edits
+    changed = np.array(list(cut), np.int64)
+    before, after = (text_content([pair[side] for pair in cut.values()], place_of_file, changed) for side in (0, 1))
+    counts.kept_content += after - before
 
 
 def _without_line(block: LocatedBlock, line: np.int64) -> Edit:

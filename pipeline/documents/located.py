@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from pipeline.documents.json_members import LONGEST_PARSED_BYTES, find_value
-from pipeline.documents.json_strings import QUOTE, decoded_bytes
+from pipeline.documents.json_strings import QUOTE, decode
 from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
 from pipeline.errors import CorruptDataError
 
@@ -28,6 +28,8 @@ class LocatedBlock:
     `line_starts`, `line_ends`  (lines,): every line, its newline included
     `lines`                     (documents,): which of these lines are the documents
     `starts`, `ends`            (documents,): their JSON, a byte order mark not included
+
+    `texts`: the documents' texts as UTF-8, decoded from these lines.
     """
 
     data: bytes
@@ -37,6 +39,7 @@ class LocatedBlock:
     lines: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+    texts: list[bytes]
 
     @property
     def end_document(self) -> int:
@@ -68,26 +71,28 @@ def read_located_blocks(
         starts, ends = line_starts[lines], line_ends[lines]
         if first_line == 0 and len(lines) and lines[0] == 0 and block.data.startswith(BYTE_ORDER_MARK):
             starts[0] += len(BYTE_ORDER_MARK)
+        texts = []
         for document, start, stop in zip(range(first, end), starts.tolist(), ends.tolist(), strict=True):
-            found = _text_bytes(block.data, start, stop, text_field)
-            if found != text_bytes[document]:
-                got = f"a text of {found:,} bytes" if found is not None else f"no text at {text_field!r}"
+            text = _text(block.data, start, stop, text_field)
+            if text is None or len(text) != text_bytes[document]:
+                got = f"a text of {len(text):,} bytes" if text is not None else f"no text at {text_field!r}"
                 raise changed_source(source, int(line_numbers[document]), int(text_bytes[document]), got)
-        yield LocatedBlock(block.data, first, line_starts, line_ends, lines, starts, ends)
+            texts.append(text)
+        yield LocatedBlock(block.data, first, line_starts, line_ends, lines, starts, ends, texts)
         first_line += len(line_ends)
         first = end
     if first < len(line_numbers):
         raise changed_source(source, int(line_numbers[first]), int(text_bytes[first]), f"{first_line:,} lines in all")
 
 
-def _text_bytes(data: bytes, start: int, end: int, text_field: str) -> int | None:
-    """UTF-8 bytes of the text of the line `data[start:end]`; None if it has none."""
+def _text(data: bytes, start: int, end: int, text_field: str) -> bytes | None:
+    """The text of the line `data[start:end]` as UTF-8; None if it has none."""
     try:
         if end - start <= LONGEST_PARSED_BYTES:
-            text = orjson.loads(memoryview(data)[start:end])[text_field]
-            return len(text) if text.isascii() else len(text.encode())
+            text: bytes = orjson.loads(memoryview(data)[start:end])[text_field].encode()
+            return text
         place = find_value(data, text_field, start, end)
-        return None if place is None or data[place[0]] != QUOTE else decoded_bytes(data, *place)
+        return None if place is None or data[place[0]] != QUOTE else decode(data, *place)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -307,6 +307,7 @@ def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
 def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
     """The shuffle is a permutation, and every format holds exactly what the shuffle handed over."""
     checks = [ranges_match_check(build)] if build.units("match") else []
+    checks += [_kept_check(build, shard) for shard in build.units("writeback")]
     for kind in scatter.kinds(build):
         checks += gather.permutation_check(build, kind)
     for name in build.config.exports.formats():
@@ -323,6 +324,13 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
         checks.append(Check(f"{name} tokens", left, (("exported", exported.get("slots", 0)),)))
         checks += _content_checks(build, name)
     return checks
+
+
+def _kept_check(build: Build, shard: str) -> Check:
+    """What writeback left of a shard's text, read from the source, and what tokenize encoded, read from the index."""
+    written = ContentSum.parse(build.receipt("writeback", shard).details["kept_content"])
+    encoded = ContentSum.parse(build.receipt("tokenize", shard).details["text_content"])
+    return Check("kept text", (("written back", written),), (("encoded", encoded),))
 
 
 def _content_checks(build: Build, name: str) -> list[Check]:

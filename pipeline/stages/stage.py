@@ -23,7 +23,7 @@ VERSIONS = {
     "suffix_array": 1,
     "match": 2,
     "union": 2,
-    "writeback": 3,
+    "writeback": 4,
     "tokenize": 3,
     "audit": 3,
     "scatter": 4,
