@@ -17,10 +17,9 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.errors import ConfigError, SourceError, StorageFullError
-from pipeline.shuffle.lines import PARTS, bytes_digest, line_batches, shuffle_records
+from pipeline.shuffle.lines import PARTS, line_batches, shuffle_records
 from pipeline.single.shuffle_text import list_inputs, shuffle_text
 from pipeline.storage import list_sources
-from tests.oracles.bytes_digest import digest
 
 LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\xff") + b"\n"), max_size=200)
 
@@ -45,14 +44,6 @@ def test_shuffle_text_every_line_once_and_the_same_bytes_whatever_the_memory(
 
 def _lines(text: bytes) -> list[bytes]:
     return [line + b"\n" for line in text.split(b"\n")[:-1]]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.binary(max_size=30), min_size=1))
-def test_bytes_digest_equals_the_oracle(strings: list[bytes]) -> None:
-    lengths = np.array([len(one) for one in strings], np.uint64)
-    low, high = bytes_digest(np.frombuffer(b"".join(strings), np.uint8), lengths)
-    assert (int(low), int(high)) == digest(strings)
 
 
 def test_shuffle_text_input_that_ends_with_the_buffer_is_written_once(tmp_path) -> None:

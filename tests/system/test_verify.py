@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from pipeline.config import check_config
+from pipeline.content_kernels import records_sum
 from pipeline.errors import VerificationError
 from pipeline.export import tar, webdataset
 from pipeline.fingerprint import file_digest
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.stage import VERSIONS
-from pipeline.tokens.records import record_digest
 from pipeline.verify import Finding, recount, render, verify_build
 from pipeline.verify.recorded import PLAN, STAGES, RecordedBuild
 from pipeline.verify.verification import verify_step
@@ -346,7 +346,7 @@ def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
     assert (found.what, found.where) == (NOT_THE_ONE, str(receipt))
 
 
-def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_the_record_digest(built) -> None:
+def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_its_content(built) -> None:
     step = folder(built, "gather", 0)
     path, receipt = step / "tokens", step / "receipt.json"
     tokens = np.fromfile(path, "<u4")
@@ -358,16 +358,17 @@ def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_the_re
         )
         with replaced(receipt, json.dumps(edited).encode()):
             found = findings(built)
-    assert any(one.where == f"{receipt}, details.digest" for one in found), found
+    assert any(one.where == f"{receipt}, details.content" for one in found), found
 
 
-def test_verify_record_digest_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
+def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
     lengths = np.array([3, 0, 1, 700, 2, 2], np.uint64)
     tokens = np.arange(int(lengths.sum()), dtype=np.uint32)
-    low, high = record_digest(tokens, lengths)
+    ordinals = np.arange(len(lengths), dtype=np.uint64)
     for block in (1, 2, 5, 1000):
         monkeypatch.setattr(recount, "BLOCK", block)
-        assert recount._digest(tokens, np.cumsum(lengths)) == [f"{int(low):016x}", f"{int(high):016x}"]
+        got = recount._content(tokens, np.cumsum(lengths), 2, ordinals)
+        assert got == records_sum(tokens, lengths, 2, ordinals)
 
 
 def test_verify_foreign_file_beside_outputs_is_named_temporaries_are_not(built) -> None:
