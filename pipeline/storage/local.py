@@ -193,7 +193,7 @@ class LocalStore:
     def _stored(self, name: str) -> StoredFile:
         path = self._path(name)
         stat = path.stat()
-        # No inode: network and FUSE mounts number files anew on every machine, and a file that is replaced by another one
-        # has another time of change.
+        # No inode: network and FUSE mounts number files anew on every machine, and a file that another one replaced has
+        # another time of change.
         identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}"
         return StoredFile(name, str(path), stat.st_size, identity)
