@@ -135,8 +135,8 @@ class LocalStore:
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy through a temporary name, flush, compare the sha256 of what the disk now holds, rename."""
-        with explained(self._path(name)), self._arriving(name) as temporary:
-            with source.open("rb") as reading, temporary.open("wb") as writing:
+        with source.open("rb") as reading, explained(self._path(name)), self._arriving(name) as temporary:
+            with temporary.open("wb") as writing:
                 shutil.copyfileobj(reading, writing, COPY_BYTES)
                 writing.flush()
                 os.fsync(writing.fileno())
