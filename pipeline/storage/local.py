@@ -116,8 +116,8 @@ class LocalStore:
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy through a temporary name, flush, compare the sha256 of what the disk now holds, rename."""
-        with explained(self._path(name)), self._arriving(name) as temporary:
-            with source.open("rb") as reading, temporary.open("wb") as writing:
+        with source.open("rb") as reading, explained(self._path(name)), self._arriving(name) as temporary:
+            with temporary.open("wb") as writing:
                 shutil.copyfileobj(reading, writing, COPY_BYTES)
                 writing.flush()
                 os.fsync(writing.fileno())
@@ -174,5 +174,7 @@ class LocalStore:
     def _stored(self, name: str) -> StoredFile:
         path = self._path(name)
         stat = path.stat()
-        identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
+        # No inode: network and FUSE mounts number files anew on every machine, and a file that another one replaced has
+        # another time of change.
+        identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}"
         return StoredFile(name, str(path), stat.st_size, identity)

@@ -15,9 +15,9 @@ class StoredFile:
     """A file in a store as a listing saw it.
 
     `name` is relative to the listed folder, `location` is complete. `identity` changes when the content may have
-    changed: size, modification time, time of change and inode for a local file (`rsync -t` and `cp -p` set the first of
-    the times back), size and ETag for an S3 object, size and generation for a GCS object, size and blob id for a file
-    of a hub's commit. It says no more: equal content may have several.
+    changed: size, modification time and time of change for a local file (`rsync -t` and `cp -p` set the first of the
+    times back), size and ETag for an S3 object, size and generation for a GCS object, size and blob id for a file of a
+    hub's commit. It says no more: equal content may have several.
     """
 
     name: str

@@ -81,11 +81,6 @@ class RangedFile(SeekableFile):
         return self._window if whole else self._window[inside : inside + wanted]
 
 
-def open_ranged(read_range: ReadRange, first: int, last: int) -> BinaryIO:
-    """Bytes [first, last) as a binary stream."""
-    return cast(BinaryIO, RangedFile(read_range, first, last))
-
-
 def open_remote(store: Store, name: str) -> BinaryIO:
     """A file of a store that reads by ranges, as one stream of one identity; each of its bytes is read twice."""
     there = store.stat(name)
@@ -93,7 +88,8 @@ def open_remote(store: Store, name: str) -> BinaryIO:
         raise SourceError("there is no such object", where=f"{store.folder}/{name}")
     where, identity = f"{store.folder}/{name}", there.identity
     read = partial(store.read_range, name, identity=identity)
-    return open_ranged(read_twice(read, where=where, traffic=store.traffic), 0, there.size_bytes)
+    twice = read_twice(read, where=where, traffic=store.traffic)
+    return cast(BinaryIO, RangedFile(twice, 0, there.size_bytes))
 
 
 def range_body(data: bytes, content_range: str | None, first: int, last: int, *, size_bytes: int, where: str) -> bytes:

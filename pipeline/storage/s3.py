@@ -61,9 +61,8 @@ class S3Store:
         asked = {"Bucket": self.bucket, "Prefix": self._prefix}
         page = self.client.list_objects_v2(**asked, **({"ContinuationToken": token} if token else {}))
         rows = page.get("Contents", [])
-        alike = (page["Name"], page.get("Prefix", self._prefix)) == (self.bucket, self._prefix)
         counted = page.get("KeyCount", len(rows)) == len(rows)
-        if not alike or not counted or not all(row["Key"].startswith(self._prefix) for row in rows):
+        if not page["Name"] or not counted or not all(row["Key"].startswith(self._prefix) for row in rows):
             raise ValueError("a page of another listing")
         files = [
             self._stored(row["Key"].removeprefix(self._prefix), row["Size"], row["ETag"])

@@ -9,7 +9,7 @@ only a file whose whole content the store has a checksum of is gone on with, so 
 is noticed. A file that does not have the store's checksum is fetched once more from its beginning, then refused. What
 the store has no checksum of, as of a part of a file, is read twice (twice.py).
 
-Memory: PARTS_IN_FLIGHT parts of 8 MiB.
+Memory: PARTS_IN_FLIGHT parts of 8 MiB, and twice THREADS more where each is read twice.
 """
 
 from __future__ import annotations

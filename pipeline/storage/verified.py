@@ -62,23 +62,14 @@ def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces |
     checksum of all of it is another.
     """
     with path.open("rb", buffering=0) as file:
+        size_bytes = file.seek(0, io.SEEK_END) if pieces is None else sum(size for _, size in pieces)
+        file.seek(0)
+        verifier = Verifier((expected,), size_bytes)
         whole = file if pieces is None else PiecesFile(cast(BinaryIO, file), pieces)
-        with open_hashed(cast(BinaryIO, whole), expected, name=name) as stream:
-            yield stream
-
-
-@contextmanager
-def open_hashed(file: BinaryIO, expected: Checksum | None, *, name: str) -> Iterator[BinaryIO]:
-    """The same over a raw stream that is open already and stays open; with nothing expected nothing is compared, and
-    what is left is not read.
-    """
-    verifier = Verifier((expected,) if expected else (), file.seek(0, io.SEEK_END))
-    file.seek(0)
-    raw = HashingFile(cast(io.RawIOBase, file), verifier)
-    with io.BufferedReader(raw, READ_BYTES) as stream:
-        yield cast(BinaryIO, stream)
-        while expected and stream.read(READ_BYTES):
-            pass
+        with io.BufferedReader(HashingFile(whole, verifier), READ_BYTES) as stream:
+            yield cast(BinaryIO, stream)
+            while stream.read(READ_BYTES):
+                pass
     for was, got in verifier.contradicted():
         raise SourceError(
             "a source file changed while the dataset was being built",

@@ -17,7 +17,7 @@ def test_wrong_answers_of_stores_deliver_nothing_wrong(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "")  # as it was, afterwards; the servers' fixtures do so with theirs
     with stores(rclone.endpoint, gcs.target.geturl()) as (far, documents), small_sizes():
-        rounds = [read_through(far[store_of(seed)], seed, documents, tmp_path / str(seed)) for seed in (1, 2, 3, 6)]
+        rounds = [read_through(far[store_of(seed)], seed, documents, tmp_path / str(seed)) for seed in (1, 2, 6, 10)]
     assert [one.seed for one in rounds if one.end == "wrong"] == []
     harmed = {kind: sum(one.harmed[kind] for one in rounds) for kind in LIES}
     assert sum(harmed.values()) > 100

@@ -236,8 +236,13 @@ def test_listing_page_that_is_none_is_asked_for_again_and_never_the_end(far: Far
         store.list_files()
 
 
-def test_listing_page_that_lacks_a_file_once_is_refused(far: Far) -> None:
-    with far.behind(harm=once(without_entry, is_listing)) as (_, store):
+def renamed(answer: Answer) -> Answer:
+    return answer._replace(content=answer.content.replace(b"b.jsonl", b"b.jsonk"))
+
+
+@pytest.mark.parametrize("harm", [without_entry, renamed])
+def test_listing_page_that_lacks_a_file_or_its_name_once_is_refused(far: Far, harm: Callable[[Answer], Answer]) -> None:
+    with far.behind(harm=once(harm, is_listing)) as (_, store):
         with pytest.raises(StoreUnavailableError, match="two listings of the same place are not equal"):
             store.list_files()
         assert [file.name for file in store.list_files()] == sorted(OBJECTS)

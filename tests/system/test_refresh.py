@@ -164,7 +164,7 @@ def test_refresh_source_that_is_another_file_of_the_same_bytes_makes_no_later_st
 def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_seen_by_verify(
     root, tmp_path, monkeypatch
 ) -> None:
-    """On a file system without inodes and times of change."""
+    """On a file system without times of change."""
 
     def stored(store: LocalStore, name: str) -> StoredFile:
         size = Path(store.folder, name).stat().st_size
