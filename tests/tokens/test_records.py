@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_document_records_in_any_order_are_the_documents(documents: list[list[in
 )
 def test_records_content_pieces_of_documents_add_up_however_they_are_packed(documents, width, packing, random) -> None:
     """The documents' content of all contexts, less what overlaps, is that of the documents."""
-    shard = shard_of(documents)
+    shard = replace(shard_of(documents), pad_id=10, bos_id=11)
     records = context_records(shard, width, packing)
     order = random.sample(range(len(records.ordinals)), len(records.ordinals))
     content = RecordsContent()
