@@ -1,7 +1,8 @@
-"""Claim: JSON lines are read twice as fast as with orjson, every line whole and strictly checked.
+"""Claim: JSON lines are read at 0.9 of what orjson alone allows, every line whole and strictly checked.
 
 In memory, CPU time: decompressed blocks become a text shard's bytes, bounds and ids. Beside it the quickest that
-Python gives: `orjson.loads` of every line, `str.encode`, one join. `python benchmarks/json_lines.py CORPUS_FOLDER`
+Python gives: `orjson.loads` of every line, `str.encode`, one join, whatever memory a line takes.
+`python benchmarks/json_lines.py CORPUS_FOLDER`
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pipeline.documents.lines import read_line_blocks
 ROUNDS = 5
 
 
-def by_kernel(lines: bytes) -> tuple[int, int]:
+def by_us(lines: bytes) -> tuple[int, int]:
     batches = read_documents(io.BytesIO(lines), source="a.jsonl", text_field="text", id_field="id")
     sizes = [(batch.documents, len(batch.text)) for batch in batches]
     return sum(documents for documents, _ in sizes), sum(size for _, size in sizes)
@@ -61,16 +62,20 @@ def main() -> None:
     files = [
         zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True).read() for path in paths
     ]
-    assert [by_kernel(lines) for lines in files] == [by_orjson(lines) for lines in files]
+    assert [by_us(lines) for lines in files] == [by_orjson(lines) for lines in files]
     megabytes = sum(map(len, files)) / 1e6
-    seconds = {"ours": fastest(by_kernel, files), "orjson": fastest(by_orjson, files)}
+    seconds = {"ours": fastest(by_us, files), "orjson": fastest(by_orjson, files)}
     figures = {
         "megabytes_of_lines": round(megabytes, 1),
         "megabytes_per_cpu_second": {name: round(megabytes / taken) for name, taken in seconds.items()},
         "times_orjson": round(seconds["orjson"] / seconds["ours"], 2),
     }
     print(json.dumps(figures, indent=1))
-    print(write_result("json_lines", "JSON lines read strictly at twice the speed of orjson", figures))
+    print(
+        write_result(
+            "json_lines", "JSON lines read strictly, in bounded memory, at 0.9 of the speed of orjson alone", figures
+        )
+    )
 
 
 if __name__ == "__main__":

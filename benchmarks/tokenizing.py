@@ -30,14 +30,14 @@ LONG_BYTES = 100_000_000
 
 def ours(files: list[str]) -> dict[str, Any]:
     """`corpusmill tokenize`. The first pass meets every word for the first time, as the beginning of a corpus does."""
-    from pipeline.stages.tokenize_files import tokenize_files
+    from pipeline.single.tokenize_files import tokenize_files
     from pipeline.tokens.tokenizer import load_tokenizer
 
     folder = Path(tempfile.mkdtemp(prefix="tokenizing-"))
     tokenizer = load_tokenizer("cl100k_base", engine="gigatoken")
     first = folder / "first.jsonl"
     first.write_text('{"text": "a"}\n')
-    list(tokenize_files([str(first)], tokenizer, folder / "out"))  # loads libraries
+    list(tokenize_files([str(first)], tokenizer, folder / "first"))  # loads libraries
     seconds = []
     text_bytes = tokens = 0
     for _ in range(REPEATS):

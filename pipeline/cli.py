@@ -83,6 +83,8 @@ def plan(config: ConfigFile) -> None:
     typer.echo(render_preview(preview(planned)))
     for one in planned.plan.uncut or ():
         typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")
+    if planned.plan.others:
+        typer.echo(planned.plan.others)
 
 
 @app.command()
@@ -173,9 +175,9 @@ def locate(
 def gc(
     config: ConfigFile,
     remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
-    keep_plans: Annotated[int, typer.Option(help="How many of the newest plans keep their folders.", min=1)] = 1,
+    keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
 ) -> None:
-    """List (or remove) intermediate folders that the newest plan no longer reaches. Destinations are not touched."""
+    """List (or remove) intermediate folders that the newest build no longer reaches. Destinations are not touched."""
     from pipeline.config import absolute
     from pipeline.ledger import RUN_LOCK, held
     from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage
@@ -198,7 +200,7 @@ def tokenize(
         list[str], typer.Argument(metavar="INPUT...", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
     ],
     tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
-    output: Annotated[Path, typer.Option(help="A token shard per file goes below this folder.")],
+    output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
     engine: Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")] = "gigatoken",
     pattern: Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")] = None,
     special_token: Annotated[
@@ -210,7 +212,7 @@ def tokenize(
 ) -> None:
     """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
     from pipeline.config import absolute
-    from pipeline.stages.tokenize_files import tokenize_files
+    from pipeline.single.tokenize_files import tokenize_files
     from pipeline.tokens.tokenizer import load_tokenizer
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
@@ -249,12 +251,20 @@ def mix(
         float | None, typer.Option(help="Instead of weights: sizes to this power, 0 (all equal) to 1 (by size).")
     ] = None,
     seed: Annotated[int, typer.Option(help="The trainer's seed.", min=0)] = 1234,
+    split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
 ) -> None:
     """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
     from pipeline.mixture.folders import mix_folders
 
     mix_folders(
-        datasets, output, budget=budget_tokens, sequence_tokens=sequence_tokens, alpha=alpha, seed=seed, say=typer.echo
+        datasets,
+        output,
+        budget=budget_tokens,
+        sequence_tokens=sequence_tokens,
+        alpha=alpha,
+        seed=seed,
+        split=split,
+        say=typer.echo,
     )
 
 

@@ -184,7 +184,7 @@ class SelectionConfig(Section):
 
 
 class EstimateConfig(Section):
-    """How much is read to estimate a build before it runs."""
+    """How large a sample estimates a build before it runs: bytes of the source files as stored, compressed or not."""
 
     sample_bytes: Bytes = ByteSize(64 << 20)
 

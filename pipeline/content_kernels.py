@@ -88,6 +88,8 @@ def token_sums(tokens: NDArray[Any], starts: Words, sizes: Words, firsts: Words)
     numbers = np.arange(blocks, dtype=np.uint64)
     block_weights = np.stack([_weights(lane + 2 * LANES, numbers) for lane in range(LANES)])
     sums = np.empty((LANES, len(starts)), np.uint64)
+    if tokens.dtype.kind == "i":  # Megatron's int32 holds no negative id
+        tokens = tokens.view(np.dtype(f"u{tokens.dtype.itemsize}"))
     _token_sums(np.ascontiguousarray(tokens), starts, sizes, firsts, (TOKEN[0], TOKEN[1]), tuple(block_weights), sums)
     return sums
 

@@ -1,4 +1,4 @@
-"""Memory by address, eight bytes at a time: what compiled kernels here read and write text with.
+"""Memory by address, eight bytes at a time: what compiled kernels here read text with.
 
 A kernel gets a text as one integer, the address of its first byte. That keeps one compiled version per kernel (numba
 compiles read-only, writable and memory-mapped arrays separately), and allows the unaligned loads that make looking at
@@ -15,21 +15,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
-
-WORD_BYTES = 8
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
-
-
-def address_of(data: bytes | NDArray[np.uint8]) -> int:
-    """The address of the first byte. It is good for as long as `data` is."""
-    return int(np.frombuffer(data, np.uint8).ctypes.data)
 
 
 def _make_load_word(_context: Any, _address: Any) -> Any:
@@ -54,31 +45,6 @@ def _make_load_byte(_context: Any, _address: Any) -> Any:
 
 load_byte: Any = intrinsic(_make_load_byte)
 """int64 value of the byte at `address` (int64)."""
-
-
-def _make_store_word(_context: Any, _address: Any, _word: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        stored = builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()))
-        stored.align = 1
-        return _WORD(0)
-
-    return types.int64(types.int64, types.uint64), generate
-
-
-store_word: Any = intrinsic(_make_store_word)
-"""Write the eight bytes of a uint64 at `address` (int64), which need not be aligned."""
-
-
-def _make_store_byte(_context: Any, _address: Any, _byte: Any) -> Any:
-    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        builder.store(builder.trunc(arguments[1], _BYTE), builder.inttoptr(arguments[0], _BYTE.as_pointer()))
-        return _WORD(0)
-
-    return types.int64(types.int64, types.int64), generate
-
-
-store_byte: Any = intrinsic(_make_store_byte)
-"""Write the low byte of an int64 at `address` (int64)."""
 
 
 def _make_prefetch(_context: Any, _address: Any) -> Any:
@@ -118,28 +84,3 @@ def _make_zero_high_bytes(_context: Any, _word: Any) -> Any:
 
 zero_high_bytes: Any = intrinsic(_make_zero_high_bytes)
 """int64 number of zero bytes above the highest non-zero one of `word` (uint64, not 0)."""
-
-_ONES = np.uint64(0x0101010101010101)
-_HIGH = np.uint64(0x8080808080808080)
-
-
-@njit(nogil=True, cache=True)
-def bytes_below(word: Any, limit: Any) -> Any:
-    """uint64 whose lowest set byte is where the lowest byte of `word` below `limit` (1 to 128) stands; 0 if none is.
-
-    Bytes above that one may be set without reason: the borrow of the subtraction reaches them. (Bit Twiddling Hacks,
-    "determine if a word has a byte less than n".)
-    """
-    return (word - _ONES * np.uint64(limit)) & ~word & _HIGH
-
-
-@njit(nogil=True, cache=True)
-def bytes_equal(word: Any, byte: Any) -> Any:
-    """The same for bytes that are `byte`."""
-    return bytes_below(word ^ (_ONES * np.uint64(byte)), 1)
-
-
-@njit(nogil=True, cache=True)
-def bytes_not_ascii(word: Any) -> Any:
-    """uint64 with 0x80 in every byte that is not ASCII."""
-    return word & _HIGH

@@ -1,6 +1,7 @@
-"""What stands before the emulator of GCS in tests: the two things that the store does and the emulator does not.
+"""What stands before the emulator of GCS in tests: the three things that the store does and the emulator does not.
 
 * an object that is asked for at another generation than its newest is not there (of a bucket without versions);
+* an answer with an object's bytes says of which generation they are;
 * uploads in parts (the XML API: initiate, put parts, complete, abort, list), each part compared with its x-goog-hash.
 
 It is a FaultyProxy, too, so that it can do harm on top.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -24,8 +26,8 @@ from tests.faults.proxy import FaultyProxy
 class GcsFront(FaultyProxy):
     """`uploads` holds what was begun and neither completed nor aborted: {id: (address, headers, {number: part})}."""
 
-    def __init__(self, target: str, *, seed: int = 0, share: float = 0.0, faults: int = 0, kinds: tuple[str, ...] = ()):
-        super().__init__(target, seed=seed, share=share, faults=faults, kinds=kinds)
+    def __init__(self, target: str, **faults: Any) -> None:
+        super().__init__(target, **faults)
         self.uploads: dict[str, tuple[str, dict[str, str], dict[int, bytes]]] = {}
         self.parts = 0
         self.generations: list[str] = []
@@ -51,6 +53,8 @@ class GcsFront(FaultyProxy):
             self.generations.append(query["generation"][0])
             if query["generation"] != [self._newest(address.path)]:
                 return 404, [], b"{}"
+            status, headers, content = super()._passed_on(client, body)
+            return status, [*headers, ("x-goog-generation", query["generation"][0])], content
         return super()._passed_on(client, body)
 
     def _newest(self, path: str) -> str | None:

@@ -40,7 +40,7 @@ class Hub:
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Hub:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class Hub:
         if self.refuse:
             self.refuse -= 1
             return self.send(client, 503, b"")
-        wanted = client.headers.get("Range", "")
+        wanted = client.headers.get("Range", f"bytes=0-{len(data) - 1}")
         self.ranges.append(wanted)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         piece = data[int(first) : int(last) + 1]

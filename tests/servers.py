@@ -62,7 +62,7 @@ def _started(command: list[str], port: int, log: Path) -> Iterator[None]:
 def rclone_s3(folder: Path) -> Iterator[Server]:
     """`rclone serve s3` over the folder `buckets` below `folder`, with authentication."""
     port = _free_port()
-    (folder / "buckets").mkdir()
+    (folder / "buckets").mkdir(exist_ok=True)
     program = Path(sys.executable).with_name("rclone")
     command = [str(program), "serve", "s3", "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--addr", f"127.0.0.1:{port}"]
     command += ["--config", str(folder / "rclone.conf"), str(folder / "buckets")]
@@ -164,7 +164,7 @@ def many_objects(count: int) -> Iterator[str]:
             )
             more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < count else ""
             end = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
-            body = f"<ListBucketResult>{rows}{end}</ListBucketResult>".encode()
+            body = f"<ListBucketResult><Name>corpus</Name>{rows}{end}</ListBucketResult>".encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -47,14 +47,14 @@ LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
     "documents/sample_corpus.py": "removes what it finds",
     "ledger/once.py": "removes what it finds",
+    "single/output_folder.py": "asks whether there is anything",
     "single/ready.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
     "stages/collect.py": "sorted in the next line; sizes are summed",
     "stages/estimate.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "stages/preview.py": "sorted by age in the next line; for people",
-    "storage/listing.py": "sources, which plan_files gets in natural order",
-    "storage/local.py": "sources, which plan_files gets in natural order",
+    "storage/walk.py": "sorted by name in the next line",
     "verify/receipts.py": "a mapping, sorted by name where findings are made",
 }
 # Results in the order in which they are ready; and numbers of this process or machine. local.py waits for steps, whose

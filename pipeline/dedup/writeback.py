@@ -11,8 +11,8 @@ them), and the line count is otherwise unchanged.
 Every document's text is measured against the text shard on the way, so a source that changed since it was indexed is
 an error and not a wrong cut.
 
-Price: one pass over the decompressed file, some 2 GB/s of scanning, and a second one over the texts that change; memory
-is a few blocks plus the longest line.
+Price: one pass over the decompressed file, which orjson parses, and a second one over the texts that change; memory is
+a few blocks, or four times the longest line if that is more.
 """
 
 from __future__ import annotations
@@ -26,14 +26,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.documents.json_members import (
-    ABSENT,
-    INSIDE_A_CHARACTER,
-    MALFORMED,
-    find_members,
-    find_text_places,
-    measure_texts,
-)
+from pipeline.content import NOTHING, ContentSum
+from pipeline.content_kernels import place_weights, text_hashes, weighted_sum
+from pipeline.documents.json_members import find_value, insert_place
+from pipeline.documents.json_strings import INSIDE_A_CHARACTER, decode, find_places
 from pipeline.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from pipeline.documents.located import LocatedBlock, changed_source, read_located_blocks
 from pipeline.errors import ConfigError, CorruptDataError
@@ -64,7 +60,10 @@ class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
 
     `documents_changed` have ranges (removed or noted); `documents_empty` became empty, dropped or not. A document that
-    was empty before is neither. `text_bytes_out` is counted from what is written, not derived.
+    was empty before is neither. `text_bytes_out` is measured in what is written, not derived from the ranges.
+
+    `text_content` is of the texts as they were read, `kept_content` of what stays of each, decoded from the lines that
+    are written; a document that is dropped counts as an empty text. Both weigh a document by shard and ordinal.
     """
 
     documents_in: int = 0
@@ -74,6 +73,8 @@ class WriteBackCounts:
     text_bytes_in: int = 0
     text_bytes_removed: int = 0
     text_bytes_out: int = 0
+    text_content: ContentSum = NOTHING
+    kept_content: ContentSum = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +108,7 @@ def write_back_file(
     bounds: NDArray[np.uint64],
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
+    place: tuple[int, int] = (0, 0),
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
 ) -> WriteBackCounts:
@@ -117,6 +119,7 @@ def write_back_file(
     `bounds`        uint64 (n + 1,): `TextShard.bounds` of these documents
     `ranges`        uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
                     one document and aligned to UTF-8 characters; empty ones are ignored
+    `place`         the number of the shard, and the ordinal in it of the file's first document
 
     Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
     that cannot be placed. After an error the output is not whole and must be thrown away.
@@ -139,11 +142,14 @@ def write_back_file(
         counts.documents_out += len(block.lines)
         counts.text_bytes_in += text_bytes
         counts.text_bytes_out += text_bytes
+        content = text_content(block.texts, place, np.arange(block.first_document, block.end_document))
+        counts.text_content += content
+        counts.kept_content += content
         edits = [_without_line(block, line) for line in np.delete(np.arange(len(block.line_ends)), block.lines)]
         if annotating:
             edits += _annotations(block, documents, path, options.replace_existing)
         else:
-            edits += _removals(block, documents, options.drop_empty, counts)
+            edits += _removals(block, documents, options, counts, place)
         sink.write(_edited(block.data, edits))
     return counts
 
@@ -178,47 +184,51 @@ def _misfit(source: str, got: str) -> CorruptDataError:
     )
 
 
-def _removals(block: LocatedBlock, documents: _Documents, drop_empty: bool, counts: WriteBackCounts) -> Iterator[Edit]:
+def text_content(texts: list[bytes], place: tuple[int, int], documents: NDArray[np.int64]) -> ContentSum:
+    """The content sum of some documents' texts; see write_back_file for `place`."""
+    joined = np.frombuffer(b"".join(texts), np.uint8)
+    lengths = np.array([len(text) for text in texts], np.uint64)
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    shard, first_ordinal = place
+    ordinals = documents.astype(np.uint64) + np.uint64(first_ordinal)
+    return weighted_sum(text_hashes(joined, ends - lengths, ends), place_weights(shard, ordinals))
+
+
+def _removals(
+    block: LocatedBlock,
+    documents: _Documents,
+    options: WriteBackOptions,
+    counts: WriteBackCounts,
+    place_of_file: tuple[int, int],
+) -> Iterator[Edit]:
+    cut: dict[int, tuple[bytes, bytes]] = {}  # document: its text before and after
     first_range = documents.first_range[block.first_document : block.end_document + 1]
-    ranges = documents.ranges[first_range[0] : first_range[-1]]
-    first_range = first_range - first_range[0]
-    changed = np.flatnonzero(np.diff(first_range))
-    found = find_text_places(block.view, block.texts.value_start, 2 * first_range, ranges.ravel()).reshape(-1, 2)
-    if (found < 0).any():
-        row = int(np.flatnonzero((found < 0).any(axis=1))[0])
-        document = block.first_document + int(np.searchsorted(first_range, row, side="right")) - 1
-        if (found[row] == INSIDE_A_CHARACTER).any():
+    for place in np.flatnonzero(np.diff(first_range)).tolist():
+        document = block.first_document + place
+        ranges = documents.ranges[first_range[place] : first_range[place + 1]]
+        text = find_value(block.data, options.text_field, int(block.starts[place]), int(block.ends[place]))
+        if text is None:
+            raise documents.changed(document, f"no text at {options.text_field!r}")
+        cuts = find_places(block.data, *text, ranges.ravel())
+        if (cuts == INSIDE_A_CHARACTER).any():
             line_number = documents.line_numbers[document] + 1
             raise _misfit(documents.source, f"ranges that cut a character in line {line_number}")
-        raise documents.changed(document, "a text that is not JSON")
-    kept_bytes = _kept_text_bytes(block, changed, first_range, found)
-    counts.text_bytes_out += int((kept_bytes - documents.text_bytes[block.first_document + changed]).sum())
-    counts.text_bytes_removed += int((ranges[:, 1] - ranges[:, 0]).sum())
-    emptied = changed[kept_bytes == 0]
-    counts.documents_empty += len(emptied)
-    if drop_empty:
-        counts.documents_out -= len(emptied)
-        yield from (_without_line(block, block.lines[place]) for place in emptied)
-        found = found[~np.isin(np.searchsorted(first_range, np.arange(len(found)), side="right") - 1, emptied)]
-    yield from ((start, end, b"") for start, end in found.tolist())
-
-
-def _kept_text_bytes(
-    block: LocatedBlock, changed: NDArray[np.int64], first_range: NDArray[np.int64], found: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Decoded bytes, int64 (c,), of what stays of the texts of the documents `changed` of a block: measured, not
-    derived from their ranges, which stand at `found` int64 (m, 2).
-    """
-    # Each document's pieces: from the quote to its first range, between ranges, from the last one to the quote.
-    opening = first_range[changed] + np.arange(len(changed))
-    closing = first_range[changed + 1] + np.arange(len(changed))
-    starts = np.empty(len(found) + len(changed), np.int64)
-    ends = np.empty_like(starts)
-    starts[opening] = block.texts.value_start[changed] + 1
-    ends[closing] = block.texts.value_end[changed] - 1
-    starts[np.delete(np.arange(len(starts)), opening)] = found[:, 1]
-    ends[np.delete(np.arange(len(ends)), closing)] = found[:, 0]
-    return np.add.reduceat(measure_texts(block.view, starts, ends), opening) if len(changed) else opening
+        edits = [(start, end, b"") for start, end in cuts.reshape(-1, 2).tolist()]
+        written = _edited(block.data[slice(*text)], [(start - text[0], end - text[0], b"") for start, end, _ in edits])
+        kept = decode(written, 0, len(written))
+        cut[document] = block.texts[place], kept
+        kept_bytes = len(kept)
+        counts.text_bytes_out += kept_bytes - int(documents.text_bytes[document])
+        counts.text_bytes_removed += int((ranges[:, 1] - ranges[:, 0]).sum())
+        counts.documents_empty += kept_bytes == 0
+        if kept_bytes == 0 and options.drop_empty:
+            counts.documents_out -= 1
+            yield _without_line(block, block.lines[place])
+        else:
+            yield from edits
+    changed = np.array(list(cut), np.int64)
+    before, after = (text_content([pair[side] for pair in cut.values()], place_of_file, changed) for side in (0, 1))
+    counts.kept_content += after - before
 
 
 def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
@@ -238,31 +248,37 @@ def _annotation_path(annotate_key: str, text_field: str) -> list[str]:
 
 
 def _annotations(block: LocatedBlock, documents: _Documents, path: list[str], replace_existing: bool) -> Iterator[Edit]:
-    places, starts, ends = np.arange(len(block.lines)), block.starts, block.ends
+    spans = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
+    for document, (start, end) in enumerate(spans, start=block.first_document):
+        ranges = json.dumps(documents.ranges_of(document)).encode()
+        depth, span, separator = _annotation_place(block.data, start, end, path)
+        if separator is not None:
+            yield *span, separator + _nested(path[depth:], ranges)[1:-1]
+        elif replace_existing:
+            yield *span, _nested(path[depth:], ranges)
+        else:
+            raise ConfigError(
+                "a document already has the annotation's key",
+                where=f"{documents.source}, line {documents.line_numbers[document] + 1}",
+                expected=f"nothing at {'.'.join(path[:depth])!r}",
+                next_step="name another annotate_key, or set replace_existing if the old value may go",
+            )
+
+
+def _annotation_place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tuple[int, int], bytes | None]:
+    """(how many keys of the path are there, what gives way to the others, what is put before them as a new member).
+
+    The last is None where a value is there already that is no object, or stands at the end of the path.
+    """
     for depth, key in enumerate(path):
-        found = find_members(block.view, starts, ends, key)
-        deeper: list[int] = []
-        for i, place in enumerate(places.tolist()):
-            start = int(found.value_start[i])
-            ranges = json.dumps(documents.ranges_of(block.first_document + place)).encode()
-            if start == MALFORMED:
-                raise documents.changed(block.first_document + place, f"a broken object before {key!r}")
-            if start == ABSENT:
-                separator = b", " if found.members[i] else b""
-                at = int(found.insert_at[i])
-                yield at, at, separator + _nested(path[depth:], ranges)[1:-1]
-            elif depth + 1 < len(path) and block.data[start] == ord("{"):
-                deeper.append(i)
-            elif replace_existing:
-                yield start, int(found.value_end[i]), _nested(path[depth + 1 :], ranges)
-            else:
-                raise ConfigError(
-                    "a document already has the annotation's key",
-                    where=f"{documents.source}, line {documents.line_numbers[block.first_document + place] + 1}",
-                    expected=f"nothing at {'.'.join(path[: depth + 1])!r}",
-                    next_step="name another annotate_key, or set replace_existing if the old value may go",
-                )
-        places, starts, ends = places[deeper], found.value_start[deeper], found.value_end[deeper]
+        found = find_value(data, key, start, end)
+        if found is None:
+            at, separator = insert_place(data, start, end)
+            return depth, (at, at), separator
+        start, end = found
+        if data[start] != ord("{"):
+            return depth + 1, found, None
+    return len(path), (start, end), None
 
 
 def _nested(path: list[str], value: bytes) -> bytes:

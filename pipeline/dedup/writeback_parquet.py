@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, text_content
 from pipeline.documents.located import changed_source
 from pipeline.documents.parquet import open_parquet, text_column, utf8_values
 from pipeline.errors import ConfigError
@@ -35,6 +35,7 @@ def write_back_table(
     bounds: NDArray[np.uint64],
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
+    place: tuple[int, int] = (0, 0),
 ) -> WriteBackCounts:
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
 
@@ -58,6 +59,11 @@ def write_back_table(
             texts = utf8_values(kept.column(text_field).combine_chunks())
             found = [_ranges_of(document, bounds, ranges) for document in range(low, high)]
             cut = _cut_texts(texts, found, source, rows[low:high], bounds[low : high + 1], counts)
+            documents = np.arange(low, high)
+            counts.text_content += text_content([text or b"" for text in texts], place, documents)
+            counts.kept_content += text_content(
+                [text or b"" for text in (texts if annotated else cut)], place, documents
+            )
             if annotated:
                 counts.text_bytes_out += sum(len(text or b"") for text in texts)
                 kept = _with_column(kept, options.annotate_key, pa.array(found, RANGES))

@@ -28,7 +28,7 @@ Price: one pass over the source files, one core; memory is some 75 MB whatever t
 longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and ids plus 25 bytes a document.
 
 Other rooms use `read_documents` (jsonl), `TextShardWriter` and `open_text_shard` (text_shard), `open_decompressed` and
-`open_compressed` (compression), `append_rejections` (quarantine), and `find_members` (json_members: where a value
-stands in a line, so that the writeback can replace it and leave every other byte alone). JSON is read by kernels:
-`json_records` reads lines for the index, strictly; both share `json_strings`.
+`open_compressed` (compression), `append_rejections` (quarantine), and `find_value` (json_members: where a value
+stands in a line, so that the writeback can replace it and leave every other byte alone; `find_places` of json_strings:
+where a place of a text stands in its JSON). JSON is parsed by orjson and msgspec.
 """

@@ -97,11 +97,13 @@ def batch_of(
     rejections: list[Rejection],
 ) -> DocumentBatch:
     """A batch of texts and ids that come one by one. ValueError for a text with the byte 0xFF, which is not UTF-8."""
-    text = np.frombuffer(b"".join(SEPARATOR + one for one in texts), np.uint8)
-    if np.count_nonzero(text == SEPARATOR[0]) != len(texts):
+    text = SEPARATOR.join((b"", *texts))
+    if text.count(SEPARATOR) != len(texts):
         raise ValueError(f"a document of {source!r} holds the byte 0xFF, so it is not UTF-8")
     bounds, id_bounds = (np.zeros(len(texts) + 1, np.int64) for _ in range(2))
     np.cumsum([len(one) + 1 for one in texts], out=bounds[1:])
     np.cumsum([len(one) for one in ids], out=id_bounds[1:])
     whole_ids = np.frombuffer(b"".join(ids), np.uint8)
-    return DocumentBatch(source, text, bounds, whole_ids, id_bounds, line_numbers, line_bytes, rejections)
+    return DocumentBatch(
+        source, np.frombuffer(text, np.uint8), bounds, whole_ids, id_bounds, line_numbers, line_bytes, rejections
+    )

@@ -1,216 +1,113 @@
-"""Kernels over the strings of raw JSON: where they end, what their escapes stand for.
+"""Strings of raw JSON: what they stand for as UTF-8, and where a place in it stands in the JSON.
 
-`data` is the address of the first byte (`pipeline.words`); positions are int64, relative to it. No function reads at or
-beyond the `end` it is given. A position of -1 means "not what JSON has here", and every function that takes a position
-hands -1 on.
+A string is `data[start:end]`, its quotes included, whose escapes have been checked. Long ones are read in pieces, so
+memory is a few times `PIECE_BYTES` beside what comes out: as Python's `str`, a text with one emoji takes four times its
+bytes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
+import orjson
+from numpy.typing import NDArray
 
-from pipeline.words import (
-    WORD_BYTES,
-    bytes_below,
-    bytes_equal,
-    bytes_not_ascii,
-    load_byte,
-    load_word,
-    store_byte,
-    store_word,
-    zero_low_bytes,
-)
-
+PIECE_BYTES = 1 << 16
 QUOTE, BACKSLASH = ord('"'), ord("\\")
-_FIRST_PRINTABLE = 0x20
-_NONE = np.uint64(0)
+INSIDE_A_CHARACTER = -1
+Line = bytes | memoryview
+
+_ESCAPE_BYTES = 6  # \u00e9; a surrogate pair is two such escapes
+_LOW_SURROGATE = re.compile(rb"\\u[dD][c-fC-F]")
 
 
-@njit(nogil=True, cache=True)
-def plain_end(data: Any, at: Any, end: Any) -> Any:
-    """The first quote or backslash from `at` on, or `end`."""
-    while at + WORD_BYTES <= end:
-        word = load_word(data + at)
-        found = bytes_equal(word, QUOTE) | bytes_equal(word, BACKSLASH)
-        if found != _NONE:
-            return at + zero_low_bytes(found)
-        at += WORD_BYTES
-    while at < end and load_byte(data + at) != QUOTE and load_byte(data + at) != BACKSLASH:
-        at += 1
-    return at
+def decode(data: Line, start: int, end: int) -> bytes:
+    """The string's UTF-8. ValueError for what is no UTF-8."""
+    return b"".join(text.encode() for text in _texts(data, start, end))
 
 
-@njit(nogil=True, cache=True)
-def copy_string(data: Any, at: Any, end: Any, decoded: Any, size: Any) -> Any:
-    """Decode the string whose first character is at `at` to UTF-8 at the address `decoded` + size.
+def decoded_bytes(data: Line, start: int, end: int) -> int:
+    """The size of the string's UTF-8. ValueError for what is no UTF-8."""
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in _texts(data, start, end))
 
-    Gives (one past its closing quote, size with it). The position is -1 if it is not what RFC 8259 allows.
 
-    Up to 7 bytes behind what it decodes are written, too.
+def find_places(data: Line, start: int, end: int, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where bytes of the string's UTF-8 stand in its JSON: int64 (m,), positions in `data`.
+
+    `offsets`  int64 (m,): ascending, up to the size of that UTF-8, which stands for the closing quote
+
+    INSIDE_A_CHARACTER where no character begins.
     """
-    while 0 <= at < end:
-        while at + WORD_BYTES <= end:
-            word = load_word(data + at)
-            store_word(decoded + size, word)
-            found = _not_plain(word)
-            if found != _NONE:
-                plain = zero_low_bytes(found)
-                at += plain
-                size += plain
-                break
-            at += WORD_BYTES
-            size += WORD_BYTES
-        if at < end and load_byte(data + at) == QUOTE:
-            return at + 1, size
-        code_point, at = _character(data, at, end)
-        if code_point < 0x80:
-            store_byte(decoded + size, code_point)
-            size += 1
+    places = np.empty_like(offsets)
+    first = decoded = 0
+    for begin, stop in _pieces(data, start + 1, end - 1):
+        escapes, saved = _escapes(data, begin, stop)
+        size = stop - begin - int(saved[-1])
+        last = len(offsets) if stop == end - 1 else int(np.searchsorted(offsets, decoded + size))
+        wanted = offsets[first:last] - decoded
+        before = np.searchsorted(escapes - saved[:-1], wanted)  # how many escapes begin before each
+        found = begin + wanted + saved[before]
+        places[first:last] = [
+            INSIDE_A_CHARACTER if _is_inside(data, place, begin, escapes, count) else place
+            for place, count in zip(found.tolist(), before.tolist(), strict=True)
+        ]
+        first, decoded = last, decoded + size
+        if first == len(offsets):
+            break
+    return places
+
+
+def _is_inside(data: Line, place: int, begin: int, escapes: NDArray[np.int64], before: int) -> bool:
+    """Whether a character, or the last of `before` escapes, is still open at a place."""
+    if data[place] & 0xC0 == 0x80:
+        return True
+    last = begin + int(escapes[before - 1]) if before else place
+    return before > 0 and place < last + (_ESCAPE_BYTES if data[last + 1] == ord("u") else 2)
+
+
+def _escapes(data: Line, begin: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(where escapes begin in a piece, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than what they
+    stand for, int64 (k + 1,)). Of a surrogate pair the second escape stands for all of the character.
+    """
+    view = np.frombuffer(memoryview(data)[begin:stop], np.uint8)
+    (escapes,) = (view == BACKSLASH).nonzero()
+    if (escapes[1:] - escapes[:-1] == 1).any():
+        view = np.frombuffer(bytes(data[begin:stop]).replace(rb"\\", rb"\/"), np.uint8)
+        (escapes,) = (view == BACKSLASH).nonzero()  # each of these begins an escape
+    (unicode,) = (view[escapes + 1] == ord("u")).nonzero()
+    if not len(unicode):
+        return escapes, np.arange(len(escapes) + 1)
+    saved = np.ones(len(escapes) + 1, np.int64)
+    saved[0] = 0
+    digits = view[escapes[unicode, None] + np.arange(2, _ESCAPE_BYTES)].astype(np.int64)
+    units = ((digits & 15) + 9 * (digits >> 6)) @ [1 << 12, 1 << 8, 1 << 4, 1]  # letters have bit 6, and A, a end in 1
+    utf8_bytes = 1 + (units >= 0x80) + (units >= 0x800)
+    utf8_bytes[units >> 10 == 0xD800 >> 10] = 0
+    utf8_bytes[units >> 10 == 0xDC00 >> 10] = 4
+    saved[1 + unicode] = _ESCAPE_BYTES - utf8_bytes
+    return escapes, np.cumsum(saved)
+
+
+def _texts(data: Line, start: int, end: int) -> Iterator[str]:
+    if end - start <= PIECE_BYTES:
+        yield orjson.loads(memoryview(data)[start:end])
+    else:
+        for begin, stop in _pieces(data, start + 1, end - 1):
+            yield orjson.loads(b'"' + data[begin:stop] + b'"')
+
+
+def _pieces(data: Line, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cuts what stands between the quotes where neither a character nor an escape nor a surrogate pair is open."""
+    while end - start > PIECE_BYTES:
+        cut = start + PIECE_BYTES
+        escape = bytes(data[start:cut]).replace(rb"\\", b"//").rfind(b"\\", PIECE_BYTES - 2 * _ESCAPE_BYTES + 1)
+        if escape >= 0:
+            cut = start + escape
+            cut -= _ESCAPE_BYTES if _LOW_SURROGATE.match(data, cut) else 0
         else:
-            size = _put_utf8(code_point, decoded, size)
-    return np.int64(-1), size
-
-
-@njit(nogil=True, cache=True)
-def check_string(data: Any, at: Any, end: Any) -> Any:
-    """One past the closing quote of the string whose first character is at `at`; -1 as `copy_string`."""
-    while 0 <= at < end:
-        while at + WORD_BYTES <= end:
-            found = _not_plain(load_word(data + at))
-            if found != _NONE:
-                at += zero_low_bytes(found)
-                break
-            at += WORD_BYTES
-        if at < end and load_byte(data + at) == QUOTE:
-            return at + 1
-        _, at = _character(data, at, end)
-    return np.int64(-1)
-
-
-@njit(nogil=True, cache=True)
-def _not_plain(word: Any) -> Any:
-    """uint64 whose lowest set byte is where the word's first byte stands that is a quote, a backslash, a control
-    character or not ASCII; 0 if none is.
-    """
-    ends = bytes_equal(word, QUOTE) | bytes_equal(word, BACKSLASH)
-    return ends | bytes_below(word, _FIRST_PRINTABLE) | bytes_not_ascii(word)
-
-
-@njit(nogil=True, cache=True)
-def _character(data: Any, at: Any, end: Any) -> Any:
-    """(code point, one past) of the character or escape at `at`; the position is -1 for control characters and for what
-    is no UTF-8 and no escape that JSON has.
-    """
-    byte = load_byte(data + at) if at < end else np.int64(0)
-    if byte == BACKSLASH:
-        return unescape(data, at, end)
-    if byte < 0x80:
-        return byte, at + 1 if byte >= _FIRST_PRINTABLE else np.int64(-1)
-    length = 2 + (byte >= 0xE0) + (byte >= 0xF0)
-    code_point = byte & (0x7F >> length)
-    if at + length > end:
-        return byte, np.int64(-1)
-    for i in range(1, length):
-        following = load_byte(data + at + i)
-        if following & 0xC0 != 0x80:
-            return byte, np.int64(-1)
-        code_point = code_point << 6 | following & 0x3F
-    # Longer than need be (C0, C1 begin such), half a surrogate pair, beyond Unicode (F5 and above).
-    wrong = utf8_bytes(code_point) != length or 0xD800 <= code_point < 0xE000 or code_point > 0x10FFFF or byte > 0xF4
-    return code_point, np.int64(-1) if wrong else at + length
-
-
-@njit(nogil=True, cache=True)
-def skip_escape(data: Any, at: Any, end: Any) -> Any:
-    """(decoded bytes, one past) of the escape at `at`; the position is -1 if there is none that JSON has."""
-    if at >= end or load_byte(data + at) != BACKSLASH:
-        return np.int64(0), np.int64(-1)
-    code_point, at = unescape(data, at, end)
-    return utf8_bytes(code_point), at
-
-
-@njit(nogil=True, cache=True)
-def unescape(data: Any, at: Any, end: Any) -> Any:
-    """(code point, one past the escape) of the escape whose backslash is at `at`; the position is -1 if it is none.
-
-    The two escapes of a surrogate pair are one code point; a surrogate without its partner is none.
-    """
-    letter = load_byte(data + at + 1) if at + 1 < end else np.int64(-1)
-    if letter != ord("u"):
-        code_point = _short_escape(letter)
-        return code_point, at + 2 if code_point >= 0 else np.int64(-1)
-    code_point = _hex4(data, at + 2, end)
-    at += 6
-    opens_pair = 0xD800 <= code_point < 0xDC00 and at + 1 < end
-    if opens_pair and load_byte(data + at) == BACKSLASH and load_byte(data + at + 1) == ord("u"):
-        low = _hex4(data, at + 2, end)
-        at += 6
-        code_point = 0x10000 + ((code_point - 0xD800) << 10) + low - 0xDC00 if 0xDC00 <= low < 0xE000 else -1
-    if code_point < 0 or 0xD800 <= code_point < 0xE000:
-        return np.int64(0), np.int64(-1)
-    return code_point, at
-
-
-@njit(nogil=True, cache=True)
-def _short_escape(letter: Any) -> Any:
-    """What the letter after a backslash stands for, or -1."""
-    code_point = np.int64(-1)
-    if letter == ord("n"):
-        code_point = np.int64(10)
-    elif letter in (QUOTE, BACKSLASH, ord("/")):
-        code_point = letter
-    elif letter == ord("t"):
-        code_point = np.int64(9)
-    elif letter == ord("r"):
-        code_point = np.int64(13)
-    elif letter == ord("b"):
-        code_point = np.int64(8)
-    elif letter == ord("f"):
-        code_point = np.int64(12)
-    return code_point
-
-
-@njit(nogil=True, cache=True)
-def _hex4(data: Any, at: Any, end: Any) -> Any:
-    """The value of four hexadecimal digits, or -1."""
-    if at + 4 > end:
-        return -1
-    value = 0
-    for i in range(at, at + 4):
-        byte = load_byte(data + i)
-        letter = byte | 32
-        if 48 <= byte <= 57:
-            value = value << 4 | byte - 48
-        elif 97 <= letter <= 102:
-            value = value << 4 | letter - 87
-        else:
-            return -1
-    return value
-
-
-@njit(nogil=True, cache=True)
-def utf8_bytes(code_point: Any) -> Any:
-    """How many bytes a code point takes."""
-    return 1 + (code_point >= 0x80) + (code_point >= 0x800) + (code_point >= 0x10000)
-
-
-@njit(nogil=True, cache=True)
-def utf8_byte(code_point: Any, length: Any, i: Any) -> Any:
-    """Byte i of a code point's UTF-8."""
-    if length == 1:
-        return code_point
-    six_bits = code_point >> (6 * (length - 1 - i))
-    # The leading byte starts with as many ones as there are bytes: C0, E0, F0 is F00 shifted by 2, 3, 4.
-    return six_bits | (0xF00 >> length & 0xFF) if i == 0 else six_bits & 0x3F | 0x80
-
-
-@njit(nogil=True, cache=True)
-def _put_utf8(code_point: Any, decoded: Any, size: Any) -> Any:
-    """Write a code point at the address `decoded` + size; the size with it."""
-    length = utf8_bytes(code_point)
-    for i in range(length):
-        store_byte(decoded + size + i, utf8_byte(code_point, length, i))
-    return size + length
+            cut -= next((back for back in range(4) if data[cut - back] & 0xC0 != 0x80), 0)
+        yield start, cut
+        start = cut
+    yield start, end

@@ -29,6 +29,18 @@ class LineBlock:
     stream_bytes: int
     cut: bool = False
 
+    def spans(self, *, first: bool) -> Iterator[tuple[int, int]]:
+        """(start, end) in `data` of each line without its newline. A byte order mark at the beginning of the `first`
+        block of a file is left out; with nothing behind it, it is a line, too.
+        """
+        mark_bytes = len(BYTE_ORDER_MARK) if first and self.data.startswith(BYTE_ORDER_MARK) else 0
+        start = 0
+        while start < len(self.data):
+            newline = self.data.find(b"\n", start)
+            end = newline if newline >= 0 else len(self.data)
+            yield start + mark_bytes, end
+            start, mark_bytes = end + 1, 0
+
 
 def read_line_blocks(
     stream: BinaryIO, *, block_bytes: int = BLOCK_BYTES, longest_line_bytes: int = LONGEST_LINE_BYTES
@@ -54,14 +66,17 @@ def read_line_blocks(
             line_beginning = _beginning([*carried, block[:first_end]])
             yield LineBlock(line_beginning, stream_bytes=carried_bytes + first_end + 1, cut=True)
             carried, lines = [], lines[first_end + 1 :]
-        if lines:
-            data = b"".join([*carried, lines])
-            yield LineBlock(data, stream_bytes=len(data))
+        data = b"".join([*carried, lines])
         carried, carried_bytes = [block[lines_end:]], len(block) - lines_end
+        del lines  # so that a long line is not held twice
+        if data:
+            yield LineBlock(data, stream_bytes=len(data))
     if carried_bytes > longest_line_bytes:
         yield LineBlock(_beginning(carried), stream_bytes=carried_bytes, cut=True)
     elif carried_bytes:
-        yield LineBlock(b"".join(carried), stream_bytes=carried_bytes)
+        data = b"".join(carried)
+        del carried
+        yield LineBlock(data, stream_bytes=carried_bytes)
 
 
 def _beginning(pieces: list[bytes]) -> bytes:

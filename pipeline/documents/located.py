@@ -1,7 +1,7 @@
 """Reads a source file again and finds its documents where the text shard says they are.
 
-For whoever edits source files: the bytes stay as they are, and each document comes with the span of its line and of its
-text. Every text is measured on the way, so a file that changed since it was indexed is an error and not a wrong edit.
+For whoever edits source files: the bytes stay as they are, and each document comes with the span of its line. Every
+text is measured on the way, so a file that changed since it was indexed is an error and not a wrong edit.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from pipeline.documents.json_members import Members, find_members
+from pipeline.documents.json_members import LONGEST_PARSED_BYTES, find_value
+from pipeline.documents.json_strings import QUOTE, decode
 from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
 from pipeline.errors import CorruptDataError
 
@@ -26,18 +28,18 @@ class LocatedBlock:
     `line_starts`, `line_ends`  (lines,): every line, its newline included
     `lines`                     (documents,): which of these lines are the documents
     `starts`, `ends`            (documents,): their JSON, a byte order mark not included
-    `texts`                     (documents,) each: where their texts stand
+
+    `texts`: the documents' texts as UTF-8, decoded from these lines.
     """
 
     data: bytes
-    view: NDArray[np.uint8]
     first_document: int
     line_starts: NDArray[np.int64]
     line_ends: NDArray[np.int64]
     lines: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    texts: Members
+    texts: list[bytes]
 
     @property
     def end_document(self) -> int:
@@ -69,18 +71,30 @@ def read_located_blocks(
         starts, ends = line_starts[lines], line_ends[lines]
         if first_line == 0 and len(lines) and lines[0] == 0 and block.data.startswith(BYTE_ORDER_MARK):
             starts[0] += len(BYTE_ORDER_MARK)
-        texts = find_members(view, starts, ends, text_field)
-        wrong = np.flatnonzero((texts.value_start < 0) | (texts.text_bytes != text_bytes[first:end]))
-        if len(wrong):
-            found = texts.text_bytes[wrong[0]]
-            got = f"a text of {found:,} bytes" if found >= 0 else f"no text at {text_field!r}"
-            document = first + int(wrong[0])
-            raise changed_source(source, int(line_numbers[document]), int(text_bytes[document]), got)
-        yield LocatedBlock(block.data, view, first, line_starts, line_ends, lines, starts, ends, texts)
+        texts = []
+        for document, start, stop in zip(range(first, end), starts.tolist(), ends.tolist(), strict=True):
+            text = _text(block.data, start, stop, text_field)
+            if text is None or len(text) != text_bytes[document]:
+                got = f"a text of {len(text):,} bytes" if text is not None else f"no text at {text_field!r}"
+                raise changed_source(source, int(line_numbers[document]), int(text_bytes[document]), got)
+            texts.append(text)
+        yield LocatedBlock(block.data, first, line_starts, line_ends, lines, starts, ends, texts)
         first_line += len(line_ends)
         first = end
     if first < len(line_numbers):
         raise changed_source(source, int(line_numbers[first]), int(text_bytes[first]), f"{first_line:,} lines in all")
+
+
+def _text(data: bytes, start: int, end: int, text_field: str) -> bytes | None:
+    """The text of the line `data[start:end]` as UTF-8; None if it has none."""
+    try:
+        if end - start <= LONGEST_PARSED_BYTES:
+            text: bytes = orjson.loads(memoryview(data)[start:end])[text_field].encode()
+            return text
+        place = find_value(data, text_field, start, end)
+        return None if place is None or data[place[0]] != QUOTE else decode(data, *place)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _line_ends(block: LineBlock, view: NDArray[np.uint8]) -> NDArray[np.int64]:

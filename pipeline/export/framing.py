@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content_kernels import Words, token_sums
 from pipeline.errors import ConfigError, CorruptDataError
 from pipeline.export.batches import Batch, document_lengths, refuse_ids_beyond, refuse_special_beyond
 from pipeline.export.files import TokenArray
@@ -82,6 +83,13 @@ class Framed:
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.lengths)))
         bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.sequences)))
         return np.diff(ends[bounds])
+
+    def token_sums(self, framing: Framing) -> Words:
+        """uint64 (2, documents): the token sum of each document that stays, its special tokens left out."""
+        lengths = self.document_lengths
+        bare = (lengths - framing.special_tokens * (lengths > 0)).astype(np.uint64)
+        starts = (np.cumsum(lengths) - lengths + (framing.bos_id is not None) * (lengths > 0)).astype(np.uint64)
+        return token_sums(self.tokens, starts, bare, np.zeros(len(bare), np.uint64))
 
     def add_to(self, counts: dict[str, int]) -> None:
         """Add this batch to a writer's counts; `tokens` are document tokens, without the special ones."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,8 +37,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content_kernels import Words
 from pipeline.errors import ConfigError
-from pipeline.export.batches import Batch, no_counts
+from pipeline.export.batches import Batch, no_counts, nobody
 from pipeline.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from pipeline.export.scan import BLOCK_DOCUMENTS
@@ -72,9 +73,11 @@ def write_part(
     vocabulary_size: int,
     bos_id: int | None = None,
     empty_documents: EmptyDocuments = "skip",
+    written: Callable[[Words], None] = nobody,
 ) -> dict[str, int]:
     """Write `<prefix>.bin` and `<prefix>.idx` into `folder`, which exists; without a token, neither.
 
+    `written` is given the token sums (content_kernels.py) of each batch's documents, as they were written.
     Returns documents, documents_empty, sequences, tokens (of documents), special_tokens and bytes (of both files).
     Raises ConfigError for a width or a special token the vocabulary does not allow, CorruptDataError for batches that
     are not batches, ids outside the vocabulary and sequences too long for int32, StorageFullError when the device is
@@ -92,6 +95,7 @@ def write_part(
                 framed = frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size, first_document=read)
                 read += (batch[2] if len(batch) == 3 else batch[1]).size
                 data.write(framed.tokens.data)
+                written(framed.token_sums(framing))
                 index.write(framed.lengths.astype("<i4").data)
                 boundaries.write((np.cumsum(framed.sequences) + counts["sequences"]).astype("<i8").data)
                 counts["sequences"] += framed.lengths.size

@@ -19,6 +19,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,7 +44,7 @@ def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
     """
     paths = [path for one in inputs for path in (_parts_of(one) if one.is_dir() else [one])]
     if output.suffix == ".ds" or (paths and all(path.suffix == ".ds" for path in paths)):
-        return merge_files(paths, output.with_suffix(".ds"))
+        return merge_files(paths, output.with_name(output.name.removesuffix(".ds") + ".ds"))
     return merge_parts([_prefix(path) for path in paths], _prefix(output))
 
 
@@ -115,12 +116,13 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
 
 
 def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
-    """Merge `.ds` files, with their indexes and metadata, into `output` (a path that ends in `.ds`).
+    """Merge `.ds` files, with their indexes, metadata and loss masks, into `output` (a path that ends in `.ds`).
 
     Returns parts, documents and tokens. ConfigError for no file, for an output that is there, for files of different
-    tokenizers or widths; VerificationError for a file that does not fit its index.
+    tokenizers or widths, for loss masks beside some files only or of another length than the tokens;
+    VerificationError for a file that does not fit its index.
     """
-    _refuse_output(paths, output, ("", ".index", ".metadata"))
+    _refuse_output(paths, output, ("", ".index", ".metadata", ".loss"))
     files = [nanoset.open_file(path) for path in paths]
     first = files[0]
     _require_one_vocabulary(paths)
@@ -131,8 +133,13 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
         ended = int(file.ends[-1]) if len(file) else 0
         if not ended == file.tokens.size == file.total_tokens:
             raise _does_not_fit(file.path, ended, file.tokens.size)
+    masks = _loss_masks(files)
     tokens = sum(file.total_tokens for file in files)
-    with whole_file(nanoset.metadata_path(output)) as metadata, whole_file(nanoset.index_path(output)) as index:
+    with ExitStack() as written:
+        metadata = written.enter_context(whole_file(nanoset.metadata_path(output)))
+        index = written.enter_context(whole_file(nanoset.index_path(output)))
+        if masks:
+            _concatenate(masks, written.enter_context(whole_file(nanoset.loss_path(output))))
         position = 0
         for file in files:
             for ends in _blocks(file.ends):
@@ -142,6 +149,30 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
         with whole_file(output) as data:
             _concatenate([file.path for file in files], data)
     return {"parts": len(files), "documents": sum(len(file) for file in files), "tokens": tokens}
+
+
+def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
+    """The loss masks beside the files, one byte a token; empty if no file has one."""
+    masks = [path for file in files if (path := nanoset.loss_path(file.path)).exists()]
+    if masks and len(masks) < len(files):
+        bare = next(file.path for file in files if not nanoset.loss_path(file.path).exists())
+        raise ConfigError(
+            "some files have a loss mask and some have none: masked tokens would be trained on",
+            where=bare,
+            expected=f"{nanoset.loss_path(bare).name}, as {masks[0].name}",
+            got="no mask",
+            next_step="write the missing masks (1 for every token to train on), or remove all of them",
+        )
+    for path, file in zip(masks, files, strict=False):
+        if path.stat().st_size != file.tokens.size:
+            raise ConfigError(
+                "a loss mask does not fit its tokens",
+                where=path,
+                expected=f"{file.tokens.size:,} bytes, one a token",
+                got=f"{path.stat().st_size:,} bytes",
+                next_step="write it again; nothing was merged",
+            )
+    return masks
 
 
 def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +26,9 @@ import humanize
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content_kernels import Words
 from pipeline.errors import ConfigError
-from pipeline.export.batches import Batch, no_counts
+from pipeline.export.batches import Batch, no_counts, nobody
 from pipeline.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from pipeline.export.megatron import MegatronPart
@@ -55,10 +56,12 @@ def write_file(
     vocabulary_size: int,
     bos_id: int | None = None,
     empty_documents: EmptyDocuments = "skip",
+    written: Callable[[Words], None] = nobody,
 ) -> dict[str, int]:
     """Write the three files of `stem` into `folder`, which exists; without a document, none of them (N10).
 
     The width follows from the vocabulary. `tokenizer_name` is what transformers' AutoTokenizer can load (N19).
+    `written` is given the token sums (content_kernels.py) of each batch's documents, as they were written.
     Returns documents, documents_empty, tokens (of documents), special_tokens and bytes (of the three files).
     Raises ConfigError for a name the metadata cannot hold or a special token outside the vocabulary, CorruptDataError
     for batches that are not batches and ids outside the vocabulary, StorageFullError when the device is full.
@@ -83,6 +86,7 @@ def write_file(
             read += (batch[2] if len(batch) == 3 else batch[1]).size
             written_tokens = counts["tokens"] + counts["special_tokens"]
             data.write(framed.tokens.data)
+            written(framed.token_sums(framing))
             index.write((np.cumsum(framed.document_lengths) + written_tokens).astype("<u8").data)
             framed.add_to(counts)
         if counts["documents"]:

@@ -23,18 +23,20 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import deflate
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content_kernels import Words, token_sums
 from pipeline.errors import BalanceError, CorruptDataError, PermanentError
-from pipeline.export.batches import refuse_ids_beyond
+from pipeline.export.batches import nobody, refuse_ids_beyond
 from pipeline.export.context_json import read_list, write_list, write_lists
 from pipeline.export.files import TokenArray, fault, whole_file
 from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
+from pipeline.slices import starts_of
 
 GZIP_LEVEL = 1
 GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
@@ -50,12 +52,19 @@ def shard_name(shard_index: int) -> str:
 
 
 def write_shard(
-    path: Path, contexts: Iterable[TokenArray], names: Iterable[str], shard_index: int, *, vocabulary_size: int
+    path: Path,
+    contexts: Iterable[TokenArray],
+    names: Iterable[str],
+    shard_index: int,
+    *,
+    vocabulary_size: int,
+    written: Callable[[Words], None] = nobody,
 ) -> dict[str, int]:
     """Write batches of contexts (2-D, records x tokens, uint16 or uint32) as one tar; without a record, no file.
 
     `names` gives each record its id, in order: letters, digits, `_` and `-`. Ids of tokens, pads included, must be
-    below `vocabulary_size`. Returns records, tokens (records x context length, pads included) and bytes.
+    below `vocabulary_size`. `written` is given the token sums (content_kernels.py) of each batch. Returns records,
+    tokens (records x context length, pads included) and bytes.
     Raises BalanceError when there are more or fewer names than contexts, CorruptDataError for contexts that are not
     2-D, differ in length, or hold other ids, PermanentError for a name, StorageFullError when the device is full.
     """
@@ -64,6 +73,7 @@ def write_shard(
     with whole_file(path) as file:
         for batch in contexts:
             context_tokens = _checked_width(batch, records, context_tokens, vocabulary_size)
+            written(_sums(batch))
             for text in write_lists(np.ascontiguousarray(batch)):
                 body = deflate.gzip_compress(text, GZIP_LEVEL)
                 name = member_name(shard_index, records, next(ids, None))
@@ -78,6 +88,12 @@ def write_shard(
         if records:
             written_bytes += file.write(end_of_archive(written_bytes))
     return {"records": records, "tokens": records * context_tokens, "bytes": written_bytes}
+
+
+def _sums(batch: TokenArray) -> Words:
+    """uint64 (2, records): the token sum of each context, all slots."""
+    lengths = np.full(len(batch), batch.shape[1], np.uint64)
+    return token_sums(batch.reshape(-1), starts_of(lengths), lengths, np.zeros(len(batch), np.uint64))
 
 
 def encode_context(context: TokenArray) -> bytearray:

@@ -59,5 +59,5 @@ def require_balanced(
 
 def _missing(difference: int | ContentSum) -> str:
     if isinstance(difference, ContentSum):
-        return "other content"
+        return "contents differ"
     return f"{difference:,} missing" if difference > 0 else f"{-difference:,} too many"

@@ -27,6 +27,7 @@ WITNESSED_LIBRARIES = (
     "tiktoken",
     "tokenizers",
     "orjson",
+    "msgspec",
     "zstandard",
     "deflate",
     "humanize",

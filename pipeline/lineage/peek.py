@@ -57,7 +57,7 @@ def _read(path: Path, record: int) -> tuple[int | None, NDArray[Any]]:
         from pipeline.export.megatron import open_part
 
         part = open_part(path.with_suffix(""))
-        return len(part), part.document(_within(path, record, len(part)))
+        return part.documents, part.document(_within(path, record, part.documents))
     if path.suffix == ".ds":
         from pipeline.export.nanoset import open_file
 

@@ -7,8 +7,9 @@ Out: a `Mixture`: draws and epochs of every source as each trainer will really d
 
     sources.py   what a finished dataset holds for a trainer: tokens, windows of every file, vocabulary
     weights.py   weights as given, or p^alpha of the sources' tokens
+    splits.py    which tokens train: by --split of every file, or by whole files
     order.py     who is drawn at each step: Megatron's blend, nanotron's Nanoset epoch and its repetition
-    mixture.py   draws, epochs and what is never seen; refuses sources that do not fit together
+    mixture.py   draws, epochs and what is never seen, for every way to train; refuses sources that do not fit together
     training.py  nanotron YAML (both forms), Megatron's argument list, split and sequences JSON
     folders.py   the command: folders in, the mixture and its files out
     picture.py   the table in the terminal, the bars as one HTML file
@@ -17,7 +18,8 @@ Out: a `Mixture`: draws and epochs of every source as each trainer will really d
 Both trainers draw greedily: at step i the source for which `weight * max(i, 1) - drawn` is largest, the first of
 equals.
 
-    Megatron    one order over all N samples. Every source's own samples come once per epoch of that source.
+    Megatron    one order over all N samples, of files: a source shares its weight among its files by their tokens.
+                Which of a file's tokens train depends on how the data is given, and so do the epochs (splits.py).
     Nanoset     the order over one epoch of sum(windows) samples, its sample being drawn mod windows; then one
                 permutation of both, and the same epoch again and again up to N. With weights, a source drawn less often
                 than it has windows shows the SAME few windows in every epoch, and the others never.
@@ -26,7 +28,7 @@ Invariants: weights are finite, positive, and sum to 1; all sources have one tok
 to the samples asked for.
 
 Price: a draw costs a nanosecond or two a source, one core; counting needs memory for the sources alone, an order 10
-bytes a sample. No token is read.
+bytes a sample. No token is read; of Megatron's indexes the lengths are, if --split holds documents out.
 """
 
 from pipeline.mixture.mixture import Mixture, mix

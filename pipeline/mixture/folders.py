@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -14,8 +15,10 @@ from pipeline.errors import ConfigError
 from pipeline.mixture.mixture import Mixture, mix
 from pipeline.mixture.picture import mixture_html, mixture_table
 from pipeline.mixture.sources import open_source
-from pipeline.mixture.training import write_training_files
+from pipeline.mixture.splits import parse_split
+from pipeline.mixture.training import TRAINING_FILES, training_files
 
+PAGE, FIGURES = "mixture.html", "mixture.json"
 TABLE_COLUMNS = 110
 TOKENS = re.compile(r"(\d+(?:\.\d+)?)([kKmMbBgGtT]?)")
 SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
@@ -30,11 +33,13 @@ def mix_folders(
     sequence_tokens: int,
     alpha: float | None,
     seed: int,
+    split: str,
     say: Callable[[str], object],
 ) -> Mixture:
     """Mix `FOLDER=WEIGHT`s (or `FOLDER`s with `alpha`), write everything below `output`, and say what it came to.
 
-    Without weights and alpha, sources are drawn by their size (alpha 1). ConfigError for weights on some folders only.
+    What an earlier mixture left in `output` under one of our names goes first; other files stay. Without weights and
+    alpha, sources are drawn by their size (alpha 1). ConfigError for weights on some folders only.
     """
     folders, weights = _parsed(datasets)
     mixture = mix(
@@ -44,13 +49,16 @@ def mix_folders(
         sequence_tokens=sequence_tokens,
         budget_tokens=token_count(budget),
         seed=seed,
+        split=parse_split(split),
     )
-    paths = write_training_files(mixture, output)
-    (output / "mixture.html").write_text(mixture_html(mixture), encoding="utf-8")
-    (output / "mixture.json").write_text(mixture_json(mixture), encoding="utf-8")
+    files = {**training_files(mixture), PAGE: mixture_html(mixture), FIGURES: mixture_json(mixture)}
+    output.mkdir(parents=True, exist_ok=True)
+    for name in (*TRAINING_FILES, PAGE, FIGURES):
+        (output / name).unlink(missing_ok=True)
     say(_table_text(mixture))
-    for path in [*paths, output / "mixture.html", output / "mixture.json"]:
-        say(str(path))
+    for name, content in files.items():
+        (output / name).write_text(content, encoding="utf-8")
+        say(str(output / name))
     return mixture
 
 
@@ -94,16 +102,8 @@ def mixture_json(mixture: Mixture) -> str:
             "folder": str(source.folder),
             "name": source.name,
             "weight": float(weight),
-            **{
-                trainer: {
-                    "samples": exposures[number].samples,
-                    "drawn": exposures[number].drawn,
-                    "seen": exposures[number].seen,
-                    "tokens": exposures[number].tokens,
-                    "epochs": exposures[number].epochs,
-                }
-                for trainer, exposures in mixture.exposures.items()
-            },
+            **{way: asdict(exposures[number]) for way, exposures in mixture.exposures.items()},
+            "divided_by_files": source not in mixture.undivided,
         }
         for number, (source, weight) in enumerate(zip(mixture.sources, mixture.weights, strict=True))
     ]
@@ -111,6 +111,8 @@ def mixture_json(mixture: Mixture) -> str:
         "sequence_tokens": mixture.sequence_tokens,
         "samples": mixture.samples,
         "seed": mixture.seed,
+        "split": mixture.split,
+        "indivisible_files": [part.prefix for part in mixture.indivisible_files],
         "vocabulary": mixture.sources[0].vocabulary,
         "sources": rows,
     }

@@ -10,53 +10,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import ConfigError
-from pipeline.mixture.order import blend_draws, nanoset_draws, nanoset_epoch
+from pipeline.mixture.order import blend_draws, nanoset_counts
 from pipeline.mixture.sources import Source
+from pipeline.mixture.splits import (
+    DEFAULT_SPLIT,
+    BlendPart,
+    Split,
+    files_needed,
+    has_empty_split,
+    parts_by_files,
+    parts_by_sequences,
+)
 from pipeline.mixture.weights import by_size, normalised
 
-Trainer = Literal["megatron", "nanoset"]
+Way = Literal["megatron", "megatron_splits", "nanoset"]
 MOST_SOURCES = 32_767  # Megatron's blend counts sources in int16
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """How much of one source one trainer sees.
+    """How much of one source one way of training sees.
 
-    `samples`: its distinct samples; `drawn`: how many draws fall on it; `seen`: how many distinct samples are ever
-    shown, however long the run; `tokens`: tokens trained on from it.
+    `there`: its tokens that belong to the training split; `samples`: the distinct samples they make in one epoch;
+    `drawn`: how many draws fall on it; `seen`: how many distinct samples this budget shows, for Megatron at most;
+    `reachable`: how many are ever shown, however long the run; `tokens`: tokens trained on; `epochs`: how often each
+    token (Megatron) or sample (Nanoset, which drops the tail of every file) is seen on average.
     """
 
+    there: int
     samples: int
     drawn: int
     seen: int
+    reachable: int
     tokens: int
+    epochs: float
 
     @property
-    def epochs(self) -> float:
-        """How often each of the source's samples is seen on average."""
-        return self.drawn / self.samples
-
-    @property
-    def repeats_for_ever(self) -> bool:
-        """Whether some of its samples come again in every epoch while others never come."""
-        return self.seen < self.samples
+    def never(self) -> int:
+        """Samples that no epoch shows: every epoch draws the same ones."""
+        return self.samples - self.reachable
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Sources, their weights (float64, summing to 1), and what every trainer makes of them."""
+    """Sources, their weights (float64, summing to 1), Megatron's split, and what every way of training makes of them.
+
+    `megatron` is Megatron with --data-path and --split, `megatron_splits` with the files' splits, both of
+    pipeline.mixture.splits; `data_path` are the files of the first, in order.
+    """
 
     sources: tuple[Source, ...]
     weights: NDArray[np.float64]
     sequence_tokens: int
     samples: int
     seed: int
-    exposures: dict[Trainer, tuple[Exposure, ...]]
+    split: Split
+    exposures: dict[Way, tuple[Exposure, ...]]
+    data_path: tuple[BlendPart, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Tokens trained on, by any trainer."""
+        """Tokens trained on, whichever way."""
         return self.samples * self.sequence_tokens
+
+    @property
+    def indivisible_files(self) -> tuple[BlendPart, ...]:
+        """Files of `data_path` with too few documents for the split: Megatron does not start with them and it."""
+        return tuple(part for part in self.data_path if has_empty_split(part.file, self.split))
+
+    @property
+    def undivided(self) -> tuple[Source, ...]:
+        """Sources with too few files for splits by file: all of their files train."""
+        if files_needed(self.split) == 1 or "megatron_splits" not in self.exposures:
+            return ()
+        return tuple(
+            one for one in self.sources if len(parts_by_files(one, 1.0, self.split)["train"]) == len(one.megatron)
+        )
 
 
 def mix(
@@ -67,11 +96,13 @@ def mix(
     sequence_tokens: int,
     budget_tokens: int,
     seed: int,
+    split: Split = DEFAULT_SPLIT,
 ) -> Mixture:
     """Work out a mixture: weights as given, or the sources' sizes to the power `alpha`.
 
     `sequence_tokens` is what the model sees at once (S; both readers take S + 1 tokens), `budget_tokens` what the run
-    trains on. `seed` is the trainer's. ConfigError for weights, sizes or sources that do not fit together.
+    trains on. `seed` is the trainer's, `split` Megatron's (training, validation, test). ConfigError for weights, sizes
+    or sources that do not fit together.
     """
     _require_fitting(sources)
     if (weights is None) == (alpha is None):
@@ -88,36 +119,67 @@ def mix(
             got=f"{sequence_tokens} and {budget_tokens}",
         )
     samples = -(-budget_tokens // sequence_tokens)
-    exposures: dict[Trainer, tuple[Exposure, ...]] = {}
+    exposures: dict[Way, tuple[Exposure, ...]] = {}
+    data_path: tuple[BlendPart, ...] = ()
     if all(one.megatron for one in sources):
-        exposures["megatron"] = _megatron(sources, shares, sequence_tokens, samples)
+        pairs = list(zip(sources, shares.tolist(), strict=True))
+        ways: dict[Way, list[list[BlendPart]]] = {
+            "megatron": [parts_by_sequences(source, weight, split) for source, weight in pairs],
+            "megatron_splits": [parts_by_files(source, weight, split)["train"] for source, weight in pairs],
+        }
+        data_path = tuple(part for parts in ways["megatron"] for part in parts)
+        for way, parts in ways.items():
+            exposures[way] = _megatron(sources, parts, sequence_tokens, samples)
     if all(one.nanoset for one in sources):
         exposures["nanoset"] = _nanoset(sources, shares, sequence_tokens, samples, seed)
-    return Mixture(tuple(sources), shares, sequence_tokens, samples, seed, exposures)
+    return Mixture(tuple(sources), shares, sequence_tokens, samples, seed, split, exposures, data_path)
 
 
 def _megatron(
-    sources: Sequence[Source], weights: NDArray[np.float64], sequence_tokens: int, samples: int
+    sources: Sequence[Source], parts: list[list[BlendPart]], sequence_tokens: int, samples: int
 ) -> tuple[Exposure, ...]:
-    drawn = blend_draws(weights, samples).tolist()
-    # Strides of S over a source's concatenated documents (GPTDataset): the last token is only ever a label.
-    there = [max(0, sum(file.tokens for file in one.megatron) - 1) // sequence_tokens for one in sources]
-    _require_samples(sources, there, sequence_tokens)
-    return tuple(
-        Exposure(samples=count, drawn=draws, seen=count, tokens=draws * sequence_tokens)
-        for count, draws in zip(there, drawn, strict=True)
-    )
+    """Every file is a dataset of its own, whose samples are strides of S over its documents: the last token is only
+    ever a label. The blend draws files, and each of them has as many epochs as its draws need."""
+    weights = np.array([part.weight for of_source in parts for part in of_source])
+    for _ in range(2):  # the builder and the blend: twice is not always once, in the last bit
+        weights = weights / np.sum(weights)
+    drawn = iter(blend_draws(weights, samples).tolist())
+    strides = [[max(0, part.tokens - 1) // sequence_tokens for part in of_source] for of_source in parts]
+    _require_samples(sources, [sum(one) for one in strides], sequence_tokens)
+    exposures = []
+    for of_source, each in zip(parts, strides, strict=True):
+        draws = [next(drawn) for _ in of_source]
+        there = sum(part.tokens for part in of_source)
+        exposures.append(
+            Exposure(
+                there=there,
+                samples=sum(each),
+                drawn=sum(draws),
+                seen=sum(map(min, each, draws)),
+                reachable=sum(each),
+                tokens=sum(draws) * sequence_tokens,
+                epochs=sum(draws) * sequence_tokens / there,
+            )
+        )
+    return tuple(exposures)
 
 
 def _nanoset(
     sources: Sequence[Source], weights: NDArray[np.float64], sequence_tokens: int, samples: int, seed: int
 ) -> tuple[Exposure, ...]:
     windows = nanoset_windows(sources, sequence_tokens)
-    per_epoch = np.bincount(nanoset_epoch(windows, weights, seed)[0], minlength=len(windows)).tolist()
-    drawn = nanoset_draws(windows, weights, samples, seed).tolist()
+    drawn, seen, reachable = (counts.tolist() for counts in nanoset_counts(windows, weights, samples, seed))
     return tuple(
-        Exposure(samples=count, drawn=draws, seen=min(count, once), tokens=draws * sequence_tokens)
-        for count, draws, once in zip(windows.tolist(), drawn, per_epoch, strict=True)
+        Exposure(
+            there=sum(file.tokens for file in source.nanoset),
+            samples=there,
+            drawn=drawn[number],
+            seen=seen[number],
+            reachable=reachable[number],
+            tokens=drawn[number] * sequence_tokens,
+            epochs=drawn[number] / there,
+        )
+        for number, (source, there) in enumerate(zip(sources, windows.tolist(), strict=True))
     )
 
 

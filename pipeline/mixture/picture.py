@@ -1,4 +1,12 @@
-"""A mixture for people: a table in the terminal, the same with bars as one HTML file that needs nothing else."""
+"""A mixture for people: a table in the terminal, the same with bars as one HTML file that needs nothing else.
+
+trains    tokens that belong to the training split
+samples   distinct samples that they make in one epoch
+drawn     draws that fall on the source at this budget
+epochs    how often each token (Megatron) or window (Nanoset) is seen on average
+seen      samples that this budget shows, rounded down; Megatron shuffles several epochs together, so that some
+          come twice before others come at all: at most
+"""
 
 from __future__ import annotations
 
@@ -7,15 +15,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.mixture.mixture import Exposure, Mixture
+from pipeline.mixture.mixture import Exposure, Mixture, Way
+from pipeline.mixture.splits import split_in_words
 from pipeline.report import svg
 from pipeline.report.figures import count_text, grouped
 
-COLUMNS = ("source", "weight", "tokens", "samples", "drawn", "epochs", "seen")
-TITLES = {
-    "megatron": "Megatron: strides over each source, reshuffled every epoch",
-    "nanoset": "Nanoset: one epoch of windows, repeated as it is",
-}
+COLUMNS = ("source", "weight", "trains", "samples", "drawn", "epochs", "seen")
 BAR_HEIGHT, GAP, LABEL, FIGURES, WIDTH = 22.0, 10.0, 220.0, 150.0, 900.0
 STYLE = Markup("""
 :root { color-scheme: light dark; --ink: #1c2330; --quiet: #5d6676; --paper: #fff; --bar: #2f6f8f; --warn: #b4541a;
@@ -34,16 +39,57 @@ td:first-child, th:first-child { text-align: left; }
 """)
 
 
-def _row(mixture: Mixture, number: int, one: Exposure) -> tuple[str, ...]:
+def _title(mixture: Mixture, way: Way) -> str:
+    """How to give this way the data; what "epochs" and "seen" mean there."""
+    if way == "nanoset":
+        return "Nanoset: one epoch of windows, repeated as it is"
+    if way == "megatron":
+        split = split_in_words(mixture.split)
+        return f"Megatron, --data-args-path megatron_data_path.txt --split {split}: of every file the first part trains"
+    return "Megatron, --per-split-data-args-path megatron_splits.json: of every source the first files train"
+
+
+def _notes(mixture: Mixture, way: Way) -> list[str]:
+    split = split_in_words(mixture.split)
+    if way == "megatron" and mixture.indivisible_files:
+        first = mixture.indivisible_files[0].file
+        return [
+            f"{_counted(len(mixture.indivisible_files), 'file')} with too few documents for --split {split}, such as"
+            f" {first.path.name} ({_counted(first.documents, 'document')}): Megatron 0.16 hangs on an empty split."
+            " Use megatron_splits.json, or --split 100,0,0."
+        ]
+    if way == "megatron_splits":
+        return [
+            f"{source.name} has {_counted(len(source.megatron), 'file')}, too few for a file in every split of {split}:"
+            " all of it trains, none is held out."
+            for source in mixture.undivided
+        ]
+    return []
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{grouped(number)} {what}" + "s" * (number != 1)
+
+
+def _row(mixture: Mixture, way: Way, number: int, one: Exposure) -> tuple[str, ...]:
     return (
         mixture.sources[number].name,
         f"{mixture.weights[number]:.4f}",
-        grouped(one.tokens),
+        grouped(one.there),
         grouped(one.samples),
         grouped(one.drawn),
         f"{one.epochs:.3f}",
-        "all" if not one.repeats_for_ever else f"{100 * one.seen / one.samples:.1f} %, for ever the same",
+        ("" if way == "nanoset" else "at most ") + _percent_down(one.seen, one.samples) + _never_in_words(one),
     )
+
+
+def _percent_down(part: int, whole: int) -> str:
+    """Rounded down, so that only all of it is 100.0 %."""
+    return f"{1000 * part // whole / 10:.1f} %"
+
+
+def _never_in_words(one: Exposure) -> str:
+    return f"; {_percent_down(one.never, one.samples)} never, in any epoch" if one.never else ""
 
 
 def _heading(mixture: Mixture) -> str:
@@ -56,23 +102,27 @@ def _heading(mixture: Mixture) -> str:
 def mixture_table(mixture: Mixture) -> RenderableType:
     """Draws and epochs of every source, a table for each trainer."""
     parts: list[RenderableType] = [Text(_heading(mixture), style="bold")]
-    for trainer, exposures in mixture.exposures.items():
-        table = Table(box=None, title=TITLES[trainer], title_justify="left", title_style="dim", pad_edge=False)
+    for way, exposures in mixture.exposures.items():
+        table = Table(box=None, pad_edge=False)
         for column in COLUMNS:
             table.add_column(column, justify="left" if column in {"source", "seen"} else "right", overflow="fold")
         for number, one in enumerate(exposures):
-            table.add_row(*_row(mixture, number, one), style="yellow" if one.repeats_for_ever else "")
-        parts += [Text(), table]
+            table.add_row(*_row(mixture, way, number, one), style="yellow" if one.never else "")
+        parts += [Text(), Text(_title(mixture, way), style="dim"), table]
+        parts += [Text(note, style="yellow") for note in _notes(mixture, way)]
     return Group(*parts)
 
 
 def mixture_html(mixture: Mixture) -> str:
     """The whole page; the same mixture gives the same text."""
     body = Markup("").join(
-        Markup("<h2>{}</h2>\n{}\n{}\n").format(
-            TITLES[trainer], _bars(mixture, exposures), _html_table(mixture, exposures)
+        Markup("<h2>{}</h2>\n{}\n{}\n{}").format(
+            _title(mixture, way),
+            _bars(mixture, exposures),
+            _html_table(mixture, way, exposures),
+            Markup("").join(Markup("<p>{}</p>\n").format(note) for note in _notes(mixture, way)),
         )
-        for trainer, exposures in mixture.exposures.items()
+        for way, exposures in mixture.exposures.items()
     )
     names = ", ".join(one.name for one in mixture.sources)
     return Markup(
@@ -99,17 +149,17 @@ def _bars(mixture: Mixture, exposures: tuple[Exposure, ...]) -> Markup:
         tooltip = f"{name}: {grouped(one.drawn)} draws of {grouped(one.samples)} samples"
         marks += [
             svg.text("end", (LABEL - 10, y + 16), name if len(name) <= 28 else name[:27] + "…", tooltip=name),
-            svg.group(tooltip, svg.rectangle("warn" if one.repeats_for_ever else "bar", (LABEL, y), size, radius=2)),
+            svg.group(tooltip, svg.rectangle("warn" if one.never else "bar", (LABEL, y), size, radius=2)),
             svg.text("value", (LABEL + size[0] + 8, y + 16), f"{one.epochs:.2f} epochs"),
         ]
     return svg.drawing(marks, (WIDTH, height), "Epochs of every source")
 
 
-def _html_table(mixture: Mixture, exposures: tuple[Exposure, ...]) -> Markup:
+def _html_table(mixture: Mixture, way: Way, exposures: tuple[Exposure, ...]) -> Markup:
     head = Markup("").join(Markup("<th>{}</th>").format(column) for column in COLUMNS)
     rows = Markup("\n").join(
         Markup("<tr>{}</tr>").format(
-            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in _row(mixture, number, one))
+            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in _row(mixture, way, number, one))
         )
         for number, one in enumerate(exposures)
     )

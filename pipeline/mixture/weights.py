@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,9 @@ from pipeline.errors import ConfigError
 
 
 def normalised(weights: Sequence[float]) -> NDArray[np.float64]:
-    """Weights that sum to 1; ConfigError unless all are finite and positive, as both trainers ask."""
+    """Weights that sum to 1; ConfigError unless all are finite and positive, as both trainers ask, also beside each
+    other.
+    """
     for number, weight in enumerate(weights):
         if not (math.isfinite(weight) and weight > 0):
             raise ConfigError(
@@ -22,6 +25,13 @@ def normalised(weights: Sequence[float]) -> NDArray[np.float64]:
                 got=weight,
                 next_step="leave a source out that should not be drawn",
             )
+    largest = max(weights, default=1.0)
+    if largest * len(weights) > sys.float_info.max or min(weights, default=1.0) < largest * sys.float_info.epsilon**2:
+        raise ConfigError(
+            "the weights are too large, or too far apart, to be compared",
+            expected="numbers such as 0.7 and 0.3",
+            got=f"{min(weights)} to {largest}",
+        )
     total = math.fsum(weights)
     return np.array([weight / total for weight in weights], np.float64)
 

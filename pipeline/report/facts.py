@@ -69,7 +69,8 @@ class StageSummary(Facts):
     `units_reused` of the `units_done` were found finished. `seconds` and `timed_bytes` (bytes that these seconds were
     spent on) are sums over the steps' receipts, whenever they ran; `wall_seconds` runs from first start to last end.
     `on_trunk` is False for a stage beside the main line, such as writeback. `requests` to stores, of which `retries`
-    were made again, moved `wire_bytes` both ways.
+    were made again, moved `wire_bytes` both ways. `without_checksum` files and parts of files have no checksum in their
+    store: two reads of each were compared.
     """
 
     stage: str
@@ -88,6 +89,7 @@ class StageSummary(Facts):
     requests: Count = 0
     retries: Count = 0
     wire_bytes: Count = 0
+    without_checksum: Count = 0
 
     @property
     def is_finished(self) -> bool:

@@ -19,6 +19,14 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
+def unproved_text(without_checksum: int) -> str:
+    """What follows the requests of a stage where files or parts of files have no checksum in their store."""
+    many = "file or part" if without_checksum == 1 else "files or parts"
+    return (
+        f"; {without_checksum:,} {many} without a checksum of the store: two reads compared" if without_checksum else ""
+    )
+
+
 def largest_first(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Reasons that apply, the one with the most first; equal ones by name."""
     return sorted(((reason, count) for reason, count in amounts.items() if count), key=lambda one: (-one[1], one[0]))

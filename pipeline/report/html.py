@@ -16,6 +16,7 @@ from pipeline.report.figures import (
     rate_text,
     seconds_text,
     share_text,
+    unproved_text,
 )
 from pipeline.report.flow import flow_picture
 from pipeline.report.heat import heat_map
@@ -71,7 +72,7 @@ def _figures(summary: BuildSummary) -> list[tuple[str, str, str, str]]:
             "Source files",
             grouped(summary.source_files),
             f"{summary.source_bytes:,} bytes",
-            f"{bytes_text(summary.source_bytes)} as delivered",
+            "; ".join(filter(None, (f"{bytes_text(summary.source_bytes)} as delivered", summary.other_files))),
         )
     ]
     documents_in, documents = summary.first_into("documents"), summary.last_out("documents")
@@ -100,7 +101,8 @@ def _figures(summary: BuildSummary) -> list[tuple[str, str, str, str]]:
     if requests:
         moved = sum(stage.wire_bytes for stage in summary.stages)
         retries = sum(stage.retries for stage in summary.stages)
-        said = f"{counted(requests, 'request')}, {retries:,} of them retries"
+        unproved = unproved_text(sum(stage.without_checksum for stage in summary.stages))
+        said = f"{counted(requests, 'request')}, {retries:,} of them retries{unproved}"
         figures.append(("Over the wire", bytes_text(moved), f"{moved:,} bytes", said))
     return figures
 

@@ -103,7 +103,8 @@ def _side(terms: tuple[tuple[str, int | str], ...]) -> int | tuple[str, ...]:
 class BuildSummary(Facts):
     """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets.
 
-    `latest_stays` says why `latest` does not point to this version; "" if it does.
+    `latest_stays` says why `latest` does not point to this version; "" if it does. `other_files` says which files
+    beside the sources were passed over, if any.
     """
 
     dataset: str
@@ -111,6 +112,7 @@ class BuildSummary(Facts):
     code_version: str
     configuration: str
     source_files: Count
+    other_files: str = ""
     source_bytes: Count
     stages: tuple[StageSummary, ...] = ()
     duplicates: DuplicateSummary | None = None

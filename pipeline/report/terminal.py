@@ -76,3 +76,5 @@ def _heading(summary: BuildSummary) -> Iterator[RenderableType]:
     yield Text(f"{counted(summary.source_files, 'source file')}, {bytes_text(summary.source_bytes)} as delivered")
     if summary.latest_stays:
         yield Text(f"latest was not moved: {plain(summary.latest_stays)}", style="bold yellow", overflow="fold")
+    if summary.other_files:
+        yield Text(plain(summary.other_files))

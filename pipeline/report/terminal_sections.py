@@ -16,6 +16,7 @@ from pipeline.report.figures import (
     rate_text,
     seconds_text,
     share_text,
+    unproved_text,
 )
 from pipeline.report.summary import BalanceCheck, BuildSummary, Flow, PowerHistogram
 from pipeline.report.terminal_marks import PathEnd, Row, listed, make_table, mark, name_text, plain, sparkline
@@ -46,7 +47,8 @@ def stages(summary: BuildSummary, *, wide: bool) -> Iterator[RenderableType]:
     for stage in summary.stages:
         if stage.requests:
             moved = f"{bytes_text(stage.wire_bytes)} over the wire in {counted(stage.requests, 'request')}"
-            yield Text(f"{stage.stage}: {moved}, {stage.retries:,} of them retries", style="dim")
+            unproved = unproved_text(stage.without_checksum)
+            yield Text(f"{stage.stage}: {moved}, {stage.retries:,} of them retries{unproved}", style="dim")
     reused = sum(stage.units_reused for stage in summary.stages)
     if reused:
         done = sum(stage.units_done for stage in summary.stages)

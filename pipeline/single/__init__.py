@@ -6,6 +6,8 @@
     find_batch.py     how much text the tokenizer should get at once here   (the sweep of JAXformer)
     in_order.py       text in, Megatron or Nanoset files out, in its order  (the job of preprocess_data.py)
     dedup.py          text in, deduplicated text or an infini-gram index out, by the build's own stages, resumable
+    tokenize_files.py text in, a token shard per file out
+    output_folder.py  what these two deliver to: files of an earlier run are replaced, a stranger's are refused
 
     shuffle_commands.py, in_order_commands.py, dedup_commands.py, store_commands.py: their commands, for pipeline.cli
 

@@ -2,7 +2,8 @@
 
 Nothing is done twice: steps have receipts below the work folder, so a command that was interrupted goes on, and one
 that is given more files reuses the shards it knows. Results are copied to the output folder, each by an atomic rename
-and checked against the sha256 of its receipt; a file that has those bytes already is left alone.
+and checked against the sha256 of its receipt; a file that has those bytes already is left alone, and one that only an
+earlier run delivered is removed (output_folder.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 from pipeline.config import DatasetConfig, absolute, check_config
 from pipeline.errors import ConfigError
 from pipeline.ledger import Check
+from pipeline.single.output_folder import OutputFolder
 from pipeline.stages import Build, open_build, plan_dataset
+from pipeline.stages.apart import require_apart
 from pipeline.stages.stage import WAVES
-from pipeline.storage import open_store
 
 DEDUP_STAGES = ("download", "index", "anchor", "suffix_array", "match", "union", "writeback")
 INDEX_STAGES = ("download", "index", "suffix_array")
@@ -68,8 +70,9 @@ def run_stages(
 
 def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
     """Deduplicate the sources and put the documents below `output`, under the sources' names."""
+    folder = _output_folder(config, output, "dedup")
     build = run_stages(config, DEDUP_STAGES, workers=workers, watch=watch)
-    return _delivered(build, DEDUP_STAGES, "writeback", output)
+    return _delivered(build, DEDUP_STAGES, "writeback", folder)
 
 
 def write_index(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
@@ -87,29 +90,42 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
             got=", ".join(words),
             next_step="write the index to another folder",
         )
+    folder = _output_folder(config, output, "index")
     build = run_stages(config, INDEX_STAGES, workers=workers, watch=watch)
-    return _delivered(build, INDEX_STAGES, "suffix_array", output)
+    return _delivered(build, INDEX_STAGES, "suffix_array", folder)
 
 
-def _delivered(build: Build, stages: Sequence[str], stage: str, output: str) -> Finished:
+def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:
+    """ConfigError if a source could hold what is written there, or if it holds files that are not the command's."""
+    sources = [absolute(path) for path in config.source.paths]
+    require_apart(sources, [("--output", absolute(output))])
+    return OutputFolder(absolute(output), command)
+
+
+def _delivered(build: Build, stages: Sequence[str], stage: str, output: OutputFolder) -> Finished:
     from pipeline.stages.summarize import merged_checks
     from pipeline.stages.union import ranges_match_check
     from pipeline.stages.writeback import FOLDER
 
-    store = open_store(absolute(output))
-    files = written = 0
-    for unit in build.units(stage):
-        folder = build.folder(stage, unit)
-        for one in build.receipt(stage, unit).outputs:
-            name = one.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{one.name}"
-            files += 1
-            if store.digest(name) != one.sha256:
-                store.receive(folder / one.name, name, one.sha256)
-                written += 1
+    files = {
+        one.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{one.name}": (
+            build.folder(stage, unit) / one.name,
+            one.sha256,
+        )
+        for unit in build.units(stage)
+        for one in build.receipt(stage, unit).outputs
+    }
+    planned = (file for shard in build.plan.shards for file in shard)
+    output.replace({file.part.of if file.part else file.name for file in planned}, files)
+    written = 0
+    for name, (path, sha256) in files.items():
+        if output.store.digest(name) != sha256:
+            output.store.receive(path, name, sha256)
+            written += 1
     checks = [check for each in stages for check in merged_checks(build.checks(each))]
     if stage == "writeback":
         checks.append(ranges_match_check(build))
-    return Finished(build, checks, files, written)
+    return Finished(build, checks, len(files), written)
 
 
 def render_finished(done: Finished, output: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="Folders, files, globs or s3://bucket/prefix/.")]
-Output = Annotated[str, typer.Option(help="Where results go: a folder, or s3://bucket/prefix.")]
+Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an earlier run's results are replaced.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)]
 WorkFolder = Annotated[str, typer.Option(help="Intermediate files and receipts; what is there is reused.")]
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.errors import CorruptDataError
 from pipeline.export.files import whole_file
 from pipeline.export.manifest import MANIFEST, write_manifest
-from pipeline.export.tar import end_of_archive, member_header, padding
+from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
 from pipeline.export.webdataset import member_name, shard_name
 from pipeline.shuffle.lines import Shuffled, shuffle_records
 from pipeline.single.ready import whole_folder
@@ -26,6 +26,7 @@ from pipeline.single.ready import whole_folder
 BATCH_BYTES = 4 << 20
 OUR_NAME = re.compile(r"\d{8,}_\d{8,}_([A-Za-z0-9_-]{1,64})\.json\.gz")
 DIVIDER = b"\0"
+END_BYTES = 2 * BLOCK_BYTES
 
 
 def reshuffle(
@@ -88,7 +89,11 @@ def _joined(samples: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and bodies of a tar of any dialect; CorruptDataError for one that is truncated or holds something else."""
+    """Names and bodies of a tar of any dialect; CorruptDataError for one that is truncated or holds something else.
+
+    tarfile takes a missing end, a damaged header and a block of zeros for the end of an archive, so the end is looked
+    at here: at least two blocks of zeros, and nothing but zeros up to the file's own end.
+    """
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
@@ -101,7 +106,21 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             end = archive.offset
     except (tarfile.TarError, OSError) as error:
         raise CorruptDataError("a tar cannot be read", where=path, got=error) from error
+    if path.stat().st_size < end + END_BYTES:
+        raise CorruptDataError(
+            "a tar is cut: its end is missing",
+            where=path,
+            expected=f"{END_BYTES:,} bytes of zeros from byte {end:,} on",
+            got=f"{path.stat().st_size:,} bytes in all",
+            next_step="fetch or write this tar again",
+        )
     with path.open("rb") as file:
         file.seek(end)
-        if any(file.read(512)):
-            raise CorruptDataError("a tar is damaged", where=f"{path}, byte {end}", expected="its end or a header")
+        while block := file.read(BATCH_BYTES):
+            if block.strip(b"\0"):
+                raise CorruptDataError(
+                    "a tar is damaged, or is several in one: something stands behind its end",
+                    where=f"{path}, from byte {end:,} on",
+                    expected="a header, or zeros up to the end of the file",
+                    next_step="fetch or write this tar again; extract joined tars and pack them anew",
+                )

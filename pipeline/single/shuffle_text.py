@@ -14,6 +14,7 @@ from pipeline.documents.lines import read_line_blocks
 from pipeline.errors import ConfigError, CorruptDataError, SourceError
 from pipeline.export.files import whole_file
 from pipeline.shuffle.lines import Shuffled, line_batches, shuffle_records
+from pipeline.storage.walk import walk_files
 
 BLOCK_BYTES = 4 << 20
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.zstd")
@@ -40,8 +41,8 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
 
 
 def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
-    """Files of `inputs`: folders are searched for `endings`. SourceError for one that is not there or holds nothing, or
-    a file that is named twice.
+    """Files of `inputs`: folders are searched for `endings`, through links as storage/walk.py says. SourceError for one
+    that is not there or holds nothing, or a file that is named twice.
     """
     found: list[str] = []
     for one in inputs:
@@ -49,7 +50,7 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
         if one == STANDARD or path.is_file():
             found.append(one)
             continue
-        below = sorted(str(file) for file in path.rglob("*") if file.is_file() and file.name.endswith(endings))
+        below = sorted(str(path / name) for name in walk_files(path) if name.endswith(endings))
         if not below:
             what = "holds none" if path.is_dir() else "does not exist"
             raise SourceError(f"an input {what}", where=one, expected=f"a file, or a folder with {', '.join(endings)}")

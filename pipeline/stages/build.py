@@ -149,7 +149,7 @@ class Build:
                 self.work,
                 lambda folder: one.run(self, unit, folder),
                 delivers=one.delivers,
-                reuse=one.reuse,
+                reuse=one.reuse and not (verify and one.outside(self, unit)),
                 verify=verify,
                 versions=tokenizer_versions(self.config),
             )

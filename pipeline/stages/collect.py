@@ -1,4 +1,4 @@
-"""Collecting garbage: step folders that the newest plan of a dataset no longer reaches.
+"""Collecting garbage: step folders that the newest delivered plan of a dataset no longer reaches.
 
 A step's folder is found by its fingerprint, so what a build needs is what its steps name, and everything else below
 the dataset's work folder was superseded by another plan, another setting or another version of the code. Rules:
@@ -119,7 +119,7 @@ def _require_readable(build: Build) -> None:
         _ = build.config, build.plan
     except (OSError, ValueError) as error:
         raise PermanentError(
-            "the newest plan cannot be read, so nothing says which folders are still needed",
+            "a plan that is needed cannot be read, so nothing says which folders are still needed",
             where=build.plan_folder,
             got=error,
             next_step="build the dataset, which plans it anew; then collect again",

@@ -3,11 +3,14 @@
 Local files stay where they are and are read in place: they are digested here, and compared with that whenever they are
 read later. Objects of buckets and hubs are copied into the step's folder: parallel ranged parts of the planned
 identity, verified by the checksum that the store keeps, gone on with after a break (what has arrived waits in
-`<work>/arriving/`). Of a part of a file only that part is fetched; the store has no checksum of it. With
-`source.stream` nothing is copied: later stages read from the store, each time of the planned identity.
+`<work>/arriving/`). Of a part of a file only that part is fetched; no store has a checksum of it, so it is read twice.
+With `source.stream` nothing is copied: the files are read once here and compared with the store's checksum where it has
+one of all that is read; later stages read from the store again, and compare every window with this first read.
 
-files.json lists of each file name, size in bytes, checksum (`xxh3_128:...` of what lies on this machine, `sha256:...`
-of what is streamed if the store knows it, null if not) and, of a part, how the plan cut it (see plan.SourcePart).
+files.json lists of each file name, size in bytes, `xxh3_128:...` of its bytes, of a part how the plan cut it (see
+plan.SourcePart), and of what is streamed the XXH3-128 of each window of 8 MiB. So the receipt's digest is one of the
+content: the same bytes in another bucket, or of another time of change, make no later step run again, and other bytes
+under the same name and of the same size do.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
-from pipeline.stages.sources import SourceCopy, count_traffic
+from pipeline.stages.sources import SourceCopy, count_traffic, wanted_of
 from pipeline.stages.stage import Stage
 from pipeline.storage import (
     Checksum,
     Store,
     Traffic,
-    Wanted,
+    digest_windows,
     fetch,
     is_local,
     open_location,
@@ -45,19 +48,19 @@ def local_copies(build: Build, shard: str, traffic: Traffic | None = None) -> li
     """The source files of a downloaded shard, in order; reading streamed ones counts in `traffic`."""
     folder = build.folder("download", shard)
     listed = json.loads((folder / LISTING).read_text())
-    checksums = [parse_checksum(one["checksum"]) if one["checksum"] else None for one in listed]
     files = build.plan.shards[int(shard)]
     counted = traffic or Traffic()
-    return [_copy(build, file, folder, one, counted) for file, one in zip(files, checksums, strict=True)]
+    return [_copy(build, file, folder, one, counted) for file, one in zip(files, listed, strict=True)]
 
 
-def _copy(build: Build, file: SourceFile, folder: Path, checksum: Checksum | None, traffic: Traffic) -> SourceCopy:
+def _copy(build: Build, file: SourceFile, folder: Path, listed: dict[str, Any], traffic: Traffic) -> SourceCopy:
     path, pieces = None, None
     if is_local(file.location):
         path, pieces = Path(file.location), file.part.pieces if file.part else None
     elif not build.config.source.stream:
         path = folder / "files" / file.name
-    return SourceCopy(file, path, pieces, checksum, build.config.source.endpoint_url, traffic)
+    checksum, windows = parse_checksum(listed["checksum"]), tuple(listed.get("windows", ()))
+    return SourceCopy(file, path, pieces, checksum, build.config.source.endpoint_url, traffic, windows)
 
 
 def _units(build: Build) -> list[str]:
@@ -86,33 +89,44 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             stores[parent], _ = open_location(
                 file.location, endpoint_url=build.config.source.endpoint_url, traffic=traffic
             )
-        checksum = _fetch(build, file, stores[parent], folder)
-        said = str(checksum) if checksum else None
+        checksum, windows = _fetch(build, file, stores[parent], folder)
         # Later steps read a part as the plan cut it: its own frames may end elsewhere while its bytes stay the same.
         part = file.part.model_dump(mode="json") if file.part else None
-        listed.append({"name": file.name, "size_bytes": file.size_bytes, "checksum": said, "part": part})
+        seen = {"name": file.name, "size_bytes": file.size_bytes, "checksum": str(checksum), "part": part}
+        listed.append({**seen, "windows": windows} if windows is not None else seen)
     (folder / LISTING).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
     size = sum(file.size_bytes for file in files)
     counts = {"files": len(files), "source_bytes": size, "bytes_read": size}
     return Outcome(counts=counts, traffic=count_traffic(traffic))
 
 
-def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> Checksum | None:
-    """Make the file local if it is not; its checksum. SourceError if it is no longer what the plan saw."""
-    name = file.location.rpartition("/")[2]
-    pieces = file.part.pieces if file.part else None
+def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> tuple[Checksum, list[str] | None]:
+    """Make the file local unless it is or is streamed; its checksum, and those of its windows if it is streamed.
+
+    SourceError if it is no longer what the plan saw.
+    """
+    wanted = wanted_of(file)
     if is_local(file.location):
-        require_identity(file.location, file.identity, store.stat(name))
-        checksum = pieces_checksum(Path(file.location), pieces or ((0, file.size_bytes),))
-        require_identity(file.location, file.identity, store.stat(name))  # not while it was read, either
-        return checksum
+        require_identity(file.location, file.identity, store.stat(wanted.name))
+        checksum = pieces_checksum(Path(file.location), wanted.pieces or ((0, file.size_bytes),))
+        require_identity(file.location, file.identity, store.stat(wanted.name))  # not while it was read, either
+        return checksum, None
     if build.config.source.stream:
-        require_identity(file.location, file.identity, store.stat(name))
-        sha256 = store.digest(name) if pieces is None else None
-        return Checksum("sha256", sha256) if sha256 else None
-    arriving = fingerprint([file.location, file.identity, pieces])
-    wanted = Wanted(name, file.size_bytes, file.identity, pieces)
-    return fetch(store, wanted, folder / "files" / file.name, build.work / ARRIVING / arriving)
+        return digest_windows(store, wanted)
+    arriving = fingerprint([file.location, file.identity, wanted.pieces])
+    return fetch(store, wanted, folder / "files" / file.name, build.work / ARRIVING / arriving), None
 
 
-STAGE = Stage("download", units=_units, inputs=lambda _build, _unit: [], settings=_settings, run=_run)
+def _in_place(build: Build, shard: str) -> bool:
+    """Whether files of a shard are read where they lie: nothing but their digests tells for sure if they changed."""
+    return any(is_local(file.location) for file in build.plan.shards[int(shard)])
+
+
+STAGE = Stage(
+    "download",
+    units=_units,
+    inputs=lambda _build, _unit: [],
+    settings=_settings,
+    run=_run,
+    outside=_in_place,
+)

@@ -21,10 +21,12 @@ from pipeline.stages.stage import Stage, as_many_as_shards
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
+    from pipeline.export.content import WrittenContent
     from pipeline.stages.build import Build
 
 BATCH_TOKENS = 2 << 20
-LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",)}  # whose versions can change bytes
+CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
+LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",), "numpy": ("numpy",)}  # can change bytes
 
 
 def _units(build: Build) -> list[str]:
@@ -60,14 +62,14 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     }
 
 
-def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[list[int]]:
-    """[cell, first, last] of every stretch that an output takes, in order.
+def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[tuple[int, int, int]]:
+    """(cell, first, last) of every stretch that an output takes, in order.
 
     The output's place in the global order is not enough: where that lies in a cell follows from the sizes of all
     earlier cells, which are no inputs of this step.
     """
     slices = layout.cell_slices(build, name, output.first, output.last)
-    return [[stretch.cell, stretch.first, stretch.last] for stretch in slices]
+    return [(stretch.cell, stretch.first, stretch.last) for stretch in slices]
 
 
 def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]]) -> dict[str, Any]:
@@ -83,6 +85,8 @@ def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]])
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
     import numpy as np
 
+    from pipeline.export.content import WrittenContent
+
     files: list[dict[str, Any]] = []
     parts: list[Path] = []
     for name, outputs in _outputs(build, unit).items():
@@ -90,15 +94,19 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
             path = folder / name / output.name
             path.parent.mkdir(parents=True, exist_ok=True)
             if parts and name == "nanoset":  # the megatron parts of the same documents were written before
-                written = _linked(build, parts[output.number - outputs[0].number], output, folder / name)
+                number = output.number - outputs[0].number
+                written = _linked(build, parts[number], output, folder / name)
+                content = {key: files[number][key] for key in CONTENT}
             else:
-                written = WRITERS[name](build, output, folder / name, vocabulary(build))
-            files.append({"name": f"{name}/{output.name}", **written})
+                tally = WrittenContent(_slices(build, name, output) if name != "numpy" else [])
+                written = WRITERS[name](build, output, folder / name, vocabulary(build), tally)
+                content = tally.to_json()
+            files.append({"name": f"{name}/{output.name}", **written, **content})
             if name == "megatron":
                 parts.append(path)
     counts: Counter[str] = Counter()
     for file in files:
-        counts.update({key: count for key, count in file.items() if key != "name"})
+        counts.update({key: count for key, count in file.items() if isinstance(count, int)})
     token_bytes = counts["slots"] * np.dtype(vocabulary(build).dtype).itemsize
     return Outcome(counts={"outputs": len(files), **counts, "bytes_read": token_bytes}, details={"files": files})
 
@@ -115,7 +123,9 @@ def _record_batches(build: Build, name: str, first: int, last: int) -> Iterator[
             yield tokens, ends, cell.shards[begin:end], cell.ordinals[begin:end]
 
 
-def _webdataset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+def _webdataset(
+    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
+) -> dict[str, int]:
     from pipeline.export import webdataset
 
     assert build.config.exports.webdataset is not None
@@ -134,32 +144,38 @@ def _webdataset(build: Build, output: layout.OutputPlan, folder: Path, ids: Voca
             yield names[position]
             position += 1
 
-    size = ids.size
     written = webdataset.write_shard(
-        folder / output.name, contexts(), identities(), output.number, vocabulary_size=size
+        folder / output.name, contexts(), identities(), output.number, vocabulary_size=ids.size, written=tally.add
     )
     return {"records": written["records"], "slots": written["tokens"]}
 
 
-def _numpy(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+def _numpy(
+    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
+) -> dict[str, int]:
     import numpy as np
 
     from pipeline.export import numpy_shards
 
     tokens = output.last - output.first
-    pieces = _stream_pieces(build, output.first, output.last, ids)
+    pieces = _stream_pieces(build, output.first, output.last, ids, tally)
     numpy_shards.write_shard(folder / output.name, pieces, tokens, np.dtype(ids.dtype))
     return {"slots": tokens}
 
 
-def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary) -> Iterator[Any]:
-    """The stream EOT, document, EOT, document ... of the global order, from token `first` up to `last`."""
+def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary, tally: WrittenContent) -> Iterator[Any]:
+    """The stream EOT, document, EOT, document ... of the global order, from token `first` up to `last`.
+
+    What is yielded goes into `tally`: the pieces of documents by their places in the cell, and the file as one record.
+    """
     import numpy as np
 
+    from pipeline.content_kernels import place_weights, token_sums, weighted_sum
     from pipeline.export.numpy_shards import with_eot_before
     from pipeline.tokens.record_shard import open_record_shard
     from pipeline.tokens.runs import runs
 
+    written = 0
     for one in layout.cell_slices(build, "numpy", first, last):
         cell = open_record_shard(build.folder("gather", f"{KINDS['numpy']}-{one.cell:05d}"))
         stream_ends = cell.ends + np.arange(1, cell.records + 1, dtype=np.uint64)
@@ -169,10 +185,24 @@ def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary) -> Iter
             # Documents without tokens are in the cell only if the configuration keeps them.
             piece = with_eot_before(cell.slice(low, high), ids.eot_id, vocabulary_size=ids.size, keep_empty=True)
             start = int(stream_ends[low - 1]) if low else 0
-            yield piece[max(0, one.first - start) : one.last - start]
+            skipped, stop = max(0, one.first - start), min(len(piece), one.last - start)
+            taken = piece[skipped:stop]
+            ends = stream_ends[low:high].astype(np.int64) - start  # of documents in the piece, whose first is an EOT
+            begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) + 1
+            held = np.clip(begins, skipped, stop)
+            sizes = np.clip(ends, skipped, stop) - held
+            sums = token_sums(taken, *(part.astype(np.uint64) for part in (held - skipped, sizes, held - begins)))
+            tally.add_to_cell(one.cell, sums, np.arange(low, high, dtype=np.uint64))
+            position = np.array([written], np.uint64)
+            whole = token_sums(taken, np.zeros(1, np.uint64), np.array([len(taken)], np.uint64), position)
+            tally.file += weighted_sum(whole, place_weights(0, np.zeros(1, np.uint64)))
+            written += len(taken)
+            yield taken
 
 
-def _megatron(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+def _megatron(
+    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
+) -> dict[str, int]:
     from pipeline.export import megatron
 
     written = megatron.write_part(
@@ -181,12 +211,15 @@ def _megatron(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabu
         _documents(build, "megatron", output),
         dtype=megatron.token_dtype(ids.size),
         vocabulary_size=ids.size,
+        written=tally.add,
         **_framing(build),
     )
     return _document_counts(written)
 
 
-def _nanoset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary) -> dict[str, int]:
+def _nanoset(
+    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
+) -> dict[str, int]:
     from pipeline.export import nanoset
 
     framing = _framing(build)
@@ -197,6 +230,7 @@ def _nanoset(build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabul
         eos_id=framing.pop("eod_id"),
         tokenizer_name=ids.name,
         vocabulary_size=ids.size,
+        written=tally.add,
         **framing,
     )
     return _with_loss(build, folder, output, _document_counts(written))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RejectedDocumentsError
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
+from pipeline.stages.sources import PARQUET
 from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ def require_few_rejected(build: Build) -> None:
     )
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    return {"text_field": build.config.source.text_field, "id_field": build.config.source.id_field}
+def _settings(build: Build, shard: str) -> dict[str, Any]:
+    source = build.config.source
+    tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
+    libraries = versions_of("orjson", "msgspec", *(["pyarrow"] if tables else []))
+    return {"text_field": source.text_field, "id_field": source.id_field, "libraries": libraries}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import CorruptDataError
+from pipeline.content import NOTHING, ContentSum
+from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages import gather, layout, scatter
 from pipeline.stages.stage import Stage, every
@@ -38,7 +39,7 @@ SUMS = "SHA256SUMS"
 SAMPLE = "sample"
 UNIT = "dataset"
 VERSION_DIGITS = 12
-HELD = ("records", "slots")  # what dataset.json says of an export's file
+HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
 
 
 def dataset_version(build: Build) -> str:
@@ -95,6 +96,7 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
             for name in config.exports.formats()
         },
         "references": _references(build),
+        "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
     }
 
 
@@ -118,7 +120,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from pipeline.export.manifest import MANIFEST, write_manifest
 
     exported = build.receipts("export")
-    holds = {one["name"]: one for receipt in exported for one in receipt.details["files"]}
+    holds = {_token_file(one["name"]): one for receipt in exported for one in receipt.details["files"]}
     webdataset_bytes = 0
     if build.config.exports.webdataset is not None:
         (folder / "webdataset").mkdir()
@@ -138,14 +140,14 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
     files = sorted([*outputs, *_written(folder)], key=lambda file: str(file["name"]))
-    _require_names_once(files)
+    _require_each_name_once(str(file["name"]) for file in files)
     references = _references(build)
     description = {
         "name": build.config.name,
         "vocabulary": asdict(vocabulary(build)),
         "formats": {name: _format(build, name) for name in build.config.exports.formats()},
         "files": [
-            {**file, **{key: held[key] for held in [holds.get(file["name"], {})] for key in HELD if key in held}}
+            {**file, **{key: held[key] for held in [holds.get(str(file["name"]), {})] for key in HELD if key in held}}
             for file in files
         ],
         **({"references": references} if references else {}),
@@ -169,16 +171,16 @@ def _written(folder: Path) -> list[dict[str, str | int]]:
     ]
 
 
-def _require_names_once(files: list[dict[str, Any]]) -> None:
-    """CorruptDataError where two steps deliver a file of one name: one would take the other's place."""
-    twice = [name for name, count in Counter(file["name"] for file in files).items() if count > 1]
-    if twice:
-        raise CorruptDataError(
-            "two files of the dataset have one name",
-            where=twice[0],
+def _require_each_name_once(names: Iterable[str]) -> None:
+    """BalanceError for two files that the dataset would hold under one name: the second would replace the first."""
+    times = Counter(names)
+    if twice := sorted(name for name, count in times.items() if count > 1):
+        raise BalanceError(
+            "two files of the dataset have the same name",
+            where=DATASET,
             expected="every name once",
-            got=f"{len(twice)} names more than once",
-            next_step="rename one of the source files they come from",
+            got=f"{len(twice):,} names twice, such as {twice[0]}",
+            next_step="report this: the plan has to give every output a name of its own",
         )
 
 
@@ -277,10 +279,16 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     return meter.finish(pieces)
 
 
+def _token_file(output: str) -> str:
+    """The file that holds the tokens of an output of several files, `<format>/<name>`."""
+    return output + {"megatron": ".bin", "nanoset": ".ds"}.get(output.partition("/")[0], "")
+
+
 def _format(build: Build, name: str) -> dict[str, Any]:
-    """What one format holds in all: records and token slots (special tokens and padding included)."""
+    """What one format holds in all: records and token slots (special tokens and padding included), and its framing."""
     totals = _exported(build, name)
-    return {key: totals[key] for key in ("records", "slots", "outputs") if key in totals}
+    framed = {"framing": build.config.framing.model_dump()} if name in {"megatron", "nanoset"} else {}
+    return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
 
 
 def _exported(build: Build, name: str) -> dict[str, int]:
@@ -292,13 +300,14 @@ def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
     files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
     totals = Counter({"outputs": len(files)})
     for file in files:
-        totals.update({key: count for key, count in file.items() if key != "name"})
+        totals.update({key: count for key, count in file.items() if isinstance(count, int)})
     return dict(totals)
 
 
 def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
     """The shuffle is a permutation, and every format holds exactly what the shuffle handed over."""
     checks = [ranges_match_check(build)] if build.units("match") else []
+    checks += [_kept_check(build, shard) for shard in build.units("writeback")]
     for kind in scatter.kinds(build):
         checks += gather.permutation_check(build, kind)
     for name in build.config.exports.formats():
@@ -313,7 +322,40 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
             )
         left = (("shuffled", slots), *special)
         checks.append(Check(f"{name} tokens", left, (("exported", exported.get("slots", 0)),)))
+        checks += _content_checks(build, name)
     return checks
+
+
+def _kept_check(build: Build, shard: str) -> Check:
+    """What writeback left of a shard's text, read from the source, and what tokenize encoded, read from the index."""
+    written = ContentSum.parse(build.receipt("writeback", shard).details["kept_content"])
+    encoded = ContentSum.parse(build.receipt("tokenize", shard).details["text_content"])
+    return Check("kept text", (("written back", written),), (("encoded", encoded),))
+
+
+def _content_checks(build: Build, name: str) -> list[Check]:
+    """Every cell's content as it was gathered, and as the files of one format hold it."""
+    written = content_by_cell(build.receipts("export"), name)
+    gathered = {
+        scatter.split_unit(unit)[1]: ContentSum.parse(build.receipt("gather", unit).details["places_content"])
+        for unit in build.units("gather")
+        if unit.startswith(f"{scatter.KINDS[name]}-")
+    }
+    return [
+        Check(f"{name} content", (("gathered", content),), (("exported", written.get(cell, NOTHING)),))
+        for cell, content in gathered.items()
+    ]
+
+
+def content_by_cell(exported: list[Receipt], name: str) -> dict[int, ContentSum]:
+    """What the files of one format hold of each cell, from the receipts of the export units."""
+    totals: dict[int, ContentSum] = {}
+    for receipt in exported:
+        for file in receipt.details["files"]:
+            if file["name"].startswith(f"{name}/"):
+                for cell, content in file["cells"]:
+                    totals[cell] = totals.get(cell, NOTHING) + ContentSum.parse(content)
+    return totals
 
 
 STAGE = Stage(

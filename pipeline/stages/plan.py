@@ -2,27 +2,30 @@
 
 Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
 past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
-file of its own, `big.part00003.jsonl` of `big.jsonl`. A file that cannot be cut is a shard alone, and `Plan.uncut` says
-why. So files appended at the end make new shards, or refill the last one, and leave the others as they were. At most
-MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by doubling, that happens
-at few sizes as a dataset grows.
+file of its own, `big.part00003.jsonl` of `big.jsonl` (part_names.py). A file that cannot be cut is a shard alone, and
+`Plan.uncut` says why. So files appended at the end make new shards, or refill the last one, and leave the others as
+they were. At most MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by
+doubling, that happens at few sizes as a dataset grows.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import DatasetConfig, absolute
-from pipeline.errors import ConfigError
 from pipeline.ledger import Outcome, Step, run_once
+from pipeline.stages.apart import require_apart, require_none_written, written_places
 from pipeline.stages.stage import VERSIONS
-from pipeline.storage import StoredFile, list_sources
+from pipeline.storage import StoredFile
+from pipeline.storage.listing import Listing, list_all
+
+if TYPE_CHECKING:
+    from pipeline.stages.part_names import Taken
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,20 @@ class UncutFile(BaseModel):
     remedy: str
 
 
+class OtherFiles(BaseModel):
+    """Files beside the sources that are none by their ending: how many, and the names of the first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.names) else ""
+        files = "1 file" if self.count == 1 else f"{self.count:,} files"
+        return f"{files} of other kinds passed over: {', '.join(self.names)}{more}"
+
+
 class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards."""
 
@@ -76,6 +93,7 @@ class Plan(BaseModel):
 
     shards: list[list[SourceFile]]
     uncut: list[UncutFile] | None = None
+    others: OtherFiles | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""
@@ -95,8 +113,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
     from pipeline.stages.tokenize import locked
 
     config = locked(config)
-    files = source_files(config)
-    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    _, plan = _planned(config)
     settings = {
         "config": config.model_dump(mode="json", exclude_none=True),
         "plan": plan.model_dump(mode="json", exclude_none=True),
@@ -109,6 +126,8 @@ def plan_dataset(config: DatasetConfig) -> Path:
         (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
         for one in plan.uncut or ():
             log.warning("%s (%s bytes): %s; %s", one.name, f"{one.size_bytes:,}", one.why, one.remedy)
+        if plan.others:
+            log.info("%s", plan.others)
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
@@ -120,57 +139,60 @@ def check_dataset(config: DatasetConfig) -> str:
     from pipeline.stages.tokenize import configured_tokenizer, locked
 
     tokenizer = configured_tokenizer(locked(config))
-    files = source_files(config)
-    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    files, plan = _planned(config)
+    others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
         f" {len(plan.shards)} shards;"
         f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
-        f"{uncut}"
+        f"{uncut}{others}"
     )
 
 
-def source_files(config: DatasetConfig) -> list[StoredFile]:
+def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
+    listing = list_dataset(config)
+    plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
+    if not listing.others:
+        return listing.files, plan
+    others = OtherFiles(count=listing.others, names=listing.other_names)
+    return listing.files, plan.model_copy(update={"others": others})
+
+
+def list_dataset(config: DatasetConfig) -> Listing:
+    """The source files of a configuration; ConfigError if the build would read what it writes."""
     from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
-    _require_apart(config, paths)
-    return list_sources(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
-
-
-def _require_apart(config: DatasetConfig, sources: list[str]) -> None:
-    """ConfigError if the build would write below one of its own sources: the next plan would take that for text."""
-    written = [("work_folder", config.work_folder), *(("destinations", one.path) for one in config.destinations)]
-    for key, path in written:
-        place = absolute(path).rstrip("/") + "/"
-        for source in sources:
-            folder = re.split(r"[*?\[]", source)[0].rstrip("/") + "/"
-            if place.startswith(folder):
-                raise ConfigError(
-                    f"{key} lies below a source, so the next build would read what this one wrote",
-                    where=path,
-                    expected="a folder outside of every source",
-                    got=f"source {source}",
-                    next_step=f"move {key} elsewhere, or list the source's subfolders",
-                )
+    places = written_places(config)
+    require_apart(paths, places)
+    listing = list_all(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
+    require_none_written(listing.files, places)
+    return listing
 
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
     """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
+    from pipeline.stages.part_names import taken_names
+
+    taken = taken_names(file.name for file in files)
     least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
     while True:
         uncut: list[UncutFile] = []
-        entries = [one for file in files for one in _entries(file, max(shard_bytes, least), endpoint_url, uncut)]
+        size = max(shard_bytes, least)
+        entries = [entry for file in files for entry in _entries(file, size, endpoint_url, uncut, taken)]
         shards = group_into_shards(entries, shard_bytes)
         if len(shards) <= MAXIMUM_SHARDS:
             return Plan(shards=shards, uncut=uncut or None)
         shard_bytes *= 2
 
 
-def _entries(file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile]) -> list[SourceFile]:
+def _entries(
+    file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile], taken: Taken
+) -> list[SourceFile]:
     """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
     from pipeline.documents.splitting import Uncut, cut_file
+    from pipeline.stages.part_names import part_name
     from pipeline.storage import is_local, open_location
 
     whole = SourceFile(**asdict(file))
@@ -187,21 +209,13 @@ def _entries(file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut:
     return [
         whole.model_copy(
             update={
-                "name": part_name(file.name, number),
+                "name": part_name(file.name, number, taken),
                 "size_bytes": cut.size_bytes,
                 "part": SourcePart(of=file.name, number=number, **asdict(cut)),
             }
         )
         for number, cut in enumerate(cuts)
     ]
-
-
-def part_name(name: str, number: int) -> str:
-    """What a part is called: its number stands before the ending, which still says how to read it."""
-    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
-
-    ending = next(ending for ending in (*SOURCE_ENDINGS, *NAMED_ENDINGS) if name.endswith(ending))
-    return f"{name.removesuffix(ending)}.part{number:05d}{ending}"
 
 
 def group_into_shards(files: list[SourceFile], shard_bytes: int) -> list[list[SourceFile]]:

@@ -6,7 +6,8 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -14,12 +15,13 @@ from pipeline.config import SourceConfig, absolute
 from pipeline.stages.plan import SourceFile
 from pipeline.storage import (
     Checksum,
+    StoredFile,
     Traffic,
+    Wanted,
+    WindowedFile,
     list_sources,
-    open_hashed,
     open_location,
-    open_pieces,
-    open_ranged,
+    open_once,
     open_verified,
 )
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pipeline.documents.batch import DocumentBatch
 
 PARQUET = ".parquet"
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class SourceCopy:
     """A planned source file that can be opened.
 
     `path` is where it lies on this machine, as `pieces` of that file (None: all of it); no path: it is read from its
-    store, and counted in `traffic`. `checksum` is that of the pieces together, as downloaded; None for a streamed file
-    whose store does not say.
+    store, and counted in `traffic`. `checksum` is that of the pieces together, as downloaded or first read; `windows`
+    are those of a file that is read from its store (storage/windows.py).
     """
 
     file: SourceFile
@@ -44,6 +47,7 @@ class SourceCopy:
     checksum: Checksum | None
     endpoint_url: str | None
     traffic: Traffic
+    windows: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -61,13 +65,23 @@ def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
         with _open_local(copy, copy.path) as stream:
             yield stream
         return
-    file = copy.file
-    store, name = open_location(file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
-    pieces = file.part.pieces if file.part else ((0, file.size_bytes),)
-    end = max(offset + size for offset, size in pieces)
-    ranged = open_ranged(lambda first, last: store.read_range(name, first, last, identity=file.identity), 0, end)
-    with ranged, open_hashed(open_pieces(ranged, pieces), copy.checksum, name=copy.name) as stream:
-        yield stream
+    with io.BufferedReader(_in_windows(copy), READ_BYTES) as stream:
+        yield cast(BinaryIO, stream)
+
+
+def wanted_of(file: SourceFile) -> Wanted:
+    """What of a store's file is to be read."""
+    return Wanted(
+        file.location.rpartition("/")[2], file.size_bytes, file.identity, file.part.pieces if file.part else None
+    )
+
+
+def _in_windows(copy: SourceCopy) -> WindowedFile:
+    """A file or part in its store, its pieces one after another; each window compared with the first read of it."""
+    wanted = wanted_of(copy.file)
+    store, name = open_location(copy.file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
+    read = partial(store.read_range, name, identity=wanted.identity)
+    return WindowedFile(read, wanted.ranges(), copy.windows, where=copy.file.location, traffic=copy.traffic)
 
 
 def _open_local(copy: SourceCopy, path: Path) -> AbstractContextManager[BinaryIO]:
@@ -102,13 +116,8 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
 
     file = copy.file
     if copy.path is None:
-        store, name = open_location(file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
-        there = store.stat(name)
-        size = there.size_bytes if there else file.size_bytes
-        with open_ranged(
-            lambda first, last: store.read_range(name, first, last, identity=file.identity), 0, size
-        ) as stream:
-            yield stream
+        windows = cast(BinaryIO, _in_windows(copy))
+        yield cast(BinaryIO, Placed(windows, file.part.pieces)) if file.part else windows
         return
     with _open_local(copy, copy.path):
         pass  # row groups are read at their places, so all of it is compared before
@@ -123,13 +132,24 @@ def each_file(
     """(name, its decompressed lines, to be opened) of every file of JSON lines that these paths mean.
 
     For commands without a plan: files lie here, in a bucket or on a hub, and each is read as it was when it was listed;
-    SourceError if it has changed.
+    SourceError if it has changed. What a store has no checksum of is read twice.
     """
     from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
 
     paths = [absolute(path) for path in inputs]
     for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
-        yield file.name, open_lines(SourceCopy(SourceFile(**asdict(file)), None, None, None, endpoint_url, Traffic()))
+        yield file.name, _open_unplanned(file, endpoint_url)
+
+
+@contextmanager
+def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[BinaryIO]:
+    """The decompressed lines of a file of which nothing is known but its listing."""
+    from pipeline.documents.compression import open_decompressed
+
+    store, name = open_location(file.location, endpoint_url=endpoint_url)
+    wanted = Wanted(name, file.size_bytes, file.identity)
+    with open_once(store, wanted) as raw, open_decompressed(raw, file.name) as lines:
+        yield lines
 
 
 def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatch]:

@@ -23,7 +23,7 @@ VERSIONS = {
     "suffix_array": 1,
     "match": 2,
     "union": 2,
-    "writeback": 3,
+    "writeback": 4,
     "tokenize": 3,
     "audit": 3,
     "scatter": 4,
@@ -66,6 +66,10 @@ def _no_checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:  # noq
     return []
 
 
+def _all_inside(build: Build, unit: str) -> bool:  # noqa: ARG001
+    return False
+
+
 def _no_gate(build: Build) -> None:
     pass
 
@@ -87,7 +91,8 @@ def as_many_as_shards(shards: int) -> int:
 class Stage:
     """One stage; see the package's docstring.
 
-    `reuse` false: the stage looks at the world outside the work folder and runs every time. `gate` runs before every
+    `reuse` false: the stage looks at the world outside the work folder and runs every time. `outside`: whether a unit's
+    receipt speaks of bytes that lie elsewhere, so that it runs again where all is verified. `gate` runs before every
     step, reused or not, and raises when the build must not go on. `task` names the scheduler's task that a unit belongs
     to: its units run one after another, so that a stage with several units per shard still has one task per shard.
     `most_tasks`, of the number of shards: where there would be more, neighbours share one, because a scheduler spends
@@ -105,6 +110,7 @@ class Stage:
     task: Callable[[str], str] = _whole_unit
     most_tasks: Callable[[int], int] = _no_limit
     reuse: bool = True
+    outside: Callable[[Build, str], bool] = _all_inside
     delivers: bool = False
 
 

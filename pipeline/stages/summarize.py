@@ -63,6 +63,7 @@ def summarize(build: Build) -> BuildSummary:
         code_version=pipeline.__version__,
         configuration=yaml.safe_dump(build.config.model_dump(mode="json", exclude_none=True), sort_keys=False),
         source_files=sum(len(shard) for shard in plan.shards),
+        other_files=str(plan.others or ""),
         source_bytes=plan.source_bytes(),
         stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
         duplicates=_duplicates(build),
@@ -121,6 +122,7 @@ def _stage(build: Build, stage: str) -> StageSummary:
         on_trunk=stage not in BESIDE_THE_TRUNK,
         requests=sum(receipt.traffic.get("requests", 0) for receipt in receipts),
         retries=sum(receipt.traffic.get("retries", 0) for receipt in receipts),
+        without_checksum=sum(receipt.traffic.get("without_checksum", 0) for receipt in receipts),
         wire_bytes=sum(receipt.traffic.get(way, 0) for receipt in receipts for way in ("bytes_received", "bytes_sent")),
     )
 

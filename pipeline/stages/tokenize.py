@@ -118,11 +118,29 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # The lock stands for the vocabulary: loading refuses any file whose sha256 is not the one that it names.
     wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
     lock = build.config.lock.model_dump() if build.config.lock else {}
-    libraries = versions_of(wanted["engine"])
+    libraries = versions_of(*_libraries(build.config))
     settings = {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
     if build.config.selection.leaves_out():
         settings["selection"] = build.config.selection.model_dump()
     return settings
+
+
+def _libraries(config: DatasetConfig) -> list[str]:
+    """The engine, and the library that defines the ids: special ids are its own, and NFC is done by its tables.
+
+    By the vocabulary's name alone, so that machines without the file agree; both libraries where that does not tell.
+    """
+    from pipeline.tokens.vocabulary import PATTERNS
+
+    wanted = config.tokenizer
+    place = wanted.file or wanted.name
+    if wanted.name in PATTERNS or place.endswith(".tiktoken"):
+        defining = ["tiktoken"]
+    elif place.endswith(".json") or (not wanted.file and not place.endswith(".model")):
+        defining = ["tokenizers"]
+    else:
+        defining = ["tiktoken", "tokenizers"]
+    return sorted({wanted.engine, *defining})
 
 
 def selection_of(config: DatasetConfig) -> Selection:

@@ -33,6 +33,7 @@ from pipeline.stages.runs import why_latest_stays
 from pipeline.stages.sources import count_traffic
 from pipeline.stages.stage import Stage, every
 from pipeline.storage import Store, Traffic, is_local, open_store
+from pipeline.storage.local import explained
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -165,10 +166,11 @@ def _point_to_latest(destination: str, endpoint_url: str | None) -> None:
     pointer = json.dumps({"version": version}) + "\n"
     open_store(parent, endpoint_url=endpoint_url).receive_bytes(pointer.encode(), "latest.json")
     if is_local(destination):
-        temporary = Path(parent) / ".latest"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(version)
-        temporary.replace(Path(parent) / "latest")
+        link, temporary = Path(parent) / "latest", Path(parent) / ".latest"
+        with explained(link):
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(version)
+            temporary.replace(link)
 
 
 STAGE = Stage("upload", units=_units, inputs=_inputs, settings=_settings, run=_run, reuse=False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.content import NOTHING, ContentSum
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
 from pipeline.stages.sources import PARQUET, SourceCopy, count_traffic, open_lines, open_table
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.dedup.writeback import WriteBackOptions
+    from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
     from pipeline.stages.build import Build
 
 FOLDER = "documents"
@@ -37,7 +38,7 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
     annotating = {"annotate_key": dedup.annotate_key, "replace_existing": dedup.replace_existing}
     own = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
     tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
-    libraries = versions_of("zstandard", "zlib", "orjson", *(["pyarrow"] if tables else []))
+    libraries = versions_of("zstandard", "zlib", "orjson", "msgspec", *(["pyarrow"] if tables else []))
     return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **own}
 
 
@@ -54,6 +55,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     text = open_text_shard(build.folder("index", shard))
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
     totals: Counter[str] = Counter()
+    content = {"text_content": NOTHING, "kept_content": NOTHING}
     for copy, source in zip(download.local_copies(build, shard, traffic), text.sources, strict=True):
         path = folder / FOLDER / copy.name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,11 +63,12 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         first, last = np.searchsorted(ranges[:, 0], bounds[[0, -1]])
         if copy.is_parquet:
             numbers = text.line_numbers[source.first_document : source.first_document + source.documents]
-            totals.update(_rows(copy, options, path, numbers, bounds, ranges[first:last]))
+            place = int(shard), source.first_document
+            _add(_rows(copy, options, path, numbers, bounds, ranges[first:last], place), totals, content)
             continue
         with (
             open_lines(copy) as lines,
-            path.open("wb") as file,
+            path.open("xb") as file,
             open_compressed(file, copy.name) as sink,
         ):
             counts = write_back_file(
@@ -76,9 +79,23 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 bounds=bounds,
                 ranges=ranges[first:last],
                 options=options,
+                place=(int(shard), source.first_document),
             )
-        totals.update(asdict(counts))
-    return Outcome(counts={**totals, "bytes_read": len(text.text)}, traffic=count_traffic(traffic))
+        _add(counts, totals, content)
+    return Outcome(
+        counts={**totals, "bytes_read": len(text.text)},
+        details={name: str(part) for name, part in content.items()},
+        traffic=count_traffic(traffic),
+    )
+
+
+def _add(counts: WriteBackCounts, totals: Counter[str], content: dict[str, ContentSum]) -> None:
+    for field in fields(counts):
+        value = getattr(counts, field.name)
+        if isinstance(value, ContentSum):
+            content[field.name] += value
+        else:
+            totals[field.name] += value
 
 
 def _options(build: Build) -> WriteBackOptions:
@@ -102,12 +119,13 @@ def _rows(
     numbers: NDArray[np.uint64],
     bounds: NDArray[np.uint64],
     ranges: NDArray[np.uint64],
-) -> dict[str, int]:
+    place: tuple[int, int],
+) -> WriteBackCounts:
     """Write a parquet file, or one part of it, back."""
     from pipeline.dedup.writeback_parquet import write_back_table
 
-    with open_table(copy) as table, path.open("wb") as file:
-        counts = write_back_table(
+    with open_table(copy) as table, path.open("xb") as file:
+        return write_back_table(
             table,
             file,
             source=copy.name,
@@ -116,16 +134,22 @@ def _rows(
             bounds=bounds,
             ranges=ranges,
             options=options,
+            place=place,
         )
-    return asdict(counts)
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    counts, index = receipt.counts, build.receipt("index", shard).counts
+    indexed = build.receipt("index", shard)
+    counts, index = receipt.counts, indexed.counts
     dedup = build.config.dedup
     removed = build.receipt("union", shard).counts["removed_bytes"] if dedup.mode == "remove" else 0
     dropped = (("dropped, emptied", counts["documents_empty"]),) if dedup.drop_empty else ()
     return [
+        Check(
+            "text",
+            (("indexed", ContentSum.parse(indexed.details["content"])),),
+            (("read again", ContentSum.parse(receipt.details["text_content"])),),
+        ),
         Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",

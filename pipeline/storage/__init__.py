@@ -9,23 +9,26 @@ Folder semantics are exact: ``s3://bucket/data`` is the object ``data`` or what 
 Invariants:
 * a received file is whole or absent (temporary name and rename, or one object);
 * what was read is of one identity (ETag, generation, commit), and whole files have the store's own checksum;
+* what no checksum of the store proves (a range, a page of a listing) was read twice, with the same outcome;
 * what lies here is known by its XXH3-128, with which every later pass over it is compared;
 * what was sent has, on the far side, the md5 or crc32c of the local file and its sha256 as metadata;
+* every listing of folders here follows links by one rule, and no source file is read twice (walk.py);
 * a name never leaves its folder (no ``..``, no absolute name, no NUL);
 * every request is retried by the one policy of retries.py, and counted.
 Credentials come from each SDK's own chain and are written nowhere.
 
-Price: listings hold one small object per accepted file; a transfer holds a few parts of 8 MiB, and digests once.
+Price: listings hold one small object per file; a transfer holds a few parts of 8 MiB, and digests once.
 """
 
 from pipeline.storage.checksums import Checksum, parse_checksum
 from pipeline.storage.listing import list_sources, natural_order
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
-from pipeline.storage.ranged import SeekableFile, open_ranged
+from pipeline.storage.ranged import SeekableFile
 from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store
-from pipeline.storage.transfers import Wanted, fetch
-from pipeline.storage.verified import Pieces, open_hashed, open_pieces, open_verified, pieces_checksum
+from pipeline.storage.transfers import Wanted, digest_windows, fetch, open_once
+from pipeline.storage.verified import Pieces, matches_file, open_verified, pieces_checksum
+from pipeline.storage.windows import WindowedFile
 
 __all__ = [
     "Checksum",
@@ -35,14 +38,15 @@ __all__ = [
     "StoredFile",
     "Traffic",
     "Wanted",
+    "WindowedFile",
+    "digest_windows",
     "fetch",
     "is_local",
     "list_sources",
+    "matches_file",
     "natural_order",
-    "open_hashed",
     "open_location",
-    "open_pieces",
-    "open_ranged",
+    "open_once",
     "open_store",
     "open_verified",
     "parse_checksum",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote, urlencode
 
 import google_crc32c
 
@@ -25,10 +26,11 @@ from pipeline.storage.checksums import Checksum, Verifier
 from pipeline.storage.gcs_errors import explained
 from pipeline.storage.gcs_multipart import abort_unfinished
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
-from pipeline.storage.ranged import open_remote, whole_body
+from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
+from pipeline.storage.ranged import open_remote, range_body
 from pipeline.storage.retries import Traffic, retried
 from pipeline.storage.s3_multipart import PART_BYTES, THREADS, part_size
+from pipeline.storage.twice import listed_twice
 from pipeline.storage.verified import changed_before_upload, matches_file
 
 T = TypeVar("T")
@@ -53,20 +55,39 @@ class GcsStore:
 
     def iter_files(self) -> Iterator[StoredFile]:
         """See Store; zero-byte folder placeholders (names that end in /) are left out."""
+        return listed_twice(self._listed, self.folder)
+
+    def _listed(self) -> Iterator[StoredFile]:
         token: str | None = None
         while True:
-            found, token = self._call("list", self.folder, partial(self._page, token))
-            for blob in found:
-                if not blob.name.endswith("/"):
-                    yield self._stored(blob.name.removeprefix(self._prefix), blob)
-            if not token:
+            files, token = self._call("list", self.folder, partial(self._page, token))
+            yield from files
+            if token is None:
                 return
 
-    def _page(self, token: str | None) -> tuple[list[Any], str | None]:
-        pages = self._client.list_blobs(
-            self.bucket, prefix=self._prefix or None, page_token=token, retry=None, timeout=TIMEOUT_SECONDS
-        )
-        return list(next(pages.pages, [])), pages.next_page_token
+    def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
+        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is no such page."""
+        asked = {"prefix": self._prefix, **({"pageToken": token} if token else {})}
+        page = self._get(f"storage/v1/b/{quote(self.bucket, safe='')}/o", asked).json()
+        rows = page.get("items", [])
+        if page["kind"] != "storage#objects" or not all(row["name"].startswith(self._prefix) for row in rows):
+            raise ValueError("a page of another listing")
+        files = [
+            self._stored(row["name"].removeprefix(self._prefix), int(row["size"]), row["generation"])
+            for row in rows
+            if not row["name"].endswith("/")
+        ]
+        return files, page.get("nextPageToken") or None
+
+    def _get(self, path: str, query: dict[str, str], headers: dict[str, str] | None = None) -> Any:
+        """An answer of the JSON API, its body unread: the SDK keeps neither a page's kind nor which range was sent."""
+        from google.api_core.exceptions import from_http_response
+
+        address = f"{self._client.api_endpoint}/{path}?{urlencode(query)}"
+        answer = self._client._http.request("GET", address, headers=headers, stream=True, timeout=TIMEOUT_SECONDS)
+        if not answer.ok:
+            raise from_http_response(answer)  # type: ignore[no-untyped-call]
+        return answer
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -74,8 +95,7 @@ class GcsStore:
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
-        blob = self._find(name)
-        return self._stored(name, blob) if blob else None
+        return self._there(name, self._find(name))
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
         """See Store; raw bytes, whatever Content-Encoding says."""
@@ -83,25 +103,23 @@ class GcsStore:
 
         if first == last:
             return b""
-        blob = self._bucket.blob(self._key(name), generation=int(identity.partition("-")[2]))
+        generation = identity.partition("-")[2]
+        path = f"download/storage/v1/b/{quote(self.bucket, safe='')}/o/{quote(self._key(name), safe='')}"
+        headers = {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "gzip"}  # else the store unpacks gzip
 
         def read() -> bytes:
             try:
-                data: bytes = blob.download_as_bytes(
-                    start=first,
-                    end=last - 1,
-                    raw_download=True,
-                    single_shot_download=True,  # else it arrives in pieces of 8 KiB: twice the CPU time
-                    checksum=None,
-                    retry=None,
-                    timeout=TIMEOUT_SECONDS,
-                )
+                answer = self._get(path, {"alt": "media", "generation": generation}, headers)
             except (NotFound, RequestRangeNotSatisfiable) as error:
                 there = self.stat(name)
                 raise changed_since_planned(
                     self._location(name), identity, there.identity if there else None
                 ) from error
-            return whole_body(data, last - first, self._location(name))
+            if (said := answer.headers.get("x-goog-generation", generation)) != generation:
+                raise changed_since_planned(self._location(name), identity, f"generation {said}")
+            size, stated = size_of(identity), answer.headers.get("Content-Range")
+            data: bytes = answer.raw.read(decode_content=False)
+            return range_body(data, stated, first, last, size_bytes=size, where=self._location(name))
 
         data = self._call("read", self._location(name), read)
         self.traffic.add(bytes_received=len(data))
@@ -113,9 +131,16 @@ class GcsStore:
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: crc32c of every object, and our own sha256."""
+        return _checksums(self._require(name, identity))
+
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store: crc32c."""
+        return _crc32c(self._require(name, identity))
+
+    def _require(self, name: str, identity: str) -> Any:
         blob = self._find(name)
-        require_identity(self._location(name), identity, self._stored(name, blob) if blob else None)
-        return _checksums(blob)
+        require_identity(self._location(name), identity, self._there(name, blob))
+        return blob
 
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""
@@ -237,11 +262,13 @@ class GcsStore:
         )
 
     def _find(self, name: str) -> Any:
-        return self._call(
-            "look up",
-            self._location(name),
-            lambda: self._bucket.get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS),
-        )
+        def look_up() -> Any:
+            blob = self._bucket.get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
+            if blob is not None and (blob.size is None or not blob.generation):
+                raise ValueError("no description of an object")
+            return blob
+
+        return self._call("look up", self._location(name), look_up)
 
     def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         def once() -> T:
@@ -256,8 +283,11 @@ class GcsStore:
     def _location(self, name: str) -> str:
         return f"gs://{self.bucket}/{self._key(name)}"
 
-    def _stored(self, name: str, blob: Any) -> StoredFile:
-        return StoredFile(name, f"gs://{self.bucket}/{self._prefix}{name}", blob.size, f"{blob.size}-{blob.generation}")
+    def _there(self, name: str, blob: Any) -> StoredFile | None:
+        return self._stored(name, blob.size, blob.generation) if blob else None
+
+    def _stored(self, name: str, size_bytes: int, generation: int | str) -> StoredFile:
+        return StoredFile(name, f"gs://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{generation}")
 
 
 def _checksums(blob: Any) -> tuple[Checksum, ...]:

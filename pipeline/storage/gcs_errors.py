@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
+from pipeline.storage.locations import MALFORMED, malformed_answer
 from pipeline.storage.retries import ChecksumMismatchError
 
 
@@ -47,3 +48,5 @@ def explained(verb: str, where: str) -> Iterator[None]:
     # A body of a raw download that breaks off is urllib3's error as it is: the SDK does not wrap it.
     except (RequestException, HTTPError, TransportError, ConnectionError, TimeoutError) as error:
         raise StoreUnavailableError(what, where=where, got=error) from error
+    except MALFORMED as error:
+        raise malformed_answer(where, error) from error

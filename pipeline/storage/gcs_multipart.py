@@ -36,10 +36,12 @@ def abort_unfinished(client: Any, bucket: str, key: str, call: Call[Any], *, tim
         return answer
 
     listing = f"{place}?uploads&prefix={quote(key, safe='')}"
-    listed = call("list uploads of", partial(request, "GET", listing))
-    answer = ElementTree.fromstring(listed.content)  # noqa: S314 - of the store that is trusted with the data
-    for upload in answer.iterfind("{*}Upload"):
-        if upload.findtext("{*}Key") == key:
-            name = quote(upload.findtext("{*}UploadId") or "", safe="")
-            one = f"{place}/{quote(key, safe='~')}?uploadId={name}"
-            call("abort an upload of", partial(request, "DELETE", one))
+
+    def uploads() -> list[str]:
+        answer = ElementTree.fromstring(request("GET", listing).content)  # noqa: S314 - the store is trusted with the data
+        found = [upload for upload in answer.iterfind("{*}Upload") if upload.findtext("{*}Key") == key]
+        return [upload.findtext("{*}UploadId") or "" for upload in found]
+
+    for upload in call("list uploads of", uploads):
+        one = f"{place}/{quote(key, safe='~')}?uploadId={quote(upload, safe='')}"
+        call("abort an upload of", partial(request, "DELETE", one))

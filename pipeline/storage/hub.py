@@ -20,9 +20,17 @@ from urllib.parse import quote, unquote
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
-from pipeline.storage.ranged import open_remote, whole_body
+from pipeline.storage.locations import (
+    MALFORMED,
+    StoredFile,
+    malformed_answer,
+    require_identity,
+    safe_relative_name,
+    size_of,
+)
+from pipeline.storage.ranged import open_remote, range_body
 from pipeline.storage.retries import Traffic, retried
+from pipeline.storage.twice import listed_twice
 
 T = TypeVar("T")
 
@@ -64,17 +72,29 @@ class HubStore:
 
     def iter_files(self) -> Iterator[StoredFile]:
         """See Store. Pages are asked for one by one: the SDK's own listing tries again by rules of its own."""
-        from huggingface_hub.hf_api import RepoFile
+        return listed_twice(self._listed, self.folder)
 
+    def _listed(self) -> Iterator[StoredFile]:
         below = f"/{quote(self._prefix.rstrip('/'), safe='')}" if self._prefix else ""
         first = f"{self._api.endpoint}/api/datasets/{self._repository}/tree/{self.commit}{below}?recursive=True"
         address: str | None = first
         while address:
-            entries, address = self._call("list", self.folder, partial(_page, address))
-            for entry in entries:
-                if entry["type"] == "file":
-                    one: Any = RepoFile(**entry)  # type: ignore[no-untyped-call]
-                    yield self._stored(one.path.removeprefix(self._prefix), one)
+            files, address = self._call("list", self.folder, partial(self._page, address))
+            yield from files
+
+    def _page(self, address: str) -> tuple[list[StoredFile], str | None]:
+        """(files of a page of a listing, address of the next one). KeyError or ValueError if it is no such page."""
+        from huggingface_hub.hf_api import RepoFile
+
+        answer = _get(address)
+        entries = answer.json()
+        rows = [(row["type"], row["path"], row) for row in entries]
+        if not isinstance(entries, list) or not all(path.startswith(self._prefix) for _, path, _ in rows):
+            raise ValueError("a page of another listing")
+        repo_file: Any = RepoFile
+        found = [repo_file(**row) for kind, _, row in rows if kind == "file"]
+        files = [self._stored(one.path.removeprefix(self._prefix), one) for one in found]
+        return files, answer.links.get("next", {}).get("url")
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -85,11 +105,9 @@ class HubStore:
         found = self._find(name)
         return self._stored(name, found) if found else None
 
-    def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:  # noqa: ARG002
+    def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
         """See Store. A commit's files never change, so the commit in the address is all the identity there is."""
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils._headers import build_hf_headers
-        from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
         if first == last:
             return b""
@@ -97,11 +115,9 @@ class HubStore:
         address = hf_hub_url(self._repository, path, repo_type="dataset", revision=self.commit, endpoint=self._endpoint)
 
         def read() -> bytes:
-            headers = {**build_hf_headers(), "Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"}
-            answer = get_session().get(address, headers=headers, follow_redirects=True, timeout=TIMEOUT_SECONDS)
-            hf_raise_for_status(answer)
-            data: bytes = answer.content if answer.status_code == 206 else answer.content[first:last]
-            return whole_body(data, last - first, self._location(name))
+            answer = _get(address, {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"})
+            size, stated = size_of(identity), answer.headers.get("Content-Range")
+            return range_body(answer.content, stated, first, last, size_bytes=size, where=self._location(name))
 
         data = self._call("read", self._location(name), read)
         self.traffic.add(bytes_received=len(data))
@@ -116,6 +132,10 @@ class HubStore:
         found = self._find(name)
         require_identity(self._location(name), identity, self._stored(name, found) if found else None)
         return (Checksum("sha256", found.lfs.sha256) if found.lfs else Checksum("git-sha1", found.blob_id),)
+
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store."""
+        return self.checksums(name, identity=identity)
 
     def digest(self, name: str) -> str | None:
         """See Store; known for large files only."""
@@ -180,17 +200,18 @@ class HubStore:
         return StoredFile(name, location, found.size, f"{found.size}-{content}")
 
 
-def _page(address: str) -> tuple[list[dict[str, Any]], str | None]:
-    """(entries of a page of a listing, address of the next one)."""
+def _get(address: str, headers: dict[str, str] | None = None) -> Any:
+    """An answer of the hub, or of where it sends those who ask for a file."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined]
         build_hf_headers,
         get_session,
         hf_raise_for_status,
     )
 
-    answer = get_session().get(address, headers=build_hf_headers(), follow_redirects=True, timeout=TIMEOUT_SECONDS)
+    said = {**build_hf_headers(), **(headers or {})}
+    answer = get_session().get(address, headers=said, follow_redirects=True, timeout=TIMEOUT_SECONDS)
     hf_raise_for_status(answer)
-    return answer.json(), answer.links.get("next", {}).get("url")
+    return answer
 
 
 @contextmanager
@@ -216,5 +237,7 @@ def _explained(verb: str, where: str) -> Iterator[None]:
         raise PermanentError(what, where=where, got=error, next_step=next_step) from error
     except HFValidationError as error:
         raise ConfigError("this is not a dataset of a hub", where=where, expected=EXPECTED, got=error) from error
-    except (httpx2.TransportError, ConnectionError, TimeoutError) as error:
+    except (httpx2.RequestError, httpx2.InvalidURL, ConnectionError, TimeoutError) as error:
         raise StoreUnavailableError(what, where=where, got=error) from error
+    except MALFORMED as error:
+        raise malformed_answer(where, error) from error

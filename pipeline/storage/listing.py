@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import SourceError
-from pipeline.storage.locations import StoredFile, safe_relative_name
+from pipeline.storage.locations import StoredFile, resolved_locations, safe_relative_name
+from pipeline.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
+OTHERS_NAMED = 3
 LONGEST_PART_BYTES = 236  # file systems have 255, of which a part's number and the name of an arriving file take 19
 
 
@@ -22,21 +24,64 @@ def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name
 
 
+Accepted = tuple[list[StoredFile], list[StoredFile]]
+"""(source files, those of other kinds) of one path."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The source files of some paths, and how many files of other kinds the same places hold, with the first names.
+
+    Names that begin with `.` or `_`, and what lies in folders so called, are no such files: `_SUCCESS` and its like.
+    """
+
+    files: list[StoredFile]
+    others: int
+    other_names: tuple[str, ...]
+
+
 def list_sources(
     paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None, *, named: tuple[str, ...] = ()
 ) -> list[StoredFile]:
-    """All source files of a configuration, in the order in which their documents count.
+    """The files of `list_all`."""
+    return list_all(paths, endings, endpoint_url, named=named).files
+
+
+def list_all(
+    paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None, *, named: tuple[str, ...] = ()
+) -> Listing:
+    """All source files of a configuration, in the order in which their documents count, and what was passed over.
 
     A path is a folder (searched recursively for names with one of `endings`), a single file or a glob, here, in a
     bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts. An ending of
     `named` counts only where the path itself ends so, as in `data/*.json.gz`: a folder's .json may be anything.
-    Order: natural order of the name relative to the path's folder, whatever the order of the paths. Every name is
-    one that a file of one folder can have, and unique, because writeback delivers each file under it. SourceError for
-    others, and when a path matches nothing.
+    Links are followed as walk.py says. Order: natural order of the name relative to the path's folder, whatever the
+    order of the paths. Every name is one that a file of one folder can have, and unique, because writeback delivers
+    each file under it. SourceError for others, for a file that two paths or links lead to, and when a path matches
+    nothing.
     """
-    found = [file for path in paths for file in _list_one(path, endings, named, endpoint_url)]
-    _require_deliverable(found)
-    return sorted(found, key=lambda file: natural_order(file.name))
+    listed = [_list_one(path, endings, named, endpoint_url) for path in paths]
+    files = [file for accepted, _ in listed for file in accepted]
+    _require_read_once(files)
+    _require_deliverable(files)
+    other_names = {file.location: file.name for _, others in listed for file in others}
+    for file in files:  # what one path passes over may be a source of the next one
+        other_names.pop(file.location, None)
+    first = sorted(other_names.values(), key=natural_order)[:OTHERS_NAMED]
+    return Listing(
+        sorted(files, key=lambda file: natural_order(file.name)),
+        len(other_names),
+        tuple(name if name.isprintable() else ascii(name) for name in first),
+    )
+
+
+def _require_read_once(files: list[StoredFile]) -> None:
+    """SourceError if two of them are one file."""
+    first: dict[str, str] = {}
+    for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
+        if real in first:
+            raise reached_twice(first[real], file.location, what="source file")
+        first[real] = file.location
 
 
 def _require_deliverable(files: list[StoredFile]) -> None:
@@ -79,20 +124,18 @@ def _no_file_name(file: StoredFile) -> SourceError:
     )
 
 
-def _list_one(
-    path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None
-) -> list[StoredFile]:
+def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None) -> Accepted:
     from pipeline.storage.stores import open_store
 
     files: Iterable[StoredFile]
     is_folder = False
     if GLOB.search(path):
-        files = _remote_matches(path, endpoint_url) if "://" in path else _matches(path)
+        files = _remote_matches(path, endpoint_url) if "://" in path else _local_files(*split_glob(path))
     elif "://" in path:
         one = _one_object(path, endpoint_url)
         files, is_folder = ([one], False) if one else (_below(path, endpoint_url), True)
     elif Path(path).is_dir():
-        files, is_folder = open_store(path).list_files(), True
+        files, is_folder = _local_files(PurePosixPath(path), EVERYTHING), True
     elif Path(path).is_file():
         parent, name = Path(path).parent, Path(path).name
         files = [file for file in [open_store(str(parent)).stat(name)] if file]
@@ -135,7 +178,7 @@ def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
 
 
 def _remote_matches(pattern: str, endpoint_url: str | None) -> Iterator[StoredFile]:
-    """Objects that match a glob; names are relative as in `_matches`. All below its fixed part are listed."""
+    """Objects that match a glob; names are relative to its fixed part, below which all are listed."""
     from pipeline.storage.stores import open_store
 
     parts, root = _parts(pattern)
@@ -155,42 +198,37 @@ def _remote_matches(pattern: str, endpoint_url: str | None) -> Iterator[StoredFi
             yield file
 
 
-def glob_matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the parts of a file's name match those of a glob, as Path.glob has it."""
-    if not pattern or not name:
-        return not pattern and not name
-    if pattern[0] == "**":
-        return any(glob_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
-    return fnmatchcase(name[0], pattern[0]) and glob_matches(name[1:], pattern[1:])
+def split_glob(path: str) -> tuple[PurePosixPath, tuple[str, ...]]:
+    """(what stands before the first part with a wildcard, that part and those behind it)."""
+    parts = PurePosixPath(path).parts
+    fixed = next(position for position, part in enumerate(parts) if GLOB.search(part))
+    return PurePosixPath(*parts[:fixed]), parts[fixed:]
 
 
-def _matches(pattern: str) -> list[StoredFile]:
-    """Local files that match a glob; names are relative to the part of the pattern before its first wildcard."""
+def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[StoredFile]:
+    """What below a folder matches a glob; a file that goes while it is listed is left out."""
     from pipeline.storage.stores import open_store
 
-    parts = PurePosixPath(pattern).parts
-    fixed = next(position for position, part in enumerate(parts) if GLOB.search(part))
-    folder, rest = Path(*parts[:fixed]), str(PurePosixPath(*parts[fixed:]))
     store = open_store(str(folder))
-    names = [path.relative_to(folder).as_posix() for path in folder.glob(rest) if path.is_file()]
-    return [file for name in names if (file := store.stat(name))]
+    return (file for name in walk_files(Path(folder), pattern) if (file := store.stat(name)))
 
 
-def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> list[StoredFile]:
-    """Those with a known ending; of the others only a few names are remembered."""
-    accepted, others, passed = [], [], 0
+def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Accepted:
+    """SourceError if no file has a known ending."""
+    accepted, others = [], []
     for file in files:
-        if file.name.endswith(endings) and not any(part.startswith(".") for part in file.name.split("/")):
+        parts = file.name.split("/")
+        if file.name.endswith(endings) and not any(part.startswith(".") for part in parts):
             accepted.append(file)
-        else:
-            passed += 1
-            others += [file.name] if passed <= 3 else []
+        elif not any(part.startswith((".", "_")) for part in parts):
+            others.append(file)
     if not accepted:
+        such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"
         raise SourceError(
             "a source holds no file of a known kind",
             where=path,
-            expected=f"names that end in {' '.join(endings)}",
-            got=f"{passed} other files, such as {', '.join(others)}" if passed else "no files at all",
+            expected=f"names that end in {' '.join(endings)} and do not begin with a dot",
+            got=such if others else "no files at all",
             next_step="check source.paths, rename the files, or say their ending in a pattern, such as data/*.json.gz",
         )
-    return accepted
+    return accepted, others

@@ -6,23 +6,59 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.errors import StorageFullError, VerificationError
+from pipeline.errors import PermanentError, StorageFullError, StoreUnavailableError, VerificationError
 from pipeline.fingerprint import file_digest
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.retries import Traffic
+from pipeline.storage.walk import walk_files
 
 COPY_BYTES = 8 << 20
+FULL = {errno.ENOSPC, errno.EDQUOT}
+IN_THE_WAY = {
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENOTEMPTY,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOENT,
+}
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
 
 
-def _raise(error: OSError) -> None:
-    raise error
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What a file system raises while `path` is written, in our words: full, in the way, or failing for now."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        if error.errno in FULL:
+            there = next(one for one in path.parents if one.exists())
+            raise StorageFullError(
+                "no space left at the destination",
+                where=path,
+                got=f"{shutil.disk_usage(there).free:,} bytes free ({why})",
+                next_step="free space there, then run again: what has arrived is not sent twice",
+            ) from error
+        if error.errno in IN_THE_WAY:
+            raise PermanentError(
+                "cannot write to a destination",
+                where=path,
+                expected="folders and files that may be written, none under the other's name",
+                got=why,
+                next_step="look what lies there, and who may write there; then run again",
+            ) from error
+        raise StoreUnavailableError("cannot write to a destination", where=path, got=why) from error
 
 
 class LocalStore:
@@ -34,31 +70,15 @@ class LocalStore:
         self._root = Path(folder)
 
     def iter_files(self) -> Iterator[StoredFile]:
-        """Every regular file below the folder, through links to folders, too; what is arriving just now left out.
+        """Every regular file below the folder, links followed as walk.py says; what is arriving just now left out.
 
         OSError for a folder that cannot be read, so that nothing is missing in silence.
         """
-        return (self._stored(name) for name in self._walk() if not name.endswith(PARTIAL))
+        return (self._stored(name) for name in walk_files(self._root, hidden=True) if not name.endswith(PARTIAL))
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
         return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
-
-    def _walk(self) -> Iterator[str]:
-        if not self._root.is_dir():
-            return
-        seen: set[tuple[int, int]] = set()
-        for folder, subfolders, files in os.walk(self._root, onerror=_raise, followlinks=True):
-            stat = Path(folder).stat()
-            if (stat.st_dev, stat.st_ino) in seen:  # a link back up, or to a folder that was read already
-                subfolders.clear()
-                continue
-            seen.add((stat.st_dev, stat.st_ino))
-            subfolders.sort()
-            for name in files:
-                path = Path(folder) / name
-                if path.is_file():
-                    yield path.relative_to(self._root).as_posix()
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
@@ -80,6 +100,10 @@ class LocalStore:
         require_identity(str(self._path(name)), identity, self.stat(name))
         return ()
 
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store."""
+        return self.checksums(name, identity=identity)
+
     def digest(self, name: str) -> str | None:
         """See Store; reads the whole file."""
         path = self._path(name)
@@ -92,8 +116,8 @@ class LocalStore:
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy through a temporary name, flush, compare the sha256 of what the disk now holds, rename."""
-        with self._arriving(name) as temporary:
-            with source.open("rb") as reading, temporary.open("wb") as writing:
+        with source.open("rb") as reading, explained(self._path(name)), self._arriving(name) as temporary:
+            with temporary.open("wb") as writing:
                 shutil.copyfileobj(reading, writing, COPY_BYTES)
                 writing.flush()
                 os.fsync(writing.fileno())
@@ -109,7 +133,7 @@ class LocalStore:
 
     def receive_bytes(self, content: bytes, name: str) -> None:
         """See Store."""
-        with self._arriving(name) as temporary, temporary.open("wb") as writing:
+        with explained(self._path(name)), self._arriving(name) as temporary, temporary.open("wb") as writing:
             writing.write(content)
             writing.flush()
             os.fsync(writing.fileno())
@@ -117,14 +141,15 @@ class LocalStore:
     def copy(self, name: str, new_name: str) -> None:
         """See Store: a hard link, which costs no disk; a copy on file systems that have none."""
         source = self._path(name)
-        try:
-            with self._arriving(new_name) as temporary:
-                temporary.unlink(missing_ok=True)
-                temporary.hardlink_to(source)
-        except OSError as error:
-            if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK}:
-                raise
-            self.receive(source, new_name, file_digest(source))
+        with explained(self._path(new_name)):
+            try:
+                with self._arriving(new_name) as temporary:
+                    temporary.unlink(missing_ok=True)
+                    temporary.hardlink_to(source)
+            except OSError as error:
+                if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK}:
+                    raise
+                self.receive(source, new_name, file_digest(source))
 
     def delete(self, name: str) -> None:
         """See Store."""
@@ -142,19 +167,14 @@ class LocalStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             temporary.replace(path)
-        except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-                raise
-            raise StorageFullError(
-                "no space left at the destination",
-                where=path,
-                got=f"{shutil.disk_usage(self._root.parent).free:,} bytes free ({os.strerror(error.errno)})",
-                next_step="free space there, then run again: what has arrived is not sent twice",
-            ) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(NotADirectoryError):
+                temporary.unlink(missing_ok=True)
 
     def _stored(self, name: str) -> StoredFile:
         path = self._path(name)
         stat = path.stat()
-        return StoredFile(name, str(path), stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
+        # No inode: network and FUSE mounts number files anew on every machine, and a file that another one replaced has
+        # another time of change.
+        identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}"
+        return StoredFile(name, str(path), stat.st_size, identity)

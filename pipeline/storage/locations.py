@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from pipeline.errors import SourceError
+from pipeline.errors import SourceError, StoreUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +15,9 @@ class StoredFile:
     """A file in a store as a listing saw it.
 
     `name` is relative to the listed folder, `location` is complete. `identity` changes when the content may have
-    changed: size and modification time for a local file, size and ETag for an S3 object, size and generation for a GCS
-    object, size and blob id for a file of a hub's commit.
+    changed: size, modification time and time of change for a local file (`rsync -t` and `cp -p` set the first of the
+    times back), size and ETag for an S3 object, size and generation for a GCS object, size and blob id for a file of a
+    hub's commit. It says no more: equal content may have several.
     """
 
     name: str
@@ -38,6 +41,24 @@ def safe_relative_name(name: str, *, where: str) -> str:
     return name
 
 
+def resolved_locations(locations: Iterable[str]) -> Iterator[str]:
+    """Each location, of files of this machine without links and `..`: equal ones are one file."""
+    folders: dict[str, str] = {}
+    for location in locations:
+        folder, _, name = location.rpartition("/")
+        if "://" in location or Path(location).is_symlink():
+            yield location if "://" in location else os.path.realpath(location)
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder or "/")
+        yield f"{folders[folder].rstrip('/')}/{name}"
+
+
+def size_of(identity: str) -> int:
+    """The size in bytes that every identity begins with."""
+    return int(identity.partition("-")[0])
+
+
 def changed_since_planned(location: str, planned: str, now: str | None) -> SourceError:
     """The error for a file whose identity is no longer the planned one; `now` is None if it is gone."""
     return SourceError(
@@ -46,6 +67,17 @@ def changed_since_planned(location: str, planned: str, now: str | None) -> Sourc
         expected=planned,
         got="it is gone" if now is None else now,
         next_step="start the build again: it plans with the files as they are now",
+    )
+
+
+# What is raised by whoever reads an answer that has not the form that it must have, in our code or in an SDK's.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, SyntaxError)
+
+
+def malformed_answer(location: str, error: Exception) -> StoreUnavailableError:
+    """The error for a 200 that is no answer to what was asked: a proxy's page, a body cut short, another's answer."""
+    return StoreUnavailableError(
+        "a store's answer has not the form that it must have", where=location, got=type(error).__name__
     )
 
 

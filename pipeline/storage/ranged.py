@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pipeline.errors import SourceError, StoreUnavailableError
+from pipeline.storage.twice import ReadRange, read_twice
 
 if TYPE_CHECKING:
     from pipeline.storage.stores import Store
 
 WINDOW_BYTES = 8 << 20
-
-ReadRange = Callable[[int, int], bytes]
-"""(first, last) -> the bytes [first, last), whole or an error."""
 
 
 class SeekableFile(io.RawIOBase):
@@ -83,23 +81,29 @@ class RangedFile(SeekableFile):
         return self._window if whole else self._window[inside : inside + wanted]
 
 
-def open_ranged(read_range: ReadRange, first: int, last: int) -> BinaryIO:
-    """Bytes [first, last) as a binary stream."""
-    return cast(BinaryIO, RangedFile(read_range, first, last))
-
-
 def open_remote(store: Store, name: str) -> BinaryIO:
-    """A file of a store that reads by ranges, as one stream of one identity."""
+    """A file of a store that reads by ranges, as one stream of one identity; each of its bytes is read twice."""
     there = store.stat(name)
     if there is None:
         raise SourceError("there is no such object", where=f"{store.folder}/{name}")
-    return open_ranged(
-        lambda first, last: store.read_range(name, first, last, identity=there.identity), 0, there.size_bytes
-    )
+    where, identity = f"{store.folder}/{name}", there.identity
+    read = partial(store.read_range, name, identity=identity)
+    twice = read_twice(read, where=where, traffic=store.traffic)
+    return cast(BinaryIO, RangedFile(twice, 0, there.size_bytes))
 
 
-def whole_body(data: bytes, size_bytes: int, where: str) -> bytes:
-    """A body that has arrived; StoreUnavailableError, to be tried again, if it is not all of it."""
-    if len(data) != size_bytes:
-        raise StoreUnavailableError("a body broke off", where=where, expected=size_bytes, got=len(data))
-    return data
+def range_body(data: bytes, content_range: str | None, first: int, last: int, *, size_bytes: int, where: str) -> bytes:
+    """The bytes [first, last) of a file of `size_bytes`, from the body and the Content-Range of an answer.
+
+    StoreUnavailableError, to be tried again, if it is another range, or not all of it. Without Content-Range the body
+    is the whole file: a server may ignore that a range was asked for (RFC 9110, 14.2).
+    """
+    asked = f"bytes {first}-{last - 1}/{size_bytes}"
+    if content_range is not None and content_range not in {asked, f"{asked.partition('/')[0]}/*"}:
+        raise StoreUnavailableError(
+            "a store answered with another range than it was asked for", where=where, expected=asked, got=content_range
+        )
+    expected_bytes = size_bytes if content_range is None else last - first
+    if len(data) != expected_bytes:
+        raise StoreUnavailableError("a body broke off", where=where, expected=expected_bytes, got=len(data))
+    return data[first:last] if content_range is None else data

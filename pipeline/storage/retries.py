@@ -69,25 +69,27 @@ POLICY = policy_of(os.environ)
 
 @dataclass
 class Traffic:
-    """What went over the wire, for the report. It says how a step came about and is outside of receipts' digests."""
+    """What went over the wire, for the report. It says how a step came about and is outside of receipts' digests.
+
+    `without_checksum`: files and parts of which the store has no checksum, so that two reads were compared.
+    """
 
     requests: int = 0
     retries: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
+    without_checksum: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def add(self, *, requests: int = 0, retries: int = 0, bytes_received: int = 0, bytes_sent: int = 0) -> None:
-        """Count; threads may do so at the same time."""
+    def add(self, **counts: int) -> None:
+        """Count, by name; threads may do so at the same time."""
         with self._lock:
-            self.requests += requests
-            self.retries += retries
-            self.bytes_received += bytes_received
-            self.bytes_sent += bytes_sent
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
     def as_counts(self) -> dict[str, int]:
-        """The four figures by name."""
-        names = ("requests", "retries", "bytes_received", "bytes_sent")
+        """The figures by name."""
+        names = ("requests", "retries", "bytes_received", "bytes_sent", "without_checksum")
         return {name: getattr(self, name) for name in names}
 
 

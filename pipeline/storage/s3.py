@@ -17,10 +17,11 @@ from typing import Any, BinaryIO, TypeVar
 from pipeline.errors import SourceError, VerificationError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name
-from pipeline.storage.ranged import open_remote, whole_body
+from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
+from pipeline.storage.ranged import open_remote, range_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
 from pipeline.storage.s3_errors import ABSENT, explained, is_absent
+from pipeline.storage.twice import listed_twice
 from pipeline.storage.verified import changed_before_upload, matches_file
 
 T = TypeVar("T")
@@ -45,19 +46,30 @@ class S3Store:
 
     def iter_files(self) -> Iterator[StoredFile]:
         """See Store; zero-byte folder placeholders (keys that end in /) are left out."""
-        token: dict[str, str] = {}
+        return listed_twice(self._listed, self.folder)
+
+    def _listed(self) -> Iterator[StoredFile]:
+        token: str | None = None
         while True:
-            page = self.call(
-                "list",
-                self.folder,
-                partial(self.client.list_objects_v2, Bucket=self.bucket, Prefix=self._prefix, **token),
-            )
-            for one in page.get("Contents", []):
-                if not one["Key"].endswith("/"):
-                    yield self._stored(one["Key"].removeprefix(self._prefix), one["Size"], one["ETag"])
-            if not page.get("IsTruncated"):
+            files, token = self.call("list", self.folder, partial(self._page, token))
+            yield from files
+            if token is None:
                 return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
+        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is no such page."""
+        asked = {"Bucket": self.bucket, "Prefix": self._prefix}
+        page = self.client.list_objects_v2(**asked, **({"ContinuationToken": token} if token else {}))
+        rows = page.get("Contents", [])
+        counted = page.get("KeyCount", len(rows)) == len(rows)
+        if not page["Name"] or not counted or not all(row["Key"].startswith(self._prefix) for row in rows):
+            raise ValueError("a page of another listing")
+        files = [
+            self._stored(row["Key"].removeprefix(self._prefix), row["Size"], row["ETag"])
+            for row in rows
+            if not row["Key"].endswith("/")
+        ]
+        return files, str(page["NextContinuationToken"]) if page["IsTruncated"] else None
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -80,14 +92,16 @@ class S3Store:
                     Bucket=self.bucket, Key=self.key(name), Range=f"bytes={first}-{last - 1}", IfMatch=etag
                 )
                 data: bytes = got["Body"].read()
+                said = got["ETag"]
             except self.client.exceptions.ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code in {"412", "PreconditionFailed", "416", "InvalidRange"} or code in ABSENT:
                     raise changed_since_planned(self.location(name), identity, self._identity_now(name)) from error
                 raise
-            if got["ETag"] != etag:
-                raise changed_since_planned(self.location(name), identity, f"ETag {got['ETag']}")
-            return whole_body(data, last - first, self.location(name))
+            if said != etag:
+                raise changed_since_planned(self.location(name), identity, f"ETag {said}")
+            size = size_of(identity)
+            return range_body(data, got.get("ContentRange"), first, last, size_bytes=size, where=self.location(name))
 
         data = self.call("read", self.location(name), read)
         self.traffic.add(bytes_received=len(data))
@@ -99,18 +113,24 @@ class S3Store:
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
+        head = self._require(name, identity)
+        recorded = _metadata(head).get(DIGEST_KEY)
+        if recorded:
+            return (Checksum("sha256", recorded), *_whole_checksums(head))
+        return self._computed(name, head)
+
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """See Store: whole-object checksums, or the ETag where it is an md5."""
+        return self._computed(name, self._require(name, identity))
+
+    def _require(self, name: str, identity: str) -> Any:
         head = self._head(name)
         there = self._stored(name, head["ContentLength"], head["ETag"]) if head else None
         require_identity(self.location(name), identity, there)
-        found = []
-        if recorded := _metadata(head).get(DIGEST_KEY):
-            found.append(Checksum("sha256", recorded))
-        if head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
-            for kind in ("SHA256", "CRC64NVME", "CRC32C", "CRC32"):
-                value = head.get(f"Checksum{kind}", "")
-                if value and "-" not in value:
-                    found.append(Checksum(kind.lower(), base64.b64decode(value).hex()))
-        return tuple(found or self._etag_checksum(name, head))
+        return head
+
+    def _computed(self, name: str, head: Any) -> tuple[Checksum, ...]:
+        return _whole_checksums(head) or tuple(self._etag_checksum(name, head))
 
     def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
         """The ETag as a checksum; under KMS or customer keys it is none."""
@@ -122,12 +142,12 @@ class S3Store:
             return []
         if not parts:
             return [Checksum("md5", value)]
-        first = self.call(
+        part_bytes = self.call(
             "look up",
             self.location(name),
-            lambda: self.client.head_object(Bucket=self.bucket, Key=self.key(name), PartNumber=1),
+            lambda: self.client.head_object(Bucket=self.bucket, Key=self.key(name), PartNumber=1)["ContentLength"],
         )
-        part_bytes, size = int(first["ContentLength"]), int(head["ContentLength"])
+        size = int(head["ContentLength"])
         regular = 0 < part_bytes < size and -(-size // part_bytes) == int(parts)
         return [Checksum("md5-parts", value, part_bytes)] if regular else []
 
@@ -238,11 +258,13 @@ class S3Store:
     def _head(self, name: str) -> Any:
         def head() -> Any:
             try:
-                return self.client.head_object(Bucket=self.bucket, Key=self.key(name), ChecksumMode="ENABLED")
+                there = self.client.head_object(Bucket=self.bucket, Key=self.key(name), ChecksumMode="ENABLED")
             except self.client.exceptions.ClientError as error:
                 if is_absent(error):
                     return None
                 raise
+            _ = there["ContentLength"], there["ETag"], there["Metadata"]
+            return there
 
         return self.call("look up", self.location(name), head)
 
@@ -281,6 +303,15 @@ def _client(endpoint_url: str | None) -> Any:
         session = botocore.session.Session()
         session.register_component("data_loader", _service_models())
         return boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)
+
+
+def _whole_checksums(head: Any) -> tuple[Checksum, ...]:
+    if head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+        return ()
+    stated = [(kind, head.get(f"Checksum{kind}", "")) for kind in ("SHA256", "CRC64NVME", "CRC32C", "CRC32")]
+    return tuple(
+        Checksum(kind.lower(), base64.b64decode(value).hex()) for kind, value in stated if value and "-" not in value
+    )
 
 
 def _etag_is_md5(answer: Any) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
+from pipeline.storage.locations import MALFORMED, malformed_answer
 from pipeline.storage.retries import ChecksumMismatchError
 
 ABSENT = {"404", "NoSuchKey", "NotFound"}
@@ -73,6 +74,8 @@ def explained(verb: str, where: str) -> Iterator[None]:
         raise StoreUnavailableError(what, where=where, got=error) from error
     except BotoCoreError as error:
         raise PermanentError(what, where=where, got=error) from error
+    except MALFORMED as error:
+        raise malformed_answer(where, error) from error
 
 
 def _of_answer(what: str, where: str, error: Any) -> CorpusmillError:

@@ -63,10 +63,7 @@ def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> boo
 
     upload, there = _broken_off(store, names, content, parts)
     if upload is None:
-        answer = store.call(
-            "write", where, lambda: store.client.create_multipart_upload(**names, Metadata={DIGEST_KEY: sha256})
-        )
-        upload = str(answer["UploadId"])
+        upload = _begun(store, names, "write", {DIGEST_KEY: sha256})
     named = {**names, "UploadId": upload}
 
     def send(number: int, data: bytearray) -> tuple[str, bytes]:
@@ -130,19 +127,18 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
     where, sha256 = store.location(new_name), store.digest(name)
     names = {"Bucket": store.bucket, "Key": store.key(new_name)}
     metadata = {DIGEST_KEY: sha256} if sha256 else {}
-    answer = store.call("copy", where, lambda: store.client.create_multipart_upload(**names, Metadata=metadata))
-    named = {**names, "UploadId": str(answer["UploadId"])}
+    named = {**names, "UploadId": _begun(store, names, "copy", metadata)}
     source = {"Bucket": store.bucket, "Key": store.key(name)}
 
     def send(number: int) -> dict[str, Any]:
         first = (number - 1) * COPY_PART_BYTES
         span = f"bytes={first}-{min(first + COPY_PART_BYTES, size_bytes) - 1}"
-        done = store.call(
-            "copy",
-            f"{where} part {number}",
-            lambda: store.client.upload_part_copy(**named, PartNumber=number, CopySource=source, CopySourceRange=span),
-        )
-        return {"PartNumber": number, "ETag": done["CopyPartResult"]["ETag"]}
+
+        def once() -> str:
+            done = store.client.upload_part_copy(**named, PartNumber=number, CopySource=source, CopySourceRange=span)
+            return str(done["CopyPartResult"]["ETag"])
+
+        return {"PartNumber": number, "ETag": store.call("copy", f"{where} part {number}", once)}
 
     try:
         with ThreadPoolExecutor(THREADS) as pool:
@@ -152,6 +148,15 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
     except BaseException:
         _abort(store, named)
         raise
+
+
+def _begun(store: S3Store, names: dict[str, str], verb: str, metadata: dict[str, str]) -> str:
+    """The id of a new upload."""
+
+    def begin() -> str:
+        return str(store.client.create_multipart_upload(**names, Metadata=metadata)["UploadId"])
+
+    return store.call(verb, f"s3://{names['Bucket']}/{names['Key']}", begin)
 
 
 def _require_same(source: Path, got: str, sha256: str) -> None:
@@ -188,23 +193,21 @@ def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: rang
     """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
     where = f"s3://{names['Bucket']}/{names['Key']}"
 
-    def uploads() -> Any:
+    def uploads() -> list[str]:
         try:
-            return store.client.list_multipart_uploads(Bucket=names["Bucket"], Prefix=names["Key"])
+            listed = store.client.list_multipart_uploads(Bucket=names["Bucket"], Prefix=names["Key"])
+            return [one["UploadId"] for one in listed.get("Uploads") or [] if one["Key"] == names["Key"]]
         except store.client.exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
-                return {}
+                return []
             raise
 
-    listed = store.call("list uploads of", where, uploads)
     chosen: tuple[str | None, dict[int, str]] = (None, {})
-    for one in listed.get("Uploads") or []:
-        if one["Key"] != names["Key"]:
-            continue
-        named = {**names, "UploadId": one["UploadId"]}
+    for upload in store.call("list uploads of", where, uploads):
+        named = {**names, "UploadId": upload}
         good = _good_parts(store, named, content, parts) if chosen[0] is None else {}
         if good:
-            chosen = (one["UploadId"], good)
+            chosen = (upload, good)
         else:
             _abort(store, named)
     return chosen
@@ -214,19 +217,22 @@ def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: rang
     """ETags of an upload's parts if each is the md5 of ours; none at all if one is not, or has no place in ours."""
     where = f"s3://{named['Bucket']}/{named['Key']}"
     good: dict[int, str] = {}
-    marker: dict[str, int] = {}
-    while True:
-        page = store.call("list parts of", where, partial(store.client.list_parts, **named, **marker))
-        for part in page.get("Parts") or []:
-            number = part["PartNumber"]
+    marker: int | None = 0
+
+    def page(behind: int) -> tuple[list[tuple[int, str]], int | None]:
+        answer = store.client.list_parts(**named, **({"PartNumberMarker": behind} if behind else {}))
+        rows = [(row["PartNumber"], row["ETag"]) for row in answer.get("Parts") or []]
+        return rows, answer["NextPartNumberMarker"] if answer.get("IsTruncated") else None
+
+    while marker is not None:
+        rows, marker = store.call("list parts of", where, partial(page, marker))
+        for number, etag in rows:
             if number not in parts:
                 return {}
-            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != part["ETag"].strip('"'):
+            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag.strip('"'):
                 return {}
-            good[number] = part["ETag"]
-        if not page.get("IsTruncated"):
-            return good
-        marker = {"PartNumberMarker": page["NextPartNumberMarker"]}
+            good[number] = etag
+    return good
 
 
 def _abort(store: S3Store, named: dict[str, Any]) -> None:

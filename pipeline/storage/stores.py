@@ -36,6 +36,9 @@ class Store(Protocol):
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """What the store knows of the whole content, maybe nothing. SourceError if it has no longer this identity."""
 
+    def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
+        """Of these, what the store has computed itself from the bytes that it holds, not what a writer said of them."""
+
     def digest(self, name: str) -> str | None:
         """The sha256 of the file as the store holds it, or None if there is no such file or no digest is known."""
 

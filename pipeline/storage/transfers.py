@@ -6,22 +6,32 @@ copy is still this one takes 0.05 s.
 
 What has arrived lies in one growing file beside its final name. A later run digests it again and goes on behind it;
 only a file whose whole content the store has a checksum of is gone on with, so that a page that never reached the disk
-is noticed. A file that does not have the store's checksum is fetched once more from its beginning, then refused.
+is noticed. A file that does not have the store's checksum is fetched once more from its beginning, then refused. What
+the store has no checksum of, as of a part of a file, is read twice (twice.py).
 
-Memory: PARTS_IN_FLIGHT parts of 8 MiB.
+Memory: PARTS_IN_FLIGHT parts of 8 MiB, and twice THREADS more where each is read twice.
 """
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial as bound
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from pipeline.storage.checksums import Checksum, Verifier, most_telling
+import xxhash
+
+from pipeline.storage.checksums import READ_BYTES, Checksum, Verifier, most_telling
+from pipeline.storage.ranged import RangedFile
 from pipeline.storage.retries import ChecksumMismatchError, twice_if_changed
-from pipeline.storage.stores import Store
+from pipeline.storage.stores import Store, is_local
+from pipeline.storage.twice import ReadRange, read_twice
+from pipeline.storage.verified import HashingFile
 
 PART_BYTES = 8 << 20
 THREADS = 4
@@ -54,17 +64,69 @@ def fetch(store: Store, wanted: Wanted, path: Path, partial: Path) -> Checksum:
 
     SourceError if the file is no longer the wanted one; ChecksumMismatchError if it arrived wrong twice.
     """
-    stated = most_telling(store.checksums(wanted.name, identity=wanted.identity)) if wanted.pieces is None else ()
+    stated = _stated(store, wanted)
+    read = _reader(store, wanted) if stated else _double_reader(store, wanted)
     partial.parent.mkdir(parents=True, exist_ok=True)
     if not stated:
         partial.unlink(missing_ok=True)
-    own = twice_if_changed(lambda: _fetch_once(store, wanted, partial, stated), store.traffic)
+    own = twice_if_changed(lambda: _fetch_once(store, read, wanted, partial, stated), store.traffic)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial.replace(path)
     return own
 
 
-def _fetch_once(store: Store, wanted: Wanted, partial: Path, stated: tuple[Checksum, ...]) -> Checksum:
+def digest_windows(store: Store, wanted: Wanted) -> tuple[Checksum, list[str]]:
+    """Our checksum of a file that is not kept, and of each of its `ranges()`, with which every later read is compared.
+
+    Raises as `fetch` does. What the store has no checksum of is read once here: the later reads are the second time.
+    """
+    stated = _stated(store, wanted)
+    read = _reader(store, wanted)
+
+    def once() -> tuple[Checksum, list[str]]:
+        verifier = Verifier(stated, wanted.size_bytes)
+        digests = []
+        for data in _parts(read, wanted.ranges()):
+            verifier.update(data)
+            digests.append(xxhash.xxh3_128_hexdigest(data))
+        _require_stated(store, wanted, verifier)
+        return verifier.own(), digests
+
+    return twice_if_changed(once, store.traffic)
+
+
+@contextmanager
+def open_once(store: Store, wanted: Wanted) -> Iterator[BinaryIO]:
+    """A whole file for one pass that keeps nothing of it; ChecksumMismatchError on leaving, once all of it was read, if
+    it is not what the store says. What a store has no checksum of is read twice; on this machine's disks nothing is.
+    """
+    stated = _stated(store, wanted)
+    once = bool(stated) or is_local(store.folder)
+    read = _reader(store, wanted) if once else _double_reader(store, wanted)
+    verifier = Verifier(stated, wanted.size_bytes)
+    with io.BufferedReader(HashingFile(RangedFile(read, 0, wanted.size_bytes), verifier), READ_BYTES) as stream:
+        yield cast(BinaryIO, stream)
+        whole = stream.tell() == wanted.size_bytes
+    if whole:
+        _require_stated(store, wanted, verifier)
+
+
+def _reader(store: Store, wanted: Wanted) -> ReadRange:
+    return bound(store.read_range, wanted.name, identity=wanted.identity)
+
+
+def _double_reader(store: Store, wanted: Wanted) -> ReadRange:
+    return read_twice(_reader(store, wanted), where=f"{store.folder}/{wanted.name}", traffic=store.traffic)
+
+
+def _stated(store: Store, wanted: Wanted) -> tuple[Checksum, ...]:
+    """The store's checksum to compare with, if it has one of all that is wanted."""
+    stated = most_telling(store.checksums(wanted.name, identity=wanted.identity)) if wanted.pieces is None else ()
+    store.traffic.add(without_checksum=not stated)
+    return stated
+
+
+def _fetch_once(store: Store, read: ReadRange, wanted: Wanted, partial: Path, stated: tuple[Checksum, ...]) -> Checksum:
     ranges = wanted.ranges()
     verifier = Verifier(stated, wanted.size_bytes)
     with partial.open("ab+") as file:
@@ -75,18 +137,26 @@ def _fetch_once(store: Store, wanted: Wanted, partial: Path, stated: tuple[Check
             verifier.update(file.read(last - first))
         uses = (*verifier.updates(), file.write)
         with ThreadPoolExecutor(len(uses)) as beside:
-            for data in _parts(store, wanted, ranges[there:]):
+            for data in _parts(read, ranges[there:]):
                 for used in [beside.submit(use, data) for use in uses]:
                     used.result()
-    if wrong := verifier.contradicted():
+    try:
+        _require_stated(store, wanted, verifier)
+    except ChecksumMismatchError:
         partial.unlink()
+        raise
+    return verifier.own()
+
+
+def _require_stated(store: Store, wanted: Wanted, verifier: Verifier) -> None:
+    """ChecksumMismatchError if what was read is not what the store says."""
+    if wrong := verifier.contradicted():
         raise ChecksumMismatchError(
             "a downloaded file is not what the store says",
             where=f"{store.folder}/{wanted.name}",
             details=tuple((f"{one.kind}", f"expected {one.value}, got {got}") for one, got in wrong),
             next_step="run again; if it stays, the object is damaged in the store: write it there anew",
         )
-    return verifier.own()
 
 
 def _whole_parts(ranges: Ranges, size_bytes: int) -> tuple[int, int]:
@@ -99,16 +169,16 @@ def _whole_parts(ranges: Ranges, size_bytes: int) -> tuple[int, int]:
     return parts, total
 
 
-def _parts(store: Store, wanted: Wanted, ranges: Ranges) -> Iterator[bytes]:
+def _parts(read: ReadRange, ranges: Ranges) -> Iterator[bytes]:
     """The parts in order; while one is used, the next PARTS_IN_FLIGHT - 1 are on their way."""
     if len(ranges) == 1:
-        yield store.read_range(wanted.name, *ranges[0], identity=wanted.identity)
+        yield read(*ranges[0])
         return
     waiting: deque[Future[bytes]] = deque()
     pool = ThreadPoolExecutor(THREADS)
     try:
         for first, last in ranges:
-            waiting.append(pool.submit(store.read_range, wanted.name, first, last, identity=wanted.identity))
+            waiting.append(pool.submit(read, first, last))
             if len(waiting) == PARTS_IN_FLIGHT:
                 yield waiting.popleft().result()
         while waiting:

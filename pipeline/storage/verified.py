@@ -37,7 +37,7 @@ class PiecesFile(SeekableFile):
         return b""
 
 
-class _HashingFile(io.RawIOBase):
+class HashingFile(io.RawIOBase):
     """A raw file that digests what is read, in order; it cannot seek."""
 
     def __init__(self, file: io.RawIOBase, verifier: Verifier) -> None:
@@ -46,6 +46,9 @@ class _HashingFile(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def tell(self) -> int:
+        return self._file.tell()
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         count: int = self._file.readinto(buffer) or 0
@@ -59,35 +62,22 @@ def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces |
     checksum of all of it is another.
     """
     with path.open("rb", buffering=0) as file:
+        size_bytes = file.seek(0, io.SEEK_END) if pieces is None else sum(size for _, size in pieces)
+        file.seek(0)
+        verifier = Verifier((expected,), size_bytes)
         whole = file if pieces is None else PiecesFile(cast(BinaryIO, file), pieces)
-        with open_hashed(cast(BinaryIO, whole), expected, name=name) as stream:
-            yield stream
-
-
-def open_pieces(stream: BinaryIO, pieces: Pieces) -> BinaryIO:
-    """Stretches of a stream, one after another, as one stream."""
-    return cast(BinaryIO, PiecesFile(stream, pieces))
-
-
-@contextmanager
-def open_hashed(file: BinaryIO, expected: Checksum | None, *, name: str) -> Iterator[BinaryIO]:
-    """The same over a raw stream that is open already and stays open; with nothing expected nothing is compared, and
-    what is left is not read.
-    """
-    verifier = Verifier((expected,) if expected else (), file.seek(0, io.SEEK_END))
-    file.seek(0)
-    raw = _HashingFile(cast(io.RawIOBase, file), verifier)
-    with io.BufferedReader(raw, READ_BYTES) as stream:
-        yield cast(BinaryIO, stream)
-        while expected and stream.read(READ_BYTES):
-            pass
+        with io.BufferedReader(HashingFile(whole, verifier), READ_BYTES) as stream:
+            yield cast(BinaryIO, stream)
+            while stream.read(READ_BYTES):
+                pass
     for was, got in verifier.contradicted():
         raise SourceError(
             "a source file changed while the dataset was being built",
             where=name,
             expected=f"{was.kind} {was.value}, as downloaded",
             got=f"{was.kind} {got}",
-            next_step="start the build again: it plans with the file as it is now",
+            next_step="start the build again: it plans with the file as it is now; if it says this again, only its"
+            " bytes tell of the change: build with --verify, which digests sources anew",
         )
 
 

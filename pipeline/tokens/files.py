@@ -11,6 +11,7 @@ from pipeline.tokens.token_shard import write_token_shard
 from pipeline.tokens.tokenizer import Tokenizer
 
 SUMMARY = "tokenized.json"
+SHARD_FILES = ("tokens", "ends", "source_ends", "token_shard.json", SUMMARY)
 
 
 @dataclass(frozen=True)

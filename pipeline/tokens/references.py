@@ -119,7 +119,7 @@ class TiktokenReference:
             return None
 
     def ordinary_ids(self) -> int:
-        return self.vocabulary_size
+        return len({*self.ranks, *self.special_tokens.values()})  # ranks may have holes
 
     def token_bytes(self) -> dict[int, bytes] | None:
         special = {number: token.encode() for token, number in self.special_tokens.items()}

@@ -13,6 +13,7 @@ from pipeline.stages.manifest import DATASET, UNIT, dataset_files, version_of
 from pipeline.stages.upload import is_index_cache
 from pipeline.storage import StoredFile, is_local, open_store
 from pipeline.verify.finding import DAMAGE, Finding, finding_of
+from pipeline.verify.objects import object_sha256
 from pipeline.verify.recorded import RecordedBuild
 
 THREADS = 4
@@ -24,8 +25,8 @@ Listing = dict[str, tuple[int, str]]
 def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool) -> tuple[list[Finding], int, int]:
     """Findings, and files and bytes read; `whole`: the upload's own listing is as its receipt says.
 
-    Files in folders are digested anew. Of objects in a bucket the size and the sha256 that was stored with them are
-    compared: S3 itself checks bytes against its checksums.
+    Files in folders are digested anew. Of objects in a bucket the checksums that the store computed are compared with
+    those of the work folder's files; an object without any, or with other ones, is read (objects.py).
     """
     wanted = build.config.destinations[int(unit)]
     try:
@@ -47,7 +48,14 @@ def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool
         there = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
         with ThreadPoolExecutor(THREADS) as pool:
             present = [name for name in expected if name in there and there[name].size_bytes == expected[name][0]]
-            digests = dict(zip(present, pool.map(store.digest, present), strict=True))
+            files = _paths(build)
+
+            def digest(name: str) -> str | None:
+                if is_local(location):
+                    return store.digest(name)
+                return object_sha256(store, there[name], expected[name][1], files.get(name))
+
+            digests = dict(zip(present, pool.map(digest, present), strict=True))
     except DAMAGE as error:
         return [*found, finding_of(error, "a destination cannot be read", location)], 0, 0
     found += _compare(location, expected, there, digests)
@@ -66,6 +74,13 @@ def _dataset(build: RecordedBuild) -> Listing | None:
         return {name: (size, sha256) for name, _, sha256, size in dataset_files(build)}
     except StepMissingError:
         return None
+
+
+def _paths(build: RecordedBuild) -> dict[str, Path]:
+    try:
+        return {name: path for name, path, _, _ in dataset_files(build)}
+    except StepMissingError:
+        return {}
 
 
 def _compare(

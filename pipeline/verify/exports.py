@@ -6,17 +6,22 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.layout import framing_of
 from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, listing
+from pipeline.stages.scatter import KINDS
 from pipeline.stages.tokenize import Vocabulary, vocabulary
+from pipeline.tokens.record_shard import open_record_shard
+from pipeline.verify.content import Readable, output_content
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
 from pipeline.verify.recorded import RecordedBuild
 from pipeline.verify.recount import Recount
@@ -30,6 +35,7 @@ def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Recei
     """Every output of an export unit through its format's verifier, with the sizes that the layout planned."""
     settings = _settings(build, unit, receipt)
     ids = Vocabulary(**settings["vocabulary"])
+    about = Readable(build.config.framing, np.dtype(ids.dtype))
     found: list[Finding] = []
     files: list[dict[str, Any]] = []
     for name, outputs in settings["outputs"].items():
@@ -37,14 +43,20 @@ def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Recei
             path = folder / name / output
             try:
                 seen = VERIFIERS[name](build, path, _positions(slices), ids)
-                files.append({"name": f"{name}/{output}", **seen})
+                content = output_content(name, path, about, slices, partial(_ends, build, name))
+                files.append({"name": f"{name}/{output}", **seen, **content})
             except DAMAGE as error:
                 found.append(finding_of(error, f"a {name} export cannot be read back", path))
     totals: Counter[str] = Counter()
     for one in files:
-        totals.update({key: count for key, count in one.items() if key != "name"})
+        totals.update({key: count for key, count in one.items() if isinstance(count, int)})
     counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * np.dtype(ids.dtype).itemsize}
     return found, Recount(counts, {"files": files}, complete=True)
+
+
+def _ends(build: RecordedBuild, name: str, cell: int) -> NDArray[np.uint64]:
+    """Where the documents of a gathered cell end."""
+    return open_record_shard(build.folder("gather", f"{KINDS[name]}-{cell:05d}")).ends
 
 
 def _settings(build: RecordedBuild, unit: str, receipt: Receipt) -> dict[str, Any]:
@@ -121,7 +133,9 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
         for name in sorted(outputs.keys() | listed.keys())
         if outputs.get(name) != listed.get(name)
     ]
-    formats = {name: _totals(exported, name) for name in build.config.exports.formats()}
+    formats = {
+        name: _totals(exported, name, build.config.framing.model_dump()) for name in build.config.exports.formats()
+    }
     facts = {"name": build.config.name, "vocabulary": ids, "formats": formats}
     found += [
         Finding(DIFFERS, f"{path}, {key}", *difference(fact, said.get(key)))
@@ -136,9 +150,10 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
     return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
 
 
-def _totals(exported: dict[str, Receipt], name: str) -> dict[str, int]:
+def _totals(exported: dict[str, Receipt], name: str, framing: dict[str, Any]) -> dict[str, Any]:
     totals = format_totals(list(exported.values()), name)
-    return {key: totals[key] for key in ("records", "slots", "outputs") if key in totals}
+    framed = {"framing": framing} if name in {"megatron", "nanoset"} else {}
+    return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
 
 
 def _check_tar_manifest(path: Path, planned: list[tuple[str, int]]) -> list[Finding]:

@@ -1,13 +1,15 @@
 """Two copies of one dataset version compared file by file, and each repaired from the other.
 
 A copy is `<destination>/<name>/<version>`, or `<destination>/<name>`, whose latest.json names the version. What every
-file must be stands in SHA256SUMS, and that in turn must name a dataset.json that hashes to the version in the folder's
-name. No work folder and no configuration is needed: a copy may be all that is left.
+file must be stands in SHA256SUMS. That is trusted if it agrees with a dataset.json that hashes to the version in the
+folder's name, file by file. No work folder and no configuration is needed: a copy may be all that is left.
 
-Files in folders are read and digested; of objects the sha256 that was recorded with them is compared (the store itself
-compared the bytes with its own checksum when they arrived). A file that is wrong at both places cannot be repaired.
+Files in folders are read and digested. An object is right if a right file at the other place has the checksum that the
+store computed of the object (md5 of an ETag, crc32c); every other object is read, whatever sha256 was noted with it. A
+file that is wrong at both places cannot be repaired.
 
-Price: one pass over every file in a folder; what is repaired passes through this machine once.
+Price: one or two passes over every file in a folder, and over objects where no folder has the same file; what is
+repaired passes through this machine once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 from pipeline.errors import CorruptDataError, SourceError, VerificationError
 from pipeline.stages.manifest import DATASET, SUMS, VERSION_DIGITS
 from pipeline.storage import Store, Wanted, fetch, is_local, open_store
+from pipeline.verify.objects import object_sha256
 
 THREADS = 4
 LATEST = "latest.json"
@@ -63,8 +66,11 @@ def compare_copies(
             "the two places hold different versions", where=stores[1].folder, expected=versions[0], got=versions[1]
         )
     sums, text = _trusted_sums(stores, versions[0])
-    copies = [Copy(store, versions[0], _digests(store, [*sums, SUMS])) for store in stores]
     wanted = {**sums, SUMS: hashlib.sha256(text).hexdigest()}
+    copies = [
+        Copy(store, versions[0], _digests(store, other, wanted))
+        for store, other in zip(stores, reversed(stores), strict=True)
+    ]
     wrong = [tuple(sorted(name for name in wanted if copy.digests[name] != wanted[name])) for copy in copies]
     return Compared(copies[0], copies[1], wanted, *wrong)
 
@@ -106,28 +112,42 @@ def _version_store(location: str, endpoint_url: str | None) -> Store:
 
 
 def _trusted_sums(stores: list[Store], version: str) -> tuple[dict[str, str], bytes]:
-    """The list of one of the places that belongs to the version; both must agree if both do."""
+    """The list of one of the places that belongs to the version; of two, the one that has all that the other has."""
+    listed = next((files for store in stores if (files := _listed(store, version))), None)
     found: list[tuple[dict[str, str], bytes]] = []
-    for store in stores:
-        if store.stat(SUMS) is None:
-            continue
-        with store.open(SUMS) as file:
-            text = file.read()
+    for text in filter(None, (_read(store, SUMS) for store in stores)):
         try:
             sums = _parsed(text)
         except ValueError:
             continue
-        if sums.get(DATASET, "")[:VERSION_DIGITS] == version:
+        if listed and listed.items() <= sums.items():
             found.append((sums, text))
-    if not found or any(text != found[0][1] for _, text in found):
+    found.sort(key=lambda one: -len(one[0]))
+    if not found or not found[-1][0].items() <= found[0][0].items():
         raise VerificationError(
             f"no {SUMS} can be trusted" if not found else f"the two places have different {SUMS}",
             where=" and ".join(store.folder for store in stores),
-            expected=f"a list whose {DATASET} has a sha256 that begins with {version}, the same at both places",
-            got=f"{len(found)} of {len(stores)} fit the version",
+            expected=f"a list that agrees with a {DATASET} whose sha256 begins with {version}, the same at both places",
+            got=f"{len(found)} of {len(stores)} such lists" if listed else f"no {DATASET} of this version",
             next_step="build the dataset again: the same version has the same bytes",
         )
     return found[0]
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    if store.stat(name) is None:
+        return None
+    with store.open(name) as file:
+        return file.read()
+
+
+def _listed(store: Store, version: str) -> dict[str, str] | None:
+    """Name to sha256 of a dataset.json and of the files that it lists; None unless it is the one of the version."""
+    text = _read(store, DATASET)
+    sha256 = hashlib.sha256(text or b"").hexdigest()
+    if text is None or sha256[:VERSION_DIGITS] != version:
+        return None
+    return {DATASET: sha256, **{one["name"]: one["sha256"] for one in json.loads(text)["files"]}}
 
 
 def _parsed(text: bytes) -> dict[str, str]:
@@ -138,9 +158,19 @@ def _parsed(text: bytes) -> dict[str, str]:
     return {name: sha256 for sha256, name in rows}
 
 
-def _digests(store: Store, names: list[str]) -> dict[str, str | None]:
+def _digests(store: Store, other: Store, wanted: dict[str, str]) -> dict[str, str | None]:
     with ThreadPoolExecutor(THREADS) as pool:
-        return dict(zip(names, pool.map(store.digest, names), strict=True))
+        found = pool.map(lambda name: _digest(store, other, name, wanted[name]), wanted)
+        return dict(zip(wanted, found, strict=True))
+
+
+def _digest(store: Store, other: Store, name: str, sha256: str) -> str | None:
+    """The sha256 of what lies there under that name; None if nothing does."""
+    if is_local(store.folder):
+        return store.digest(name)
+    file = store.stat(name)
+    same = Path(other.folder, name) if is_local(other.folder) else None
+    return object_sha256(store, file, sha256, same) if file else None
 
 
 def _give(source: Store, target: Copy, names: tuple[str, ...], sums: dict[str, str]) -> int:
@@ -154,7 +184,7 @@ def _give(source: Store, target: Copy, names: tuple[str, ...], sums: dict[str, s
             target.store.receive(Path(source.folder, name), name, sha256)
         else:
             _carry(source, target.store, name, sha256)
-        if target.store.digest(name) != sha256:
+        if _digest(target.store, source, name, sha256) != sha256:
             raise CorruptDataError("a repaired file is not what it must be", where=f"{target.store.folder}/{name}")
         there[sha256] = name
     return len(names)

@@ -18,7 +18,8 @@ UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 def build_datasets(folder: Path) -> None:
     """outputs/all/latest: every format; outputs/raw/latest: nanoGPT's layout; in_order/: see write_in_order.
 
-    outputs/ordered/latest: in_order/source.jsonl.zst as a whole build in source order.
+    outputs/ordered/latest: in_order/source.jsonl.zst as a whole build in source order. mixture/<split>/: what
+    corpusmill mix writes for outputs/all and outputs/few, a dataset of two Megatron parts.
     """
     sys.path.insert(0, str(ROOT))
     from pipeline.config import check_config
@@ -47,6 +48,35 @@ def build_datasets(folder: Path) -> None:
         exports={"nanoset": {}},
     )
     build_dataset(check_config(ordered, where="consumers"), workers=1)
+    write_mixtures(folder)
+
+
+def write_mixtures(folder: Path) -> None:
+    """See build_datasets."""
+    from pipeline.config import check_config
+    from pipeline.local import build_dataset
+    from pipeline.mixture.folders import mix_folders
+    from tests.system.corpus import configuration, write_corpus
+
+    write_corpus(folder / "few" / "corpus", documents=60, seed=3)
+    few = configuration(
+        folder,
+        name="few",
+        source={"paths": [str(folder / "few" / "corpus")]},
+        exports={"megatron": {"part_bytes": "100KiB"}},
+    )
+    build_dataset(check_config(few, where="consumers"), workers=1)
+    for split in ("8,1,1", "7,3,0", "100,0,0"):
+        mix_folders(
+            [f"{folder}/outputs/all/latest=0.6", f"{folder}/outputs/few/latest=0.4"],
+            folder / "mixture" / split,
+            budget="200k",
+            sequence_tokens=64,
+            alpha=None,
+            seed=1234,
+            split=split,
+            say=lambda _: None,
+        )
 
 
 def write_in_order(folder: Path) -> None:
@@ -130,6 +160,7 @@ def main() -> int:
             **os.environ,
             "CORPUSMILL_CONSUMER_DATASET": str(datasets / "outputs"),
             "CORPUSMILL_CONSUMER_IN_ORDER": str(datasets / "in_order"),
+            "CORPUSMILL_CONSUMER_MIXTURE": str(datasets / "mixture"),
         }
         if subprocess.run([*command, lock.parent], env=settings, check=False).returncode:
             failed.append(lock)

@@ -154,6 +154,51 @@ def test_approval_shows_what_would_go_and_a_refusal_stops_the_run(live: Live, bu
     assert states["upload", -1] == "upstream_failed"
 
 
+def latest_of(live: Live) -> str:
+    return (live.folder / "outputs" / "tiny" / "latest").resolve().name
+
+
+def versions_of(live: Live) -> set[str]:
+    folder = live.folder / "outputs" / "tiny"
+    return {path.parent.name for path in folder.glob("*/dataset.json") if not path.parent.is_symlink()}
+
+
+def events_of(live: Live) -> int:
+    return int(live.call("GET", "/api/v2/assets/events?limit=1")["total_entries"])
+
+
+def clear(live: Live, run: str, *tasks: Any, downstream: bool = False) -> None:
+    body = {"dry_run": False, "dag_run_id": run, "task_ids": list(tasks), "only_failed": False}
+    live.call("POST", f"/api/v2/dags/{TINY}/clearTaskInstances", body | {"include_downstream": downstream})
+
+
+def test_run_with_other_settings_than_the_file_leaves_latest_and_starts_nobody(live: Live, built: str) -> None:
+    latest, events, versions = latest_of(live), events_of(live), versions_of(live)
+    live.trigger(TINY, "tried", seed="8")
+    assert live.finish(TINY, "tried") == "success"
+    assert (latest_of(live), events_of(live)) == (latest, events)
+    assert len(versions_of(live) - versions) == 1  # delivered all the same
+    assert "shuffle.seed" in live.log(TINY, "tried", "report")
+    assert "latest stays where it is" in live.log(TINY, "tried", "upload", map_index=0)
+
+
+def test_plan_cleared_alone_fails_the_next_task_with_words_and_with_downstream_all_is_well(
+    live: Live, built: str
+) -> None:
+    latest = latest_of(live)
+    (live.folder / "source" / "zz-newer.jsonl").write_text(json.dumps({"text": "one more document " * 40}) + "\n")
+    clear(live, "tried", "plan")
+    assert live.finish(TINY, "tried") == "success"
+    clear(live, "tried", ["tokenize", 0], downstream=True)
+    assert live.finish(TINY, "tried") == "failed"
+    assert "clear the task plan together with everything downstream of it" in live.log(
+        TINY, "tried", "tokenize", map_index=0, try_number=2
+    )
+    clear(live, "tried", "plan", downstream=True)
+    assert live.finish(TINY, "tried") == "success"
+    assert latest_of(live) == latest
+
+
 def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -> None:
     said = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
     logs = live.folder / ".airflow"

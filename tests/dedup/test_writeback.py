@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.content import ContentSum
 from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, write_back_file
 from pipeline.dedup.writeback_parquet import without_ranges
 from pipeline.errors import ConfigError, CorruptDataError
 from tests.documents.json_lines import files
+from tests.oracles.content import texts
 from tests.oracles.documents import documents_of, lines_of, member_spans, records_written_back, text_shard_of
 
 Ranges = list[list[tuple[int, int]]]
@@ -87,7 +89,10 @@ def test_write_back_any_file_reads_as_the_oracle_says(
 
     texts_in = [text for _, text in documents]
     texts_out = [text for _, text in documents_of(output, "text")[0]]
-    assert asdict(counts) == {
+    seen = asdict(counts)
+    content = {name: ContentSum(**seen.pop(name)) for name in ("text_content", "kept_content")}
+    assert content == {"text_content": texts(0, texts_in), "kept_content": texts(0, texts_out)}
+    assert seen == {
         "documents_in": len(texts_in),
         "documents_out": len(texts_out),
         "documents_changed": sum(map(bool, real)),

@@ -67,6 +67,21 @@ BROKEN_LINES = [
 ]
 
 
+SIGNIFICANT = st.sampled_from(
+    [*b'{}[]",:\\/0123456789.eE+-tfnudD8cC \t\r\x00\x1f\x7f', 0x80, 0xBF, 0xC2, 0xE0, 0xED, 0xF4, 0xFF]
+)
+
+
+@st.composite
+def changed_lines(draw: st.DrawFn) -> bytes:
+    """A line that was an object, or none, with up to three bytes changed, put in or taken out."""
+    line = bytearray(draw(st.one_of(objects().map(lambda pair: pair[0]), st.sampled_from(BROKEN_LINES))))
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(line)))
+        line[place : place + draw(st.integers(0, 2))] = bytes(draw(st.lists(SIGNIFICANT, max_size=2)))
+    return bytes(line).replace(b"\n", b" ")
+
+
 @st.composite
 def files(draw: st.DrawFn) -> bytes:
     """A file of documents and of lines that are none, with or without a byte order mark and a last newline."""

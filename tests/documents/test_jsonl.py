@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,8 @@ from pipeline.documents.batch import DocumentBatch, RejectionReason
 from pipeline.documents.jsonl import read_documents
 from tests.documents.json_lines import BROKEN_LINES, files, objects
 from tests.oracles.documents import documents_of, ids_of, lines_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def read(data: bytes, **options: int) -> list[DocumentBatch]:
@@ -83,6 +89,18 @@ def test_rejection_each_reason_keeps_the_raw_line_and_its_neighbours(line: bytes
     assert (str(rejection.reason), rejection.line_number, rejection.raw) == (reason, 1, line)
 
 
+@pytest.mark.parametrize(
+    "line", [b'{"text": "%b"}', b'{"te\\u0078t": "%b"}', b'{"text": "", "id": "%b"}', b'{"%b": 0, "text": ""}']
+)
+@pytest.mark.parametrize("following", [b"", b"\xa0", b"\x82\xa2"])
+def test_utf8_byte_80_to_bf_at_the_beginning_of_a_character_is_rejected(line: bytes, following: bytes) -> None:
+    """Shift_JIS text looks like that."""
+    lines = [line % (b"%c" % byte + following) for byte in range(0x80, 0xC0)]
+    documents, rejections = outcome(read(b"\n".join(lines)))
+    assert not documents
+    assert rejections == [(number, "invalid_utf8") for number in range(64)]
+
+
 def test_rejection_reasons_are_the_strings_on_disk() -> None:
     assert {reason.value for reason in RejectionReason} == {
         *("blank_line", "broken_json", "not_an_object", "missing_text", "text_not_a_string"),
@@ -113,6 +131,59 @@ def test_unicode_line_ends_inside_a_text_do_not_end_the_line() -> None:
     text = "a\u2028b\u2029c\u0085d"
     documents, _ = outcome(read(json.dumps({"text": text}, ensure_ascii=False).encode()))
     assert documents == [(0, text.encode())]
+
+
+MEMORY = """
+import ctypes, io, json, sys
+from pathlib import Path
+from pipeline.documents.jsonl import read_documents
+
+def kibibytes(key):
+    return int(Path("/proc/self/status").read_text().partition(key + ":")[2].split()[0])
+
+def outcome(line):
+    stream = io.BytesIO(line)  # shares the bytes, which are there before
+    (batch,) = read_documents(stream, source="a", text_field="text", id_field="id")
+    return [one.reason.value for one in batch.rejections] or batch.text_lengths.tolist()
+
+MANY = b"[" + b"{}," * (4 << 20) + b"{}]"
+found = {}
+outcome(b'{"id": 1, "text": "\\ud83d\\ude00"}')  # what importing takes is not the line's
+for name, line in eval(sys.argv[1], {"MANY": MANY}).items():
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = kibibytes("VmRSS")
+    found[name] = [outcome(line), (kibibytes("VmHWM") - before) * 1024 / len(line)]
+print(json.dumps(found))
+"""
+
+LINES = r"""{
+    "escaped key": b'{"te\\u0078t": "a", "many": ' + MANY + b'}',
+    "deep": b'{"text": "a", "deep": ' + b"[" * 1000 + MANY + b"]" * 1000 + b'}',
+    "long text": b'{"text": "' + b"abcde" * (3 << 20) + '\U0001f600"}'.encode(),
+    "array": MANY,
+    "infinite": b'{"text": "a", "many": ' + MANY + b', "n": 1e999}',
+    "half a pair": b'{"text": "\\ud800", "many": ' + MANY + b'}',
+    "not UTF-8": b'{"text": "a", "many": ' + MANY + b', "id": "\x82\xa0"}',
+}"""
+
+
+def test_read_documents_longest_line_takes_the_memory_that_the_docstring_says() -> None:
+    # glibc would keep what it has once been given back.
+    surroundings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", MEMORY, LINES]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=surroundings, check=True)
+    found = json.loads(ran.stdout)
+    assert {name: result for name, (result, _) in found.items()} == {
+        "escaped key": [1],
+        "deep": [1],
+        "long text": [(15 << 20) + 4],
+        "array": ["not_an_object"],
+        "infinite": ["broken_json"],
+        "half a pair": ["lone_surrogate"],
+        "not UTF-8": ["invalid_utf8"],
+    }
+    assert {name: times for name, (_, times) in found.items() if times > 4} == {}
 
 
 def test_empty_stream_gives_no_batch() -> None:

@@ -118,6 +118,47 @@ def test_merge_files_tokens_that_do_not_fit_the_index_are_refused(tmp_path) -> N
         merge_files([path], tmp_path / "merged.ds")
 
 
+def write_masked(folder: Path, name: str, docs: list[list[int]], mask: bytes) -> Path:
+    path = write_nanoset(folder, name, docs)
+    nanoset.loss_path(path).write_bytes(mask)
+    return path
+
+
+def test_merge_files_loss_masks_are_concatenated(tmp_path) -> None:
+    paths = [write_masked(tmp_path, "a", [[1, 2]], b"\1\0\1"), write_masked(tmp_path, "b", [[3]], b"\0\1")]
+    merge_files(paths, tmp_path / "merged.ds")
+    assert nanoset.loss_path(tmp_path / "merged.ds").read_bytes() == b"\1\0\1\0\1"
+
+
+@pytest.mark.parametrize("masked", [0, 1])
+def test_merge_files_loss_mask_beside_some_files_only_is_refused(tmp_path, masked: int) -> None:
+    paths = [write_nanoset(tmp_path, name, [[1, 2]]) for name in "ab"]
+    nanoset.loss_path(paths[masked]).write_bytes(b"\1\0\1")
+    with pytest.raises(ConfigError, match="some have none"):
+        merge_files(paths, tmp_path / "merged.ds")
+    assert not list(tmp_path.glob("merged*"))
+
+
+def test_merge_files_loss_mask_of_another_length_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="does not fit its tokens"):
+        merge_files([write_masked(tmp_path, "a", [[1, 2]], b"\1\0")], tmp_path / "merged.ds")
+    assert not list(tmp_path.glob("merged*"))
+
+
+def test_merge_files_stale_loss_mask_under_the_output_name_is_refused(tmp_path) -> None:
+    path = write_nanoset(tmp_path, "a", [[1, 2]])
+    (tmp_path / "merged.ds.loss").write_bytes(b"\1\1\1")
+    with pytest.raises(ConfigError, match="the output is there already"):
+        merge_files([path], tmp_path / "merged.ds")
+
+
+@pytest.mark.parametrize(("output", "name"), [("corpus-1.5B", "corpus-1.5B.ds"), ("c-1.5B.ds", "c-1.5B.ds")])
+def test_merge_exports_dot_in_the_output_name_is_no_extension(tmp_path, output: str, name: str) -> None:
+    (tmp_path / "out").mkdir()
+    merge_exports([write_nanoset(tmp_path, "a", [[1, 2]])], tmp_path / "out" / output)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {name, f"{name}.index", f"{name}.metadata"}
+
+
 def test_merge_output_that_is_there_is_refused_and_kept(tmp_path) -> None:
     prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
     before = contents(tmp_path, "p")

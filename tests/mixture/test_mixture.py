@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from pipeline.mixture import Source, mix, open_source
 from pipeline.mixture.folders import token_count
 from pipeline.mixture.picture import mixture_html
 from pipeline.mixture.reader import Nanoset
+from pipeline.mixture.splits import parse_split
 from pipeline.mixture.training import data_path, nanotron_yaml, splits, training_files
 from pipeline.mixture.weights import by_size, normalised
+from tests.oracles.mixture import greedy_order
 
 VOCABULARY = {"name": "gpt2", "sha256": "0" * 64, "size": 50257, "eot_id": 50256, "dtype": "uint16"}
 
@@ -80,15 +83,31 @@ def test_mix_weighted_nanoset_says_what_is_never_seen(sources) -> None:
     seen = mixture.exposures["nanoset"]
     assert sum(one.drawn for one in seen) == mixture.samples == 84
     assert [one.samples for one in seen] == [9, 2, 5, 5]
-    assert [one.repeats_for_ever for one in seen] == [True, False, False, True]
+    assert [one.never > 0 for one in seen] == [True, False, False, True]
     assert seen[1].epochs == pytest.approx(21, abs=1)
 
 
-def test_mix_megatron_counts_strides_over_concatenated_files(sources) -> None:
-    mixture = mix(sources, weights=[1, 1, 1, 1], sequence_tokens=4, budget_tokens=4 * 20, seed=0)
-    assert [one.samples for one in mixture.exposures["megatron"]] == [(22 + 27 - 1) // 4, 9 // 4, 24 // 4, 24 // 4]
-    assert [one.drawn for one in mixture.exposures["megatron"]] == [5, 5, 5, 5]
-    assert not any(one.repeats_for_ever for one in mixture.exposures["megatron"])
+@pytest.mark.parametrize("samples", [3, 11, 84])
+def test_mix_nanoset_seen_is_what_the_readers_samples_show_at_this_budget(sources, samples: int) -> None:
+    weights = [0.1, 0.5, 0.3, 0.1]
+    mixture = mix(sources, weights=weights, sequence_tokens=4, budget_tokens=4 * samples, seed=1234)
+    shown, ever = (
+        set(zip(run.sources.tolist(), run.windows.tolist(), strict=True))
+        for count in (samples, 500)
+        for run in [Nanoset(sources, mixture.weights, sequence_tokens=4, samples=count, seed=1234)]
+    )
+    for number, one in enumerate(mixture.exposures["nanoset"]):
+        assert one.seen == sum(source == number for source, _ in shown)
+        assert one.reachable == sum(source == number for source, _ in ever) == one.samples - one.never
+
+
+def test_mix_megatron_counts_strides_over_each_file(sources) -> None:
+    mixture = mix(sources, weights=[1, 1, 1, 1], sequence_tokens=4, budget_tokens=80, seed=0, split=(1, 0, 0))
+    for way in ("megatron", "megatron_splits"):
+        assert [one.samples for one in mixture.exposures[way]] == [21 // 4 + 26 // 4, 9 // 4, 24 // 4, 24 // 4]
+        assert [one.drawn for one in mixture.exposures[way]] == pytest.approx([5, 5, 5, 5], abs=1)
+        assert sum(one.drawn for one in mixture.exposures[way]) == 20
+        assert not any(one.never for one in mixture.exposures[way])
 
 
 def test_nanoset_reader_any_sample_is_the_window_it_names(sources) -> None:
@@ -108,6 +127,12 @@ def test_nanoset_reader_any_sample_is_the_window_it_names(sources) -> None:
 @pytest.mark.parametrize(("alpha", "expected"), [(0.0, [1 / 2, 1 / 2]), (1.0, [0.8, 0.2]), (0.5, [2 / 3, 1 / 3])])
 def test_by_size_alpha_between_equal_and_proportional(alpha: float, expected: list[float]) -> None:
     assert by_size([400, 100], alpha).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("weights", [[1e308, 1e308], [1e300, 1e-300]])
+def test_normalised_weights_that_cannot_be_compared_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ConfigError, match="too large, or too far apart"):
+        normalised(weights)
 
 
 @pytest.mark.parametrize("weights", [[1.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf"), 1.0]])
@@ -193,8 +218,8 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
 
 def test_splits_m21_files_go_to_one_split_each(tmp_path) -> None:
     many = dataset(tmp_path / "many", [[10]] * 10)
-    mixture = mix([many], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
-    found = splits(mixture, (80, 10, 10))
+    mixture = mix([many], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0, split=(80, 10, 10))
+    found = splits(mixture)
     prefixes = {name: [prefix for _, prefix in get_blend_from_list(items or [])] for name, items in found.items()}
     assert [len(prefixes[name]) for name in ("train", "valid", "test")] == [8, 1, 1]
     everywhere = [prefix for some in prefixes.values() for prefix in some]
@@ -204,6 +229,74 @@ def test_splits_m21_files_go_to_one_split_each(tmp_path) -> None:
         "valid": None,
         "test": None,
     }
+
+
+def epochs_of(blend: list[tuple[float, str]], samples: int, sequence_tokens: int, share: float) -> dict[str, float]:
+    """Dataset -> epochs of a run of `samples`, by the definition: greedy draws, tokens of the documents that train."""
+    weights = np.array([weight for weight, _ in blend])
+    weights = weights / weights.sum()
+    trained, there = Counter[str](), Counter[str]()
+    for number, _ in greedy_order((weights / weights.sum()).tolist(), samples):
+        trained[Path(blend[number][1]).parent.parent.name] += sequence_tokens
+    for _, prefix in blend:
+        lengths = megatron.open_part(Path(prefix)).lengths
+        there[Path(prefix).parent.parent.name] += int(lengths[: round(share * len(lengths))].sum())
+    return {name: trained[name] / there[name] for name in there}
+
+
+@pytest.mark.parametrize("split", ["969,30,1", "8,1,1", "100,0,0"])
+def test_mix_epochs_hold_for_the_files_that_are_written_beside_them(tmp_path, split: str) -> None:
+    random = np.random.Generator(np.random.Philox(3))
+    many = [random.integers(1, 40, size=30).tolist() for _ in range(10)]
+    for name, files in (("many", many), ("few", many[:2]), ("three", many[3:6])):
+        dataset(tmp_path / name, files)
+    folders = [f"{tmp_path}/many=0.5", f"{tmp_path}/few=0.3", f"{tmp_path}/three=0.2"]
+    command = ["mix", *folders, "--budget-tokens", "30k", "--sequence-tokens", "16", "--split", split]
+    done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "out")], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    said = json.loads((tmp_path / "out/mixture.json").read_text())
+    numbers = [float(one) for one in split.split(",")]
+    blend = get_blend_from_list((tmp_path / "out/megatron_data_path.txt").read_text().split())
+    train = get_blend_from_list(json.loads((tmp_path / "out/megatron_splits.json").read_text())["train"])
+    by_sequences = epochs_of(blend, said["samples"], 16, numbers[0] / sum(numbers))
+    by_files = epochs_of(train, said["samples"], 16, 1.0)
+    for one in said["sources"]:
+        assert one["megatron"]["epochs"] == pytest.approx(by_sequences[one["name"]], rel=1e-12)
+        assert one["megatron_splits"]["epochs"] == pytest.approx(by_files[one["name"]], rel=1e-12)
+        assert f"{by_files[one['name']]:.3f}" in done.output
+        assert f"{by_sequences[one['name']]:.3f}" in done.output
+    undivided = [one["name"] for one in said["sources"] if not one["divided_by_files"]]
+    assert undivided == ([] if split == "100,0,0" else ["few"])
+    assert ("few has 2 files, too few" in done.output) == bool(undivided)
+
+
+def test_mix_files_with_too_few_documents_for_the_split_are_named(tmp_path) -> None:
+    """--split 8,1,1 gives 5 documents' worth of [0, 4), [4, 4) and [4, 5): round(4.5) is 4. Megatron would hang."""
+    dataset(tmp_path / "one", [[10] * 5, [10] * 20])
+    for split, empty in (("8,1,1", ["d_00000_text_document"]), ("8,2,0", []), ("100", [])):
+        command = ["mix", f"{tmp_path}/one", "--budget-tokens", "100", "--sequence-tokens", "4", "--split", split]
+        done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "out")], catch_exceptions=False)
+        said = json.loads((tmp_path / "out/mixture.json").read_text())["indivisible_files"]
+        assert [Path(one).name for one in said] == empty
+        assert ("1 file with too few documents for --split 8,1,1, such as d_00000" in done.output) == bool(empty)
+
+
+def test_mix_split_that_leaves_a_file_without_training_documents_is_refused(tmp_path) -> None:
+    one = dataset(tmp_path / "one", [[10, 10], [20]])
+    with pytest.raises(ConfigError, match="too few documents for this split"):
+        mix([one], alpha=1.0, sequence_tokens=4, budget_tokens=4, seed=0, split=(1, 2, 0))
+
+
+@pytest.mark.parametrize("text", ["", "x", "0,1,1", "1,-1", "1,1,1,1", "nan", "inf,1"])
+def test_parse_split_other_text_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="this is not a split"):
+        parse_split(text)
+
+
+def test_parse_split_missing_numbers_are_zero() -> None:
+    assert parse_split("969,30,1") == (969, 30, 1)
+    assert parse_split("9.5,0.5") == (9.5, 0.5, 0)
+    assert parse_split("1") == (1, 0, 0)
 
 
 def test_nanotron_yaml_n18_list_and_dictionary_forms_hold_the_same(sources) -> None:
@@ -256,6 +349,36 @@ def test_mix_command_writes_the_trainers_files_and_prints_the_table(tmp_path, so
     said = json.loads((tmp_path / "out/mixture.json").read_text())
     assert [one["weight"] for one in said["sources"]] == [0.9, 0.1]
     assert sum(one["nanoset"]["drawn"] for one in said["sources"]) == 1000
+
+
+def test_mix_command_into_a_used_folder_leaves_nothing_of_the_other_mixture(tmp_path, sources) -> None:
+    dataset(tmp_path / "plain", [[30]], formats=("nanoset",))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/notes.txt").write_text("mine")
+    for folders in (["a", "b"], ["a", "plain"]):
+        command = ["mix", *(f"{tmp_path}/{name}=1" for name in folders), "--budget-tokens", "4k"]
+        command += ["--sequence-tokens", "4", "--output", str(tmp_path / "out")]
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    names = {"nanotron.yaml", "nanotron_dict.yaml", "mixture.html", "mixture.json", "notes.txt"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    assert str(tmp_path / "b") not in (tmp_path / "out/nanotron.yaml").read_text()
+
+
+def test_mix_command_hardly_drawn_source_is_not_said_to_be_seen_whole(tmp_path) -> None:
+    for name in ("large", "small"):
+        dataset(tmp_path / name, [[100] * 20])
+    command = ["mix", f"{tmp_path}/large=0.99", f"{tmp_path}/small=0.01", "--budget-tokens", "2k"]
+    command += ["--sequence-tokens", "4", "--output", str(tmp_path / "out"), "--split", "1"]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    said = json.loads((tmp_path / "out/mixture.json").read_text())["sources"]
+    rows = [line for line in done.output.splitlines() if line.startswith("small")]
+    assert len(rows) == 3
+    for one, row in zip(("megatron", "megatron_splits", "nanoset"), rows, strict=True):
+        seen, samples = said[1][one]["seen"], said[1][one]["samples"]
+        assert 1 <= seen <= 6 < samples
+        assert f"{1000 * seen // samples / 10:.1f} %" in row
+        assert ("never, in any epoch" in row) == (one == "nanoset")
 
 
 def test_mix_command_weight_on_some_folders_only_is_refused(tmp_path, sources) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.mixture.order import blend_draws, blend_order, nanoset_draws, nanoset_epoch, nanoset_order
+from pipeline.mixture.order import blend_draws, blend_order, nanoset_counts, nanoset_epoch, nanoset_order
 from pipeline.mixture.weights import by_size, normalised
 from tests.oracles.mixture import greedy_order
 
@@ -39,9 +39,11 @@ def test_nanoset_order_n17_is_the_same_epoch_repeated_and_cut(samples: int) -> N
     sources, windows = nanoset_order(WINDOWS, WEIGHTS, samples, 1234)
     assert sources.tolist() == (SHUFFLED_INDEX * 4)[:samples]
     assert windows.tolist() == (SHUFFLED_SAMPLE_INDEX * 4)[:samples]
-    assert nanoset_draws(WINDOWS, WEIGHTS, samples, 1234).tolist() == [
-        (SHUFFLED_INDEX * 4)[:samples].count(source) for source in range(4)
-    ]
+    drawn, seen, reachable = (counts.tolist() for counts in nanoset_counts(WINDOWS, WEIGHTS, samples, 1234))
+    pairs = list(zip(SHUFFLED_INDEX, SHUFFLED_SAMPLE_INDEX, strict=True))
+    assert drawn == [(SHUFFLED_INDEX * 4)[:samples].count(source) for source in range(4)]
+    assert seen == [sum(one == source for one, _ in set((pairs * 4)[:samples])) for source in range(4)]
+    assert reachable == [sum(one == source for one, _ in set(pairs)) for source in range(4)]
 
 
 def test_blend_order_m21_of_megatrons_example_starts_as_documented() -> None:
@@ -58,6 +60,17 @@ def test_blend_order_any_weights_equal_the_oracle(weights: list[float], samples:
     assert blend_draws(shares, samples).tolist() == [
         sum(source == number for source, _ in expected) for number in range(len(weights))
     ]
+
+
+@given(weight_lists, st.integers(0, 3000))
+def test_blend_draws_too_many_to_count_are_the_shares_within_two_draws(weights: list[float], samples: int) -> None:
+    shares = normalised(weights)
+    exact = blend_draws(shares, samples)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.mixture.order.MOST_STEPS", 0)
+        rounded = blend_draws(shares, samples)
+    assert rounded.sum() == exact.sum() == samples
+    assert np.abs(rounded - exact).max() <= 2
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 2**32 - 1))

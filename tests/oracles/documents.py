@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 
 def lines_of(data: bytes) -> list[bytes]:
@@ -27,8 +28,10 @@ def _outcome(line: bytes, text_field: str) -> bytes | str:
     if not line.strip(b" \t\r"):
         return "blank_line"
     try:
-        record = json.loads(line.decode(), parse_constant=_refuse)
-        json.dumps(record, ensure_ascii=False).encode()
+        text = line.decode("utf-8", "strict")
+        record = json.loads(text, parse_constant=_refuse, parse_int=_finite, parse_float=_finite)
+        every_pair = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
+        json.dumps(every_pair, ensure_ascii=False).encode()
     except UnicodeDecodeError:
         return "invalid_utf8"
     except UnicodeEncodeError:
@@ -42,6 +45,12 @@ def _refuse(name: str) -> None:
     raise ValueError(name)
 
 
+def _finite(digits: str) -> float:
+    if math.isinf(float(digits)):
+        raise ValueError(digits)
+    return float(digits)
+
+
 def _text(record: object, text_field: str) -> bytes | str:
     if not isinstance(record, dict):
         return "not_an_object"
@@ -53,8 +62,9 @@ def _text(record: object, text_field: str) -> bytes | str:
 def ids_of(data: bytes, text_field: str, id_field: str) -> list[bytes]:
     """Each document's id: a string's UTF-8, nothing for null or none, the JSON in the line for anything else."""
     ids = []
+    lines = lines_of(data.removeprefix(b"\xef\xbb\xbf"))
     for number, _ in documents_of(data, text_field)[0]:
-        line = lines_of(data.removeprefix(b"\xef\xbb\xbf"))[number]
+        line = lines[number]
         value = json.loads(line, parse_int=str, parse_float=str).get(id_field)
         spans = member_spans(line, id_field)
         raw = line[slice(*spans[-1])] if spans else b"null"

@@ -68,28 +68,3 @@ def runs_of(sizes: list[int], budget: int) -> list[list[int]]:
         groups[-1].append(position)
         filled += size
     return groups
-
-
-def record_digest_of(records: list[list[int]]) -> tuple[int, int]:
-    """Two sums over all records of a hash of each: four lanes, two tokens a step in each, what is left in the first."""
-    word, low_mix, high_mix = 1 << 64, 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-
-    def mixed(value: int) -> int:
-        value = value * low_mix % word
-        return value ^ value >> 29
-
-    low_sum = high_sum = 0
-    for record in records:
-        lanes = [low_mix, high_mix, word - 1 - low_mix, word - 1 - high_mix]
-        whole = len(record) - len(record) % 8
-        for at in range(0, whole, 2):
-            lane = at // 2 % 4
-            lanes[lane] = mixed(lanes[lane] ^ (record[at] + (record[at + 1] << 32)))
-        for token in record[whole:]:
-            lanes[0] = mixed(lanes[0] ^ token)
-        low = high = len(record)
-        for lane in lanes:
-            low = mixed(low ^ lane)
-            high = mixed((high + lane * high_mix) % word)
-        low_sum, high_sum = (low_sum + low) % word, (high_sum + high) % word
-    return low_sum, high_sum

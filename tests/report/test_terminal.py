@@ -71,6 +71,16 @@ def test_print_summary_usual_build_says_the_facts() -> None:
         assert fact in text, fact
 
 
+def test_print_summary_counts_files_without_a_checksum_of_the_store() -> None:
+    build = examples.usual()
+    (first, *others) = build.stages
+    for count, said in ((0, "0 of them retries"), (1, "1 file or part without"), (3, "3 files or parts without")):
+        stage = first.model_copy(update={"requests": 12, "without_checksum": count})
+        text = printed(build.model_copy(update={"stages": (stage, *others)}), 200)
+        assert said in text
+        assert ("two reads compared" in text) is (count > 0)
+
+
 def test_print_summary_failed_check_says_both_sides_and_what_is_missing() -> None:
     text = printed(examples.broken(), 80)
     assert "does not balance" in text

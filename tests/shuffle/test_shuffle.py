@@ -84,7 +84,11 @@ def test_source_order_every_shard_is_a_cell_and_keeps_its_records_and_their_dige
             records = document_records(shard) if kind == "documents" else context_records(shard, 4)
             before = scatter_records(records, seed=None, kind=kind, shard=number, cells=1, folder=one)
             after = gather_shard(one, number, cell)
-            assert (after.records, after.tokens, after.digest) == (before.records, before.tokens, before.digest)
+            assert (after.records, after.tokens, after.content) == (
+                before.records,
+                before.tokens,
+                before.content.records,
+            )
             gathered = open_record_shard(cell)
             whole = [document for document in documents if document]
             expected = whole if kind == "documents" else contexts_of(documents, 4, EOT, EOT)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,69 @@ def test_webdataset_t26_truncated_tar_is_refused(source, tmp_path, damage: int) 
     path.write_bytes(path.read_bytes()[:damage])
     with pytest.raises(CorruptDataError, match="tar"):
         run(source, tmp_path / "out")
+
+
+def cut_before_the_end(tar: bytes, end: int) -> bytes:
+    return tar[:end]
+
+
+def cut_within_the_end(tar: bytes, end: int) -> bytes:
+    return tar[: end + 512]
+
+
+def cut_at_a_member(tar: bytes, end: int) -> bytes:
+    return tar[: tar.index(b"00000000_00000005")]
+
+
+def zeros_in_the_middle(tar: bytes, end: int) -> bytes:
+    return tar[: tar.index(b"00000000_00000005")] + bytes(1024) + tar[tar.index(b"00000000_00000005") :]
+
+
+def one_block_of_zeros_in_the_middle(tar: bytes, end: int) -> bytes:
+    return tar[: tar.index(b"00000000_00000005")] + bytes(512) + tar[tar.index(b"00000000_00000005") :]
+
+
+def damaged_header_in_the_middle(tar: bytes, end: int) -> bytes:
+    return tar.replace(b"00000000_00000005", b"10000000_00000005")
+
+
+def two_in_one(tar: bytes, end: int) -> bytes:
+    return tar + tar
+
+
+def junk_far_behind_the_end(tar: bytes, end: int) -> bytes:
+    return tar + bytes(9 << 20) + b"x"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut_before_the_end,
+        cut_within_the_end,
+        cut_at_a_member,
+        zeros_in_the_middle,
+        one_block_of_zeros_in_the_middle,
+        damaged_header_in_the_middle,
+        two_in_one,
+        junk_far_behind_the_end,
+    ],
+)
+def test_webdataset_t26_tar_without_a_clean_end_is_refused(source, tmp_path, damage: Callable[..., bytes]) -> None:
+    path = source / "shard_00000000.tar"
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+        end = archive.offset
+    assert len(members) == 30
+    path.write_bytes(damage(path.read_bytes(), end))
+    with pytest.raises(CorruptDataError, match="a tar"):
+        run(source, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_webdataset_t26_more_zeros_behind_the_end_are_read(source, tmp_path) -> None:
+    path = source / "shard_00000000.tar"
+    path.write_bytes(path.read_bytes() + bytes(1 << 20))
+    assert run(source, tmp_path / "out") == 43
 
 
 def test_webdataset_t26_folder_without_tars_is_refused(tmp_path) -> None:

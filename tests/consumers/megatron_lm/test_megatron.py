@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from itertools import pairwise
@@ -14,9 +15,11 @@ from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegat
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 from megatron.core.datasets.object_storage_utils import ObjectStorageConfig
+from megatron.core.datasets.utils import get_blend_from_list
 
 IN_ORDER = Path(os.environ["CORPUSMILL_CONSUMER_IN_ORDER"]) / "megatron"
 SHUFFLED = Path(os.environ["CORPUSMILL_CONSUMER_DATASET"]) / "all" / "latest" / "megatron"
+MIXTURES = Path(os.environ["CORPUSMILL_CONSUMER_MIXTURE"])
 # Several sequences a document and empty documents at uint16; whole documents at int32.
 PREFIXES = [path.with_suffix("") for folder in (IN_ORDER, SHUFFLED) for path in sorted(folder.glob("*.idx"))]
 WIDTHS = {8: np.uint16, 4: np.int32}
@@ -68,12 +71,11 @@ class Vocabulary:
         self.unique_identifiers = {"class": "Vocabulary"}
 
 
-def gpt_samples(prefix: Path, sequence: int, wanted: int, seed: int) -> GPTDataset:
-    config = GPTDatasetConfig(
+def gpt_config(sequence: int, seed: int, **data: object) -> GPTDatasetConfig:
+    return GPTDatasetConfig(
         random_seed=seed,
         sequence_length=sequence,
-        blend=([str(prefix)], None),
-        split="1,0,0",
+        **data,
         path_to_cache=None,
         tokenizer=Vocabulary(),
         reset_position_ids=False,
@@ -82,6 +84,10 @@ def gpt_samples(prefix: Path, sequence: int, wanted: int, seed: int) -> GPTDatas
         create_attention_mask=False,
         mid_level_dataset_surplus=0.005,
     )
+
+
+def gpt_samples(prefix: Path, sequence: int, wanted: int, seed: int) -> GPTDataset:
+    config = gpt_config(sequence, seed, blend=([str(prefix)], None), split="1,0,0")
     train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, [wanted, 0, 0], lambda: True, config).build()
     return train
 
@@ -105,6 +111,38 @@ def test_megatron_m20_gpt_dataset_samples_are_the_references(prefix) -> None:
         found = dataset[number]
         assert found["tokens"].tolist() == stream[first : first + sequence].tolist()
         assert found["labels"].tolist() == stream[first + 1 : first + sequence + 1].tolist()
+
+
+def given_by(way: str, folder: Path) -> dict[str, object]:
+    """What Megatron's arguments make of the files of a mixture."""
+    if way == "megatron":
+        items = (folder / "megatron_data_path.txt").read_text().split()
+        return {"blend": get_blend_from_list(items), "split": folder.name}
+    splits = json.loads((folder / "megatron_splits.json").read_text())
+    return {"blend_per_split": [get_blend_from_list(splits[name]) for name in ("train", "valid", "test")]}
+
+
+@pytest.mark.parametrize("way", ["megatron", "megatron_splits"])
+@pytest.mark.parametrize("folder", sorted(MIXTURES.iterdir()), ids=lambda path: path.name)
+def test_megatron_mixture_epochs_stated_are_the_epochs_drawn(folder, way) -> None:
+    """Tokens trained on from a source's files, over the tokens of their documents that belong to the split."""
+    said = json.loads((folder / "mixture.json").read_text())
+    sequence, samples = said["sequence_tokens"], said["samples"]
+    config = gpt_config(sequence, said["seed"], **given_by(way, folder))
+    train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()
+    drawn = np.bincount(train.dataset_index[:samples], minlength=len(train.datasets))
+    for source in said["sources"]:
+        files = [one for one in range(len(drawn)) if train.datasets[one].dataset_path.startswith(source["folder"])]
+        there = sum(
+            int(train.datasets[one].dataset.sequence_lengths[train.datasets[one].indices].sum()) for one in files
+        )
+        trained = int(drawn[files].sum()) * sequence
+        stated = source[way]
+        assert (stated["there"], stated["tokens"]) == (there, trained)
+        assert stated["epochs"] == pytest.approx(trained / there, rel=1e-12)
+    assert sum(one[way]["drawn"] for one in said["sources"]) == samples
+    if folder.name != "100,0,0":
+        assert said["sources"][0]["megatron"]["epochs"] != said["sources"][0]["megatron_splits"]["epochs"]
 
 
 def test_megatron_m24_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pipeline.errors import SourceError
+from pipeline.config import absolute
+from pipeline.single.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from pipeline.tokens.files import TokenizedFile
@@ -20,23 +21,25 @@ def tokenize_files(
 ) -> Iterator[TokenizedFile]:
     """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
 
-    Files lie here, in a bucket (`endpoint_url` is that of an S3-compatible store) or on a hub.
+    Files lie here, in a bucket (`endpoint_url` is that of an S3-compatible store) or on a hub. Shards of an earlier run
+    whose files are no longer among the inputs are removed (output_folder.py).
 
-    Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there, or
-    that stands where its shard would.
+    Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there,
+    ConfigError if `output` holds anything else or lies below an input.
     """
+    from pipeline.stages.apart import require_apart
     from pipeline.stages.sources import each_file
     from pipeline.tokens.audit import audit_tricky
-    from pipeline.tokens.files import write_file_shard
+    from pipeline.tokens.files import SHARD_FILES, write_file_shard
 
     audit_tricky(tokenizer)
-    for name, lines in each_file(inputs, endpoint_url):
-        if (output / name).is_file():
-            raise SourceError(
-                "a file stands where a token shard's folder would",
-                where=output / name,
-                next_step="name another folder as --output",
-            )
+    place = str(output.absolute())
+    require_apart([absolute(path) for path in inputs], [("--output", place)])
+    folder = OutputFolder(place, "tokenize")
+    files = list(each_file(inputs, endpoint_url))
+    names = [name for name, _ in files]
+    folder.replace(names, (f"{name}/{part}" for name in names for part in SHARD_FILES))
+    for name, lines in files:
         yield write_file_shard(_batches(lines, name, text_field), name, tokenizer, output / name)
 
 

@@ -1,0 +1,111 @@
+"""Claim: what reading JSON with orjson and msgspec, instead of kernels, costs deduplication.
+
+`corpusmill dedup` of an earlier commit and of this one, each in a process of its own with its own modules, in turn, on
+the same corpus. The first run of a mode compiles and is thrown away. Ratios are those of two runs in a row: what else
+the machine does, both have. `python benchmarks/dedup_before.py CORPUS_FOLDER COMMIT`
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 5
+MODES = (("remove", 500), ("annotate", 500), ("remove", 100))
+HERE = Path(__file__).resolve().parent.parent
+
+
+def serve() -> None:
+    """Answer every line `[corpus, mode, minimum_bytes]` with the seconds of a run of whichever `pipeline` this is."""
+    for line in sys.stdin:
+        print(json.dumps(seconds(*json.loads(line))), flush=True)
+
+
+def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
+    from pipeline.single.dedup import dedup_config, deduplicate
+
+    root = Path(tempfile.mkdtemp(prefix="dedup-"))
+    output = str(root / "clean")
+    settings = {"mode": mode, "minimum_bytes": minimum_bytes}
+    config = dedup_config([corpus], output, settings, source={"shard_bytes": "8MB"}, work_folder=str(root / "work"))
+    began, began_cpu = time.perf_counter(), time.process_time()
+    with contextlib.redirect_stdout(sys.stderr):
+        done = deduplicate(config, output, workers=1)
+    taken = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began}
+    taken |= {name: sum(one.seconds for one in done.build.receipts(name)) for name in ("index", "writeback")}
+    shutil.rmtree(root)
+    return taken
+
+
+def start(tree: Path) -> subprocess.Popen[str]:
+    surroundings = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(tree / ".cache" / "numba")}
+    surroundings.pop("PYTHONDONTWRITEBYTECODE", None)
+    code = f"import sys, pipeline; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
+    code += f"assert pipeline.__file__.startswith({str(tree)!r}); dedup_before.serve()"
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=surroundings, cwd=tree, stdin=pipe, stdout=pipe, text=True
+    )
+
+
+def ask(side: subprocess.Popen[str], *run: object) -> dict[str, float]:
+    assert side.stdin
+    assert side.stdout
+    print(json.dumps(run), file=side.stdin, flush=True)
+    answer: dict[str, float] = json.loads(side.stdout.readline())
+    return answer
+
+
+def compare(before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for clock in before[0]:
+        pairs = [(old[clock], new[clock]) for old, new in zip(before, now, strict=True)]
+        ratios = [old / new for old, new in pairs]
+        figures[clock] = {
+            "seconds_before": round(statistics.median(old for old, _ in pairs), 2),
+            "seconds_now": round(statistics.median(new for _, new in pairs), 2),
+            "rate_of_before": round(statistics.median(ratios), 3),
+            "rate_of_before_by_round": [round(one, 3) for one in ratios],
+        }
+    return figures
+
+
+def main() -> None:
+    from results import write_result
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus")
+    parser.add_argument("commit")
+    arguments = parser.parse_args()
+    corpus = str(Path(arguments.corpus).resolve())
+    corpus_bytes = sum(path.stat().st_size for path in Path(corpus).iterdir())
+    figures: dict[str, Any] = {"before": arguments.commit, "corpus_bytes": corpus_bytes, "rounds": ROUNDS}
+    with tempfile.TemporaryDirectory(prefix="before-") as folder:
+        archive = subprocess.run(["git", "archive", arguments.commit], cwd=HERE, stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
+        with start(Path(folder).resolve()) as before, start(HERE) as now:
+            for mode, length in MODES:
+                taken: dict[Any, list[dict[str, float]]] = {before: [], now: []}
+                for number in range(ROUNDS + 1):
+                    for side in (before, now) if number % 2 else (now, before):
+                        taken[side].append(ask(side, corpus, mode, length))
+                figures[f"{mode}, L={length}"] = compare(taken[before][1:], taken[now][1:])
+                print(json.dumps(figures), flush=True)
+            for side in (before, now):
+                side.communicate()  # the end of its input ends it
+    print(json.dumps(figures, indent=1))
+    print(write_result("dedup_before", "deduplication beside its own rate at an earlier commit", figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What an export wrote, as content sums (pipeline/content.py): by cell, for the account, and by file, for anyone.
+
+A writer hands over the token sums of its records, in order, made from the arrays that it writes. They are weighted
+twice:
+
+* by cell and place in the cell, as gather weighted them: over all files of a format, what stands in a cell's slices
+  must be what was gathered. An output that was reused at other offsets cannot balance.
+* by place in the file: `content` in dataset.json, which a stranger recomputes from the file alone (docs/guarantees.md).
+
+Special tokens around documents are left out of both: framing decides on them. Slots of a context are all counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.content import NOTHING, ContentSum
+from pipeline.content_kernels import Words, place_weights, weighted_sum
+
+
+class WrittenContent:
+    """Consumes the sums of consecutive records of some stretches (cell, first, last) of cells."""
+
+    def __init__(self, stretches: Sequence[tuple[int, int, int]]) -> None:
+        self._units = np.repeat(
+            np.array([cell for cell, _, _ in stretches], np.uint64), [last - first for _, first, last in stretches]
+        )
+        self._places = np.concatenate(
+            [np.empty(0, np.uint64), *(np.arange(first, last, dtype=np.uint64) for _, first, last in stretches)]
+        )
+        self._records = 0
+        self.file = NOTHING
+        self.cells: dict[int, ContentSum] = {}
+
+    def add(self, sums: Words) -> None:
+        """The token sums uint64 (2, n) of the next n records. IndexError for more records than the stretches hold."""
+        first, last = self._records, self._records + sums.shape[1]
+        if last > len(self._places):
+            raise IndexError(f"{last:,} records were written of {len(self._places):,}")
+        self.file += weighted_sum(sums, place_weights(0, np.arange(first, last, dtype=np.uint64)))
+        units = self._units[first:last]
+        for cell in np.unique(units).tolist():
+            self.add_to_cell(cell, sums[:, units == cell], self._places[first:last][units == cell])
+        self._records = last
+
+    def add_to_cell(self, cell: int, sums: Words, places: NDArray[np.uint64]) -> None:
+        """The token sums of records, or of pieces of them, by their places in one cell."""
+        more = weighted_sum(sums, place_weights(cell, places))
+        self.cells[cell] = self.cells.get(cell, NOTHING) + more
+
+    def to_json(self) -> dict[str, object]:
+        """`content` of the file, and `cells`: [cell, content] of each that it holds something of."""
+        return {"content": str(self.file), "cells": [[cell, str(part)] for cell, part in sorted(self.cells.items())]}

@@ -1,0 +1,69 @@
+"""A build's sources and what it writes lie apart, or the next build would take the output of this one for text.
+
+Places are compared as they are once links and `..` are resolved; a glob is asked whether it could match a file below
+a place. A link inside a source is seen when the files are listed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from pipeline.config import DatasetConfig, absolute
+from pipeline.errors import ConfigError
+from pipeline.storage import StoredFile, is_local
+from pipeline.storage.listing import GLOB, split_glob
+from pipeline.storage.locations import resolved_locations
+from pipeline.storage.walk import EVERYTHING, may_match_below
+
+Places = list[tuple[str, str]]
+"""(key of the configuration or option of a command, folder or prefix that is written below)."""
+
+
+def written_places(config: DatasetConfig) -> Places:
+    """Where a build writes: the dataset's own folder below the work folder and below each destination."""
+    places = [("work_folder", config.work_folder), *(("destinations", one.path) for one in config.destinations)]
+    return [(key, f"{absolute(path).rstrip('/')}/{config.name}") for key, path in places]
+
+
+def require_apart(sources: list[str], places: Places) -> None:
+    """ConfigError if a source (absolute) could hold a file below one of the places, or lies below it."""
+    for key, place in places:
+        written = _resolved(PurePosixPath(place))
+        for source in sources:
+            folder, pattern = split_glob(source) if GLOB.search(source) else (PurePosixPath(source), EVERYTHING)
+            read = _resolved(folder)
+            if read[: len(written)] == written and read != written:
+                raise _overlap(f"a source lies below {key}, so it would read what the build writes", key, place, source)
+            if written[: len(read)] == read and may_match_below(written[len(read) :], pattern):
+                what = f"{key} lies below a source, so the next build would read what this one wrote"
+                raise _overlap(what, key, place, source)
+
+
+def require_none_written(files: Iterable[StoredFile], places: Places) -> None:
+    """ConfigError if a listed file lies below one of the places: a link led to it."""
+    files = list(files)
+    written = {os.path.realpath(place): key for key, place in places if is_local(place)}
+    for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
+        for place, key in written.items():
+            if real.startswith(f"{place}/"):
+                what = "a source file lies in what the build writes: a link leads to it"
+                raise _overlap(what, key, place, file.location)
+
+
+def _resolved(location: PurePosixPath) -> tuple[str, ...]:
+    """The parts of a location without links and `..`; those of a remote one are said as they are."""
+    if location.parts[0].endswith(":"):
+        return location.parts
+    return PurePosixPath(os.path.realpath(location)).parts
+
+
+def _overlap(what: str, key: str, place: str, source: str) -> ConfigError:
+    return ConfigError(
+        what,
+        where=place,
+        expected="a folder outside of every source",
+        got=f"source {source}",
+        next_step=f"move {key} elsewhere, or list the source's subfolders",
+    )

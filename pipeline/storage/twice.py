@@ -1,0 +1,52 @@
+"""What no checksum of the store proves is asked for twice, and both answers must be the same.
+
+Listings have no checksum, and one wrong byte in a page can lose a file, or all later pages, without a trace. Nor have
+ranges of an object: its checksum is of the whole. One wrong answer is noticed so, whatever made it; the price is that
+as many bytes go over the wire again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+
+from pipeline.errors import StoreUnavailableError
+from pipeline.storage.locations import StoredFile
+from pipeline.storage.retries import ChecksumMismatchError, Traffic, twice_if_changed
+
+ReadRange = Callable[[int, int], bytes]
+"""(first, last) -> the bytes [first, last), whole or an error."""
+
+
+def read_twice(read_range: ReadRange, *, where: str, traffic: Traffic) -> ReadRange:
+    """The same, read once more by two requests for other ranges, so that nothing kept of the first can answer them.
+
+    Unequal bytes are read again; ChecksumMismatchError if they are unequal then, too.
+    """
+
+    def once(first: int, last: int) -> bytes:
+        middle = (first + last) // 2
+        data = read_range(first, last)
+        if read_range(first, middle) + read_range(middle, last) != data:
+            raise ChecksumMismatchError(
+                "two reads of the same bytes are not equal",
+                where=f"{where}, bytes {first:,} to {last:,}",
+                next_step="run again; if it stays, look what lies between here and the store",
+            )
+        return data
+
+    return lambda first, last: twice_if_changed(lambda: once(first, last), traffic)
+
+
+def listed_twice(listing: Callable[[], Iterator[StoredFile]], where: str) -> Iterator[StoredFile]:
+    """The files of two listings that go side by side, each by its own pages; StoreUnavailableError at a difference."""
+    for one, other in zip_longest(listing(), listing()):
+        if one is None or one != other:
+            raise StoreUnavailableError(
+                "two listings of the same place are not equal",
+                where=where,
+                expected=one.location if one else "the end of the listing",
+                got=other.location if other else "the end of the listing",
+                next_step="wait until nobody writes there, then run again",
+            )
+        yield one

@@ -1,0 +1,82 @@
+"""Files below a folder of this machine, and globs: one rule on links for every command.
+
+Links are followed, to files as to folders. Each file and folder may be reached in one way only: a second way would read
+its documents twice, so it is an error. A link that leads back to a folder that it lies in is not followed: what is
+there is read already. A link that leads nowhere is an error: what it meant would be missing in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pipeline.errors import SourceError
+
+EVERYTHING = ("**", "*")
+
+
+def walk_files(root: Path, pattern: Sequence[str] = EVERYTHING, *, hidden: bool = False) -> Iterator[str]:
+    """Names, relative to `root`, of the regular files below it that match a glob, given as its parts.
+
+    Only folders that can hold a match are read. `hidden`: also names that begin with a dot. SourceError by the rule
+    above; OSError for a folder that cannot be read.
+    """
+    ways: dict[str, str] = {}
+
+    def below(folder: str, parts: tuple[str, ...], above: tuple[str, ...]) -> Iterator[str]:
+        if (real := os.path.realpath(folder)) in above:
+            return
+        if (other := ways.setdefault(real, folder)) != folder:
+            raise reached_twice(other, folder, what="folder")
+        with os.scandir(folder) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+        for entry in entries:
+            name = (*parts, entry.name)
+            is_match, may_hold = glob_matches(name, pattern), may_match_below(name, pattern)
+            if not (is_match or may_hold) or (entry.name.startswith(".") and not hidden):
+                continue
+            if entry.is_symlink() and not Path(entry.path).exists():
+                raise SourceError(
+                    "a link leads nowhere",
+                    where=entry.path,
+                    expected="a file or a folder at its end",
+                    got=Path(entry.path).readlink(),
+                    next_step="bring back what it leads to, or remove the link",
+                )
+            if may_hold and entry.is_dir():
+                yield from below(entry.path, name, (*above, real))
+            elif is_match and entry.is_file():
+                yield "/".join(name)
+
+    if root.is_dir():
+        yield from below(str(root), (), ())
+
+
+def reached_twice(first: str, second: str, *, what: str) -> SourceError:
+    """The error for a file or folder that two paths or links lead to."""
+    return SourceError(
+        f"a {what} is reached in two ways, so its documents would be read twice",
+        where=f"{first}\n{second}",
+        expected="every file by one path, through folders or links",
+        next_step="name one of the two, or remove the link",
+    )
+
+
+def glob_matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a file's name match those of a glob: `*` stays inside a part, `**` is any number of them."""
+    if not pattern or not name:
+        return not pattern and not name
+    if pattern[0] == "**":
+        return any(glob_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
+    return fnmatchcase(name[0], pattern[0]) and glob_matches(name[1:], pattern[1:])
+
+
+def may_match_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a glob can match a file somewhere below a folder, given as the parts of its name."""
+    if not pattern:
+        return False
+    if not folder or pattern[0] == "**":
+        return True
+    return fnmatchcase(folder[0], pattern[0]) and may_match_below(folder[1:], pattern[1:])

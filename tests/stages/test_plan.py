@@ -1,0 +1,91 @@
+"""What a plan calls the files and parts that it delivers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import BalanceError
+from pipeline.local import build_dataset
+from pipeline.stages import open_build, plan_dataset
+from tests.system.corpus import configuration, lines_of
+
+
+@pytest.fixture(autouse=True)
+def _small_files_are_cut(monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.stages.plan.SMALLEST_PART_BYTES", 1)
+
+
+def fill(folder: Path, sizes: dict[str, int]) -> None:
+    """Files of so many lines of about 1 KiB."""
+    for name, lines in sizes.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lines_of([f"{name} {number} " + "x" * 1000 for number in range(lines)]))
+
+
+def planned_names(root: Path, *paths: Path) -> list[str]:
+    source = {"paths": [str(path) for path in paths], "shard_bytes": "20KiB"}
+    build = open_build(plan_dataset(check_config(configuration(root, source=source), where="test")))
+    return [file.name for shard in build.plan.shards for file in shard]
+
+
+def test_plan_parts_of_a_cut_file_are_numbered_before_the_ending(tmp_path) -> None:
+    fill(tmp_path / "src", {"a.jsonl": 2, "big.jsonl": 50})
+    assert planned_names(tmp_path, tmp_path / "src") == [
+        "a.jsonl",
+        "big.part00000.jsonl",
+        "big.part00001.jsonl",
+        "big.part00002.jsonl",
+    ]
+
+
+@pytest.mark.parametrize("taken", ["big.part00001.jsonl", "big.part00007.jsonl", "big.part00001.jsonl/deep.jsonl"])
+def test_plan_part_never_has_the_name_of_a_source_or_of_its_folder(tmp_path, taken: str) -> None:
+    """Also not one that a part would have once the file has grown: its parts would then be renamed."""
+    fill(tmp_path / "src", {"big.jsonl": 50, "other.jsonl": 30, taken: 1})
+    names = planned_names(tmp_path, tmp_path / "src")
+    assert sorted(names) == sorted(
+        [
+            *("big.part_00000.jsonl", "big.part_00001.jsonl", "big.part_00002.jsonl"),
+            *("other.part00000.jsonl", "other.part00001.jsonl", taken),
+        ]
+    )
+    fill(tmp_path / "src", {"big.part_00000.jsonl": 1})
+    assert "big.part__00002.jsonl" in planned_names(tmp_path, tmp_path / "src")
+
+
+def test_plan_part_name_that_is_taken_in_another_folder_is_avoided(tmp_path) -> None:
+    fill(tmp_path, {"one/big.jsonl": 50, "two/big.part00001.jsonl": 1})
+    names = planned_names(tmp_path, tmp_path / "one", tmp_path / "two")
+    assert len(set(names)) == len(names) == 4
+    assert "big.part00001.jsonl" in names
+
+
+def built(root: Path) -> Path:
+    source = {"paths": [str(root / "src")], "shard_bytes": "20KiB"}
+    return build_dataset(check_config(configuration(root, source=source), where="test"), workers=1)
+
+
+@pytest.mark.parametrize("lines", [1, 20], ids=["shard of a part", "shard of its own"])
+def test_build_beside_a_file_called_like_a_part_delivers_every_document(tmp_path, lines: int) -> None:
+    """Such a part took the other file's place: 105 of 136 documents were delivered, and the accounts balanced."""
+    fill(tmp_path / "src", {"big.jsonl": 50, "big.part00002.jsonl": lines, "z.jsonl": 3})
+    build = open_build(built(tmp_path))
+    assert len(build.units("writeback")) > 1
+    delivered = sorted((tmp_path / "outputs/tiny/latest/documents").iterdir())
+    assert len(delivered) == len([file for shard in build.plan.shards for file in shard]) > 3
+    assert sum(path.read_bytes().count(b"\n") for path in delivered) == 50 + lines + 3
+
+
+@pytest.mark.parametrize("shards", ["one shard", "two shards"])
+def test_build_whose_plan_has_a_name_twice_fails(tmp_path, monkeypatch, shards: str) -> None:
+    """The nets below the plan: a shard does not write over its own file, the dataset does not list a name twice."""
+    monkeypatch.setattr("pipeline.stages.part_names.part_name", lambda *_: "z.jsonl")
+    if shards == "one shard":
+        monkeypatch.setattr("pipeline.stages.plan.group_into_shards", lambda entries, _: [entries])
+    fill(tmp_path / "src", {"a.jsonl": 1, "big.jsonl": 50})
+    with pytest.raises(FileExistsError if shards == "one shard" else BalanceError, match=r"z\.jsonl|twice"):
+        built(tmp_path)

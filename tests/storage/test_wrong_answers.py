@@ -1,0 +1,295 @@
+"""Answers that look well and are wrong: edited, cut, exchanged, repeated. What arrives is right, or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pipeline.errors import CorpusmillError, StoreUnavailableError
+from pipeline.storage import (
+    Store,
+    Traffic,
+    Wanted,
+    WindowedFile,
+    digest_windows,
+    fetch,
+    open_once,
+    open_store,
+    transfers,
+)
+from pipeline.storage.retries import ChecksumMismatchError
+from tests.faults.proxy import Answer, FaultyProxy
+from tests.gcs_front import GcsFront
+from tests.hub import COMMIT, Hub
+from tests.servers import many_objects
+
+DATA = hashlib.shake_128(b"wrong answers").digest(100_000)
+PIECES = ((1_000, 60_000), (90_000, 10_000))
+PART = DATA[1_000:61_000] + DATA[90_000:]
+
+
+class Far:
+    """A store with the objects a.jsonl (DATA) and b.jsonl, behind a proxy."""
+
+    def __init__(self, kind: str, target: str, monkeypatch: pytest.MonkeyPatch, hub: Hub | None = None) -> None:
+        self.kind, self._target, self._monkeypatch, self._hub = kind, target, monkeypatch, hub
+        self.traffic = Traffic()
+
+    @contextmanager
+    def behind(self, **faults: Any) -> Iterator[tuple[FaultyProxy, Store]]:
+        with (GcsFront if self.kind == "gcs" else FaultyProxy)(self._target, **faults) as proxy:
+            self._monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.endpoint)
+            self._monkeypatch.setenv("HF_ENDPOINT", proxy.endpoint)
+            if self._hub:
+                self._hub.endpoint = proxy.endpoint
+            folder = {"s3": "s3://corpus", "gcs": "gs://corpus", "hub": f"hf://datasets/owner/name@{COMMIT}"}[self.kind]
+            yield proxy, open_store(folder, endpoint_url=proxy.endpoint, traffic=self.traffic)
+
+
+OBJECTS = {"a.jsonl": DATA, "b.jsonl": DATA[::-1], "c.jsonl": b"{}\n", "d.jsonl": b""}
+
+
+@pytest.fixture(params=["s3", "gcs", "hub"])
+def far(request, monkeypatch, hasty) -> Iterator[Far]:
+    monkeypatch.setattr(transfers, "PART_BYTES", 10_000)
+    if request.param == "hub":
+        with Hub(dict(OBJECTS)) as hub:
+            yield Far("hub", hub.endpoint, monkeypatch, hub)
+        return
+    if request.param == "s3":
+        endpoint = request.getfixturevalue("rclone").endpoint
+        store = open_store("s3://corpus", endpoint_url=endpoint)
+    else:
+        endpoint = request.getfixturevalue("gcs").target.geturl()
+        store = open_store("gs://corpus")
+    for name, data in OBJECTS.items():
+        store.receive_bytes(data, name)
+    yield Far(request.param, endpoint, monkeypatch)
+
+
+def once(harm: Callable[[Answer], Answer], aimed: Callable[[str, str], bool]) -> Callable[[str, str, Answer], Answer]:
+    """Harm to the first answer that `aimed` (method, path) chooses."""
+    harmed: list[str] = []
+
+    def told(method: str, path: str, answer: Answer) -> Answer:
+        if harmed or answer.status not in {200, 206} or not aimed(method, path):
+            return answer
+        harmed.append(path)
+        return harm(answer)
+
+    return told
+
+
+def is_read(method: str, path: str) -> bool:
+    return method == "GET" and (path.startswith(("/corpus/a", "/cdn/a")) or "alt=media" in path)
+
+
+def is_listing(method: str, path: str) -> bool:
+    return method == "GET" and ("list-type" in path or "/tree/" in path or path.partition("?")[0].endswith("/o"))
+
+
+def flipped(answer: Answer) -> Answer:
+    return answer._replace(content=bytes([answer.content[0] ^ 1]) + answer.content[1:])
+
+
+def wanted(store: Store, pieces: Any = None) -> Wanted:
+    there = store.stat("a.jsonl")
+    assert there is not None
+    return Wanted("a.jsonl", there.size_bytes, there.identity, pieces)
+
+
+def test_piece_of_an_object_with_one_edited_answer_arrives_right(far: Far, tmp_path) -> None:
+    """The store has no checksum of a part of an object: nothing but a second read says which bytes are right."""
+    with far.behind(harm=once(flipped, is_read)) as (_, store):
+        fetch(store, wanted(store, PIECES), tmp_path / "file", tmp_path / "partial")
+    assert (tmp_path / "file").read_bytes() == PART
+    assert (far.traffic.without_checksum, far.traffic.retries) == (1, 1)
+
+
+def test_piece_of_an_object_that_is_never_the_same_twice_is_refused(far: Far, tmp_path) -> None:
+    answers = iter(range(10_000))
+
+    def differs(method: str, path: str, answer: Answer) -> Answer:
+        if not is_read(method, path) or answer.status not in {200, 206}:
+            return answer
+        return answer._replace(content=bytes([next(answers) % 251]) + answer.content[1:])
+
+    with (
+        far.behind(harm=differs) as (_, store),
+        pytest.raises(ChecksumMismatchError, match="two reads of the same bytes are not equal"),
+    ):
+        fetch(store, wanted(store, PIECES), tmp_path / "file", tmp_path / "partial")
+    assert not (tmp_path / "file").exists()
+
+
+def test_range_that_is_another_one_than_was_asked_for_is_asked_for_again(far: Far) -> None:
+    """As a cache does that knows an object's beginning only: Content-Range says so."""
+
+    def beginning(answer: Answer) -> Answer:
+        headers = [
+            (name, f"bytes 0-999/{len(DATA)}" if name.lower() == "content-range" else value)
+            for name, value in answer.headers
+        ]
+        return answer._replace(headers=headers, content=DATA[:1000])
+
+    with far.behind(harm=once(beginning, is_read)) as (_, store):
+        identity = wanted(store).identity
+        assert store.read_range("a.jsonl", 50_000, 51_000, identity=identity) == DATA[50_000:51_000]
+    assert far.traffic.retries == 1
+
+
+def test_answer_that_ignores_the_range_is_the_whole_file(far: Far) -> None:
+    def whole(answer: Answer) -> Answer:
+        return Answer(200, [one for one in answer.headers if one[0].lower() != "content-range"], DATA)
+
+    with far.behind(harm=once(whole, is_read)) as (_, store):
+        identity = wanted(store).identity
+        assert store.read_range("a.jsonl", 50_000, 51_000, identity=identity) == DATA[50_000:51_000]
+    assert far.traffic.retries == 0
+
+
+@pytest.mark.parametrize("pieces", [None, PIECES], ids=["whole", "part"])
+def test_streamed_object_with_one_edited_answer_at_any_read_is_right(far: Far, pieces: Any) -> None:
+    content = PART if pieces else DATA
+    with far.behind() as (_, store):
+        own, digests = digest_windows(store, wanted(store, pieces))
+    assert len(digests) == (7 if pieces else 10)
+    with far.behind(harm=once(flipped, is_read)) as (_, store):
+        later = wanted(store, pieces)
+
+        def read(first: int, last: int) -> bytes:
+            return store.read_range(later.name, first, last, identity=later.identity)
+
+        file = WindowedFile(read, later.ranges(), digests, where="a.jsonl", traffic=far.traffic)
+        assert (file.read(25_000), file.seek(-5, 2), file.read()) == (content[:25_000], len(content) - 5, content[-5:])
+        assert (file.seek(9_990), file.read(20)) == (9_990, content[9_990:10_010])
+    assert far.traffic.retries == 1
+    with far.behind(harm=once(flipped, is_read)) as (_, store):
+        again = digest_windows(store, wanted(store, pieces))
+    # Of a whole object the store has a checksum; the wrong first read of a part is noticed by every later one.
+    assert (again == (own, digests)) is (pieces is None)
+
+
+def test_streamed_object_whose_first_read_was_wrong_is_refused_with_what_to_do(far: Far) -> None:
+    with far.behind(harm=once(flipped, is_read)) as (_, store):
+        _, digests = digest_windows(store, wanted(store, PIECES))
+    with far.behind() as (_, store):
+        later = wanted(store, PIECES)
+
+        def read(first: int, last: int) -> bytes:
+            return store.read_range(later.name, first, last, identity=later.identity)
+
+        with pytest.raises(ChecksumMismatchError, match="other bytes than when they were first read") as caught:
+            WindowedFile(read, later.ranges(), digests, where="a.jsonl", traffic=far.traffic).read()
+    assert "reprocess CONFIG --stage download" in str(caught.value)
+
+
+def test_object_read_once_and_not_kept_is_compared_with_the_stores_checksum(far: Far) -> None:
+    with far.behind() as (_, store), open_once(store, wanted(store)) as stream:
+        assert stream.read() == DATA
+    with (
+        far.behind(harm=once(flipped, is_read)) as (_, store),
+        pytest.raises(ChecksumMismatchError, match="store says"),
+        open_once(store, wanted(store)) as stream,
+    ):
+        stream.read()
+    with far.behind(harm=once(flipped, is_read)) as (_, store), open_once(store, wanted(store)) as stream:
+        assert len(stream.read(10)) == 10  # who stops early has read nothing that is kept
+
+
+def without_entry(answer: Answer) -> Answer:
+    """A page of the right form that lacks a file."""
+    if answer.content.startswith(b"["):
+        return answer._replace(content=json.dumps(json.loads(answer.content)[1:]).encode())
+    if answer.content.startswith(b"{"):
+        page = json.loads(answer.content)
+        return answer._replace(content=json.dumps({**page, "items": page["items"][1:]}).encode())
+    page = re.sub(rb"<Contents>.*?</Contents>", b"", answer.content, count=1, flags=re.DOTALL)
+    return answer._replace(content=re.sub(rb"<KeyCount>\d+</KeyCount>", b"", page))
+
+
+PAGES = {
+    "empty": lambda answer: answer._replace(content=b""),
+    "html": lambda answer: answer._replace(content=b"<html><body>Please sign in</body></html>"),
+    "other root": lambda answer: answer._replace(content=b"<ListAllMyBucketsResult/>"),
+    "other json": lambda answer: answer._replace(content=b'{"message": "ok"}'),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_listing_page_that_is_none_is_asked_for_again_and_never_the_end(far: Far, page: str) -> None:
+    with far.behind(harm=once(PAGES[page], is_listing)) as (_, store):
+        assert [file.name for file in store.list_files()] == sorted(OBJECTS)
+    assert far.traffic.retries == 1
+    always = PAGES[page]
+
+    def harm(method: str, path: str, answer: Answer) -> Answer:
+        return always(answer) if is_listing(method, path) else answer
+
+    with far.behind(harm=harm) as (_, store), pytest.raises(StoreUnavailableError):
+        store.list_files()
+
+
+def renamed(answer: Answer) -> Answer:
+    return answer._replace(content=answer.content.replace(b"b.jsonl", b"b.jsonk"))
+
+
+@pytest.mark.parametrize("harm", [without_entry, renamed])
+def test_listing_page_that_lacks_a_file_or_its_name_once_is_refused(far: Far, harm: Callable[[Answer], Answer]) -> None:
+    with far.behind(harm=once(harm, is_listing)) as (_, store):
+        with pytest.raises(StoreUnavailableError, match="two listings of the same place are not equal"):
+            store.list_files()
+        assert [file.name for file in store.list_files()] == sorted(OBJECTS)
+
+
+def test_s3_second_page_that_is_none_is_not_the_end(monkeypatch, hasty) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    second = once(PAGES["empty"], lambda _, path: "continuation-token" in path)
+    with many_objects(2500) as endpoint, FaultyProxy(endpoint, harm=second) as proxy:
+        assert len(open_store("s3://corpus/data", endpoint_url=proxy.endpoint).list_files()) == 2500
+
+
+UNASKED = {("s3", "POST"), ("gcs", "HEAD"), ("gcs", "POST"), ("hub", "HEAD")}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("body", [b"", b"<html></html>", b"{}", b"[]", b'{"kind": 1, "size": "x"}', b"<Error>"])
+def test_malformed_answers_to_anything_are_transient_errors_or_refused(far: Far, body: bytes, method: str) -> None:
+    """No KeyError, AttributeError or JSONDecodeError of ours or of an SDK reaches the caller."""
+
+    def harm(asked: str, _: str, answer: Answer) -> Answer:
+        return Answer(200, [], body) if asked == method else answer
+
+    def answers(store: Store) -> Iterator[object]:
+        calls: tuple[Callable[[], object], ...] = (
+            store.list_files,
+            lambda: store.stat("a.jsonl"),
+            lambda: store.checksums("a.jsonl", identity=identity),
+            lambda: store.digest("a.jsonl"),
+            lambda: store.read_range("a.jsonl", 5, 10, identity=identity),
+        )
+        for call in calls:
+            try:
+                yield call()
+            except CorpusmillError as error:
+                yield error
+
+    with far.behind() as (_, store):
+        identity = wanted(store).identity
+        right = list(answers(store))
+    with far.behind(harm=harm) as (_, store):
+        told = list(answers(store))
+    # A hub says [] for "no such file", and its SDK takes {} for that; whoever wanted the file then refuses.
+    absent = (None, []) if far.kind == "hub" and body in {b"[]", b"{}"} else ()
+    for one, well in zip(told, right, strict=True):
+        assert isinstance(one, CorpusmillError) or one == well or one in absent
+    assert not isinstance(told[0], list) or told[0] == right[0] or body == b"[]"
+    assert told != right or (far.kind, method) in UNASKED
