@@ -64,9 +64,10 @@ class Commands:
         assert done.exit_code == 0, done.output
 
     def below(self, folder: str) -> dict[str, bytes]:
-        """Name to content of what a command wrote."""
+        """Name to content of what a command wrote, but for its own list of that."""
         root = self.root / folder
-        return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+        return {name: path.read_bytes() for name, path in files.items() if not path.name.startswith(".")}
 
     def documents(self) -> list[list[int]]:
         return [ids for held in self.ids.values() for ids in held]
