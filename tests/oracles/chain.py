@@ -1,0 +1,134 @@
+"""A whole dataset, said plainly: from the lines of its sources to the content of every file that it delivers.
+
+One document, one token, one record at a time; dictionaries and lists. What comes out is a mapping of file names to
+bytes where the format leaves no choice, and to what must be read back where it does: a tar to its members' names and
+ids, a document file to its records.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.oracles import dedup, documents
+from tests.oracles.bpe import encode
+from tests.oracles.chain_exports import (
+    Record,
+    Row,
+    Settings,
+    Vocabulary,
+    numpy_files,
+    ordered,
+    webdataset,
+    whole_documents,
+)
+from tests.oracles.sources import Part
+
+
+@dataclass
+class Document:
+    """One document: where it stands in its part's lines, its text, the bytes found to repeat earlier ones, its ids."""
+
+    line: int
+    text: bytes
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    ids: Row = field(default_factory=list)
+
+    def kept(self) -> bytes:
+        gone = {place for start, end in self.ranges for place in range(start, end)}
+        return bytes(byte for place, byte in enumerate(self.text) if place not in gone)
+
+
+def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary) -> dict[str, Any] | None:
+    """Name to content of every delivered file but dataset.json, SHA256SUMS, shuffle_quality.json and exp_data.json.
+
+    `settings` are complete, as `DatasetConfig.model_dump()` has them. None if no document has a token.
+    """
+    texts = [[(part, _documents(part, settings["source"]["text_field"])) for part in shard] for shard in shards]
+    if settings["dedup"]["mode"] != "none":
+        _find_repeats([[one for _, held in shard for one in held] for shard in texts], settings["dedup"])
+    for one in (one for shard in texts for _, held in shard for one in held):
+        one.ids = _selected(one, settings, vocabulary)
+    if not any(one.ids for shard in texts for _, held in shard for one in held):
+        return None
+    files: dict[str, Any] = {}
+    if settings["dedup"]["mode"] != "none" and settings["dedup"]["writeback"]:
+        for part, held in (pair for shard in texts for pair in shard):
+            files[f"documents/{part.name}"] = _written_back(part, held, settings)
+    whole = [[one for _, held in shard for one in held] for shard in texts]
+    records = [
+        Record(number, ordinal, one.ids)
+        for number, shard in enumerate(whole)
+        for ordinal, one in enumerate(shard)
+        if one.ids or settings["framing"]["empty_documents"] != "skip"
+    ]
+    in_order = ordered(records, "documents", settings)
+    exports = settings["exports"]
+    if exports["webdataset"]:
+        files |= webdataset(settings, [[[one.ids for one in held] for _, held in shard] for shard in texts], vocabulary)
+    if exports["numpy"]:
+        files |= numpy_files(exports["numpy"], in_order, vocabulary.eot)
+    for name in ("megatron", "nanoset"):
+        if exports[name]:
+            files |= whole_documents(name, settings, in_order, vocabulary)
+    return files
+
+
+def _documents(part: Part, text_field: str) -> list[Document]:
+    lines = documents.lines_of(part.file.text)[part.first_line : part.last_line]
+    found, _ = documents.documents_of(b"".join(line + b"\n" for line in lines), text_field)
+    return [Document(line, text) for line, text in found]
+
+
+def _find_repeats(shards: list[list[Document]], wanted: Settings) -> None:
+    laid_out = [dedup.text_of(one.text for one in shard) for shard in shards]
+    find = dedup.kept_whole_ranges if wanted["keep"] == "every_string" else dedup.remove_ranges
+    for shard, (_, offsets), ranges in zip(
+        shards, laid_out, find([text for text, _ in laid_out], wanted["minimum_bytes"]), strict=True
+    ):
+        for start, end in ranges:
+            number = bisect_right(offsets, start) - 1
+            begin = offsets[number] + 1
+            if aligned := dedup.align(shard[number].text, start - begin, end - begin):
+                shard[number].ranges.append(aligned)
+        if wanted["fuzzy_share"] is not None:
+            for one in shard:
+                one.ranges = dedup.join_spans(one.ranges, wanted["fuzzy_share"])
+
+
+def _selected(one: Document, settings: Settings, vocabulary: Vocabulary) -> Row:
+    """The document's ids; none if it is too short."""
+    text = one.kept() if settings["dedup"]["mode"] == "remove" else one.text
+    special = vocabulary.special if settings["tokenizer"]["parse_special"] else {}
+    ids = encode(text.decode(), vocabulary.ranks, settings["tokenizer"]["pattern"], special)
+    least = settings["selection"]
+    return ids if len(text) >= (least["minimum_bytes"] or 0) and len(ids) >= (least["minimum_tokens"] or 0) else []
+
+
+def _written_back(part: Part, held: list[Document], settings: Settings) -> list[Any]:
+    """The records of a document file, as pairs of key and value."""
+    wanted, text_field = settings["dedup"], settings["source"]["text_field"]
+    lines = documents.lines_of(part.file.text)[part.first_line : part.last_line]
+    records = []
+    for one in held:
+        pairs = [list(pair) for pair in json.loads(lines[one.line], object_pairs_hook=list, parse_float=str)]
+        if wanted["mode"] == "annotate":
+            _annotate(pairs, wanted["annotate_key"].split("."), [[start, end] for start, end in one.ranges])
+        else:
+            next(pair for pair in pairs if pair[0] == text_field)[1] = one.kept().decode()
+            if wanted["drop_empty"] and one.ranges and not one.kept():
+                continue
+        records.append([tuple(pair) for pair in pairs])
+    return records
+
+
+def _annotate(pairs: list[list[Any]], path: list[str], value: Any) -> None:
+    for key in reversed(path[1:]):
+        value = [(key, value)]
+    there = [pair for pair in pairs if pair[0] == path[0]]
+    if there:
+        there[-1][1] = value
+    else:
+        pairs.append([path[0], value])

@@ -1,0 +1,92 @@
+"""Whole builds of random configurations against the plain-Python oracle of the chain (tests/oracles/chain.py)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.search.compared import MEMORY
+from tests.search.folders import built, small_limits
+from tests.search.plain import expected, misstated, read_back
+from tests.search.settings import Change, changed, changes, configuration, first_settings
+from tests.search.sources import NAMES, Corpus, Source, sources
+from tests.search.vocabularies import write_vocabulary
+
+# What the oracle does not say: patterns of paths, tokshuf's ids; and settings by which nothing is delivered.
+UNSAID = {"source.paths", "tokenizer.special_ids", "audit.share", "audit.minimum_documents"}
+REFUSED = {"TokenizerError", "RejectedDocumentsError", "ConfigError"}
+
+names = st.sampled_from([name for name in NAMES if ".part0" not in name])
+files = st.dictionaries(names, sources, min_size=1, max_size=4)
+said = st.lists(changes.filter(lambda change: change[0] not in UNSAID), max_size=14)
+
+
+@pytest.fixture(autouse=True)
+def limits() -> Iterator[None]:
+    with small_limits():
+        yield
+
+
+def require_oracle(files: dict[str, Source], wanted: list[Change]) -> None:
+    """Build once, and compare every delivered file."""
+    folder = Path(tempfile.mkdtemp(prefix="oracle-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        corpus = Corpus(folder / "corpus")
+        for name, source in files.items():
+            # Where a parquet file's row groups begin is the writer's matter: it has one.
+            corpus.put(name, replace(source, frame_bytes=0) if name.endswith(".parquet") else source)
+        write_vocabulary(folder / "tiny.tiktoken", "plain")
+        config = configuration(changed(first_settings("one"), wanted), folder, folder / "tiny.tiktoken")
+        (folder / "root").mkdir()
+        result = built(folder / "root", config)
+        if result.error in REFUSED:
+            return
+        oracle = expected(config, corpus.files, corpus.folder)
+        if oracle is None:
+            assert result.error == "SourceError"  # no document of the dataset has any text
+            return
+        assert not result.error
+        assert not result.findings
+        found = read_back(result.files)
+        assert sorted(found) == sorted(oracle)
+        assert [name for name in found if found[name] != oracle[name]] == []
+        assert misstated(result.files) == []
+    finally:
+        shutil.rmtree(folder)
+
+
+whole_builds = settings(
+    database=None, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink]
+)
+
+
+@seed(5)
+@settings(whole_builds, max_examples=8)
+@given(files, said)
+def test_build_of_a_random_configuration_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
+    require_oracle(files, wanted)
+
+
+@pytest.mark.slow
+@settings(whole_builds, max_examples=400)
+@given(files, said)
+def test_build_of_many_random_configurations_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
+    require_oracle(files, wanted)
+
+
+PAGE = ('{"id": 1, "text": "%s"}' % ("the water and the stone " * 3),)
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+@pytest.mark.parametrize("order", ["random", "source"])
+@pytest.mark.parametrize("copies", [1, 9])
+def test_build_of_equal_documents_and_of_one_document_is_the_oracles(method: str, order: str, copies: int) -> None:
+    wanted = [("index.method", method), ("shuffle.order", order)]
+    require_oracle({"a.jsonl": Source(PAGE * copies), "z.jsonl.gz": Source(PAGE * (copies - 1))}, wanted)

@@ -1,0 +1,20 @@
+"""A long-lived work folder against builds from scratch: a few steps here, thousands by `python benchmarks/edits.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.search.edits import LongLivedFolder
+from tests.search.run import search
+
+
+def test_long_lived_folder_after_random_edits_delivers_what_a_build_from_scratch_does() -> None:
+    counted = search(LongLivedFolder, 3, folders=2, steps=10)
+    assert counted["steps"] >= 10
+    assert counted["delivered"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+def test_long_lived_folder_of_many_seeds_delivers_what_a_build_from_scratch_does(number: int) -> None:
+    assert search(LongLivedFolder, number, folders=5, steps=20)["delivered"]
