@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -24,7 +25,7 @@ from stage_tasks import GIB, RETRYING, Placement, chain_stages, dataset_asset
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
-from pipeline.schedule import ScheduleConfig
+from pipeline.schedule import NAME_PATTERN, ScheduleConfig
 from pipeline.stages.stage import VERSIONS
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 CONFIGURATIONS = Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
 TAG = "corpusmill"
 BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
+
+
+def configuration_names() -> list[str]:
+    """The datasets that have a configuration file; a name that no dataset can have is left out."""
+    return sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:
