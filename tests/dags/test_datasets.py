@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 DEMO = (DAGS / "datasets" / "demo.yaml").read_text()
@@ -217,17 +220,36 @@ def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]
     assert "waits for" not in bag.dags["dataset__two"].doc_md
 
 
+@dataclass
+class Figures:
+    """Stands for an estimate: what it says is no matter here."""
+
+    tokens: int = 0
+
+
 @pytest.mark.slow
-def test_copy_of_a_run_that_failed_goes_when_the_run_ends(parse: Callable[..., Any]) -> None:
-    text = named("oscar").replace("paths: [", "paths: [nowhere, ")
-    dag = parse(oscar=text).dags["dataset__oscar"]
+@pytest.mark.parametrize(
+    ("sources", "form", "state"), [("nowhere", {}, "failed"), ("corpus", {"dry_run": True}, "success")]
+)
+def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
+    parse: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sources: str,
+    form: dict[str, Any],
+    state: str,
+) -> None:
+    monkeypatch.setattr("pipeline.stages.estimate.estimate_dataset", lambda _: Figures())
+    monkeypatch.setattr("pipeline.stages.estimate.render_estimate", str)
+    write_corpus(tmp_path / "corpus", documents=20)
+    dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
     for task in dag.tasks:
         task.retries = 0
     import running
 
-    run = dag.test()
-    assert run.state == "failed"
-    assert run.get_task_instance("plan").state == "failed"
+    run = dag.test(run_conf=form)
+    assert run.state == state
+    assert run.get_task_instance("report").state != "success"
     assert run.get_task_instance("close").state == "success"
     assert not (running.copies() / "oscar.yaml").exists()
 
