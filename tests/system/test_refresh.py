@@ -269,8 +269,9 @@ def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
 
 @pytest.mark.parametrize(("stage", "shard"), [("gather", "00001"), ("tokenize", "00009"), ("tokenise", "00001")])
 def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard: str) -> None:
-    with pytest.raises(ConfigError, match=r"there is no such shard|does not work on shards"):
+    with pytest.raises(ConfigError, match=r"there is no such shard|does not work on shards") as caught:
         drop_shard(build(root), stage, shard)
+    assert "\n  next " in str(caught.value)
 
 
 def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(root) -> None:
