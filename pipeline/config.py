@@ -33,6 +33,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.addresses import without_credentials
 from pipeline.errors import ConfigError
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
 from pipeline.section import Section
@@ -60,21 +61,8 @@ Bytes = Annotated[ByteSize, Field(gt=0, le=LARGEST_SIZE), WrapValidator(_size)]
 Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
-# A configuration is copied into plans, receipts, logs and forms. Not the @ of hf://datasets/owner/name@revision.
-CREDENTIALS = re.compile(r"://[^/]*@")
-
-
-def _without_credentials(location: str) -> str:
-    """ValueError for an address with credentials; it is not repeated."""
-    if CREDENTIALS.search(location):
-        raise ValueError(
-            "an address may not hold credentials: leave them to the store's SDK (AWS_PROFILE, AWS_ACCESS_KEY_ID and"
-            " AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
-        )
-    return location
-
-
-Location = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
+# A configuration is copied into plans, receipts, logs and forms.
+Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 
 
 class SourceConfig(Section):
