@@ -89,7 +89,7 @@ def streamed_copy(file: SourceFile, endpoint_url: str | None) -> SourceCopy:
         return SourceCopy(file, path, wanted.pieces, checksum, endpoint_url, traffic)
     store, _ = open_location(file.location, endpoint_url=endpoint_url, traffic=traffic)
     checksum, windows = digest_windows(store, wanted)
-    return SourceCopy(file, None, None, checksum, endpoint_url, traffic, windows)
+    return SourceCopy(file, None, None, checksum, endpoint_url, traffic, tuple(windows))
 
 
 def _in_windows(copy: SourceCopy) -> WindowedFile:
