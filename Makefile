@@ -65,9 +65,9 @@ lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and 
 	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) -o $${asked%.in}.lock || exit 1; \
 	done
 
-clean: ## remove what the demo, the tests and the caches left; keeps .venv and other datasets
+clean: ## remove what the demo, the tests and the caches left; keeps .venv, .airflow (history, logs) and other datasets
 	@if [ -x $(BIN)/python ]; then $(BIN)/python demo/server.py down; fi
-	rm -rf .airflow .cache build .hypothesis .mypy_cache .pytest_cache .ruff_cache sample .sample-being-written
+	rm -rf .cache build .hypothesis .mypy_cache .pytest_cache .ruff_cache sample .sample-being-written
 	rm -rf work/demo outputs/demo
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 

@@ -58,7 +58,7 @@ def ours(folder: Path) -> dict[str, object]:
     """Scatter every shard, gather every cell, in this process, one after another."""
     from pipeline.shuffle.gather import gather_cell
     from pipeline.shuffle.placement import cells_needed
-    from pipeline.shuffle.scatter import scatter_records
+    from pipeline.shuffle.scatter import open_scattered, scatter_records
     from pipeline.tokens.records import context_records
     from pipeline.tokens.token_shard import open_token_shard
 
@@ -81,7 +81,7 @@ def ours(folder: Path) -> dict[str, object]:
     for cell in range(cells):
         one = folder / "cell"
         one.mkdir()
-        found = gather_cell(scattered, cell, one)
+        found = gather_cell([open_scattered(shard, cell) for shard in scattered], cell, one)
         after = [(after[word] + found.digest[word]) % (1 << 64) for word in (0, 1)]
         gathered += found.records
         shutil.rmtree(one)

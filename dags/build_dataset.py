@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Param, get_current_context, task
-from dataset_dag import CONFIGURATIONS, form_params, make_dag, run_params
+from dataset_dag import CONFIGURATIONS, configuration_names, form_params, make_dag, run_params
 
 RUN = run_params()
+NAMES = configuration_names() or ["demo"]
 PARAMS = {
     "configuration": Param(
-        "demo",
-        enum=sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml")) or ["demo"],
+        "demo" if "demo" in NAMES else NAMES[0],
+        enum=NAMES,
         title="Dataset configuration",
         description="A file in dags/datasets. Whatever you leave empty below is as it says there.",
         section="Dataset",

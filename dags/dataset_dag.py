@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -19,11 +20,12 @@ from airflow.sdk import (
     get_parsing_context,
 )
 from airflow.sdk.definitions.param import ParamsDict
+from croniter import croniter
 from stage_tasks import GIB, RETRYING, Placement, chain_stages, dataset_asset
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
-from pipeline.schedule import ScheduleConfig
+from pipeline.schedule import NAME_PATTERN, ScheduleConfig
 from pipeline.stages.stage import VERSIONS
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
 
 CONFIGURATIONS = Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
 TAG = "corpusmill"
+BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
+
+
+def configuration_names() -> list[str]:
+    """The datasets that have a configuration file; a name that no dataset can have is left out."""
+    return sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:
@@ -133,10 +141,17 @@ def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
     return Placement(when.queues, gib, when.task_timeout)
 
 
-def schedule_arguments(config: DatasetConfig, when: ScheduleConfig) -> dict[str, Any]:
-    """Schedule, first date, catching up and deadline, as a DAG takes them."""
-    after = [dataset_asset(name) for name in when.after]
-    timetable = CronTriggerTimetable(_cron(when.schedule), timezone="UTC") if when.schedule else None
+def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bool = True) -> dict[str, Any]:
+    """Schedule, first date, catching up and deadline, as a DAG takes them; `waits`: for other datasets, too.
+
+    croniter's ValueError for a schedule without any date, such as a 30th of February.
+    """
+    after = [dataset_asset(name) for name in when.after] if waits else []
+    timetable = None
+    if when.schedule:
+        cron = _cron(when.schedule)
+        croniter(cron, BEFORE_ALL_BUILDS).get_next()
+        timetable = CronTriggerTimetable(cron, timezone="UTC")
     schedule: Any = (
         AssetOrTimeSchedule(timetable=timetable, assets=after) if timetable and after else timetable or after
     )

@@ -6,6 +6,9 @@ import error of a file for one of every DAG that the file ever had, and forgets 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ import running
 from airflow.sdk import DAG, get_current_context, get_parsing_context, task
 from dataset_dag import CONFIGURATIONS, form_params, make_dag, run_params, schedule_arguments
 
-from pipeline.config import parse_config
+from pipeline.config import DatasetConfig, parse_config
 from pipeline.errors import ConfigError
 from pipeline.schedule import ScheduleConfig
+from pipeline.yaml_text import read_text
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or spoilt while a run was under way.**
@@ -24,20 +28,55 @@ Its runs finish from a copy; no new ones are started by schedule. Restore `dags/
 `.corpusmill/running/{name}.yaml` below the root folder to let this DAG go, too.
 
 """
+UNKNOWN = """**This dataset waits for `{names}`, of which there is no configuration here.**
+
+Only a build of that name by the form of `build_dataset` can start it.
+
+"""
+CIRCLE = """**This dataset and others wait for each other (`dag.after`), so no build of another one starts it.**
+
+"""
 
 
-def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> DAG:
-    """The DAG of one configuration; ConfigError if it cannot be used."""
-    config = parse_config(text, where=where)
+@dataclass(frozen=True)
+class Configuration:
+    """What the DAG of a dataset is made from: its file, or the copy that is kept for a run under way."""
+
+    config: DatasetConfig
+    text: str
+    path: Path
+    is_copy: bool
+
+    @property
+    def when(self) -> ScheduleConfig:
+        """Its section `dag`."""
+        return self.config.dag or ScheduleConfig()
+
+    @property
+    def after(self) -> list[str]:
+        """The datasets whose builds start this one's."""
+        return [] if self.is_copy else self.when.after
+
+
+def read_configuration(name: str, path: Path, *, is_copy: bool) -> Configuration:
+    """A configuration file; ConfigError if it cannot be used."""
+    text = read_text(path)
+    config = parse_config(text, where=str(path))
     if config.name != name:
         raise ConfigError(
             "the file is not called as the dataset",
-            where=where,
+            where=path,
             expected=f"{config.name}.yaml, or name: {name}",
             got=f"name: {config.name}",
             next_step="rename one of them: runs, assets and reports find the dataset by its name",
         )
-    when = config.dag or ScheduleConfig()
+    return Configuration(config, text, path, is_copy)
+
+
+def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = True) -> DAG:
+    """The DAG of one configuration, with `note` above its words; without `waits` other datasets do not start it."""
+    config, text, when = configuration.config, configuration.text, configuration.when
+    name = config.name
     run = run_params(approve=when.approve_removal)
 
     @task
@@ -51,34 +90,23 @@ def dataset_dag(name: str, text: str, where: str, *, is_copy: bool = False) -> D
             return running.plan_run(built, get_current_context(), config)
 
     @task
-    def close(plan_receipt: str) -> None:  # noqa: ARG001
-        """The run has ended well."""
-        running.drop_copy(name)
+    def close() -> None:
+        """The run has ended, well or not."""
+        running.drop_copy(name, get_current_context())
 
-    try:
-        scheduled = {} if is_copy else schedule_arguments(config, when)
-        dag = make_dag(
-            f"{PREFIX}{name}",
-            plan,
-            config=config,
-            finish=lambda reported: reported >> close(plan_receipt="{{ ti.xcom_pull(task_ids='plan') }}"),
-            dag_display_name=f"Dataset {name}",
-            description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",
-            params=form_params(config, name=name) | run,
-            doc_md=f"{GONE.format(name=name) if is_copy else ''}{when.doc or ''}\n\n```yaml\n{text}\n```",
-            **scheduled,
-        )
-        dag.validate()
-    except ConfigError as error:
-        error.details = (("file", where), *error.details)
-        raise
-    except Exception as error:
-        raise ConfigError(
-            "Airflow refuses the section dag",
-            where=where,
-            got=f"{type(error).__name__}: {error}",
-            next_step="mend dag.schedule; five cron fields, such as '30 2 * * 1': Mondays at 2:30, UTC",
-        ) from error
+    dag = make_dag(
+        f"{PREFIX}{name}",
+        plan,
+        config=config,
+        # A teardown runs however the others ended, and the run's state does not depend on it.
+        finish=lambda reported: reported >> close().as_teardown(),
+        dag_display_name=f"Dataset {name}",
+        description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",
+        params=form_params(config, name=name) | run,
+        doc_md=f"{note}{when.doc or ''}\n\n```yaml\n{text}\n```",
+        **({} if configuration.is_copy else schedule_arguments(config, when, waits=waits)),
+    )
+    dag.validate()
     return dag
 
 
@@ -87,23 +115,64 @@ def dataset_dags(wanted: str | None = None) -> tuple[list[DAG], list[ConfigError
     files = {path.stem: path for path in sorted(CONFIGURATIONS.glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
     made: dict[str, DAG] = {}
+    usable: dict[str, Configuration] = {}
     refused: list[ConfigError] = []
     for name in [wanted] if wanted in files | kept else sorted(files | kept):
-        if name in files:
+        for path in (place[name] for place in (files, kept) if name in place):
             try:
-                made[name] = dataset_dag(name, _text(files[name]), str(files[name]))
-            except ConfigError as error:
-                refused.append(error)
-        if name in kept and name not in made:
-            made[name] = dataset_dag(name, _text(kept[name]), str(kept[name]), is_copy=True)
+                configuration = read_configuration(name, path, is_copy=path == kept.get(name))
+                made[name] = dataset_dag(configuration, _note(configuration, files))
+            except Exception as error:  # whatever is wrong with one file, the others have their DAGs
+                refused.append(_refusal(error, path))
+            else:
+                usable[name] = configuration
+                break
+    for circle in circles({name: configuration.after for name, configuration in usable.items()}):
+        refused.append(
+            ConfigError(
+                "datasets wait for each other in a circle",
+                where=", ".join(str(usable[name].path) for name in sorted(set(circle))),
+                got=" -> ".join(circle),
+                next_step="take one of them out of dag.after; until then no build of one starts another",
+            )
+        )
+        made |= {name: dataset_dag(usable[name], CIRCLE, waits=False) for name in circle}
     return list(made.values()), refused
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("the configuration file cannot be read", where=path, got=error) from error
+def circles(after: Mapping[str, list[str]]) -> list[list[str]]:
+    """Datasets that wait for each other, each list from one to itself again; without them no dataset would."""
+    waiting, closed = dict(after), []
+    while True:
+        try:
+            TopologicalSorter(waiting).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1]
+            closed.append(circle)
+            waiting |= {name: [] for name in circle}
+        else:
+            return closed
+
+
+def _note(configuration: Configuration, known: Mapping[str, Path]) -> str:
+    if configuration.is_copy:
+        return GONE.format(name=configuration.config.name)
+    unknown = [name for name in configuration.after if name not in known]
+    return UNKNOWN.format(names="`, `".join(unknown)) if unknown else ""
+
+
+def _refusal(error: Exception, path: Path) -> ConfigError:
+    """What is wrong with a file, in our words."""
+    if isinstance(error, ConfigError):
+        if str(path) not in str(error):
+            error.details = (("file", path), *error.details)
+        return error
+    return ConfigError(
+        "Airflow refuses the section dag",
+        where=path,
+        got=f"{type(error).__name__}: {error}",
+        next_step="mend dag.schedule; five cron fields, such as '30 2 * * 1': Mondays at 2:30, UTC",
+    )
 
 
 # A task's process needs its own DAG only.

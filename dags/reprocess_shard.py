@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Param, get_current_context, task
-from dataset_dag import CONFIGURATIONS, make_dag
+from dataset_dag import configuration_names, make_dag
 
 from pipeline.stages.stage import PER_SHARD
 
+MOST_SHARDS = 10**7
 PARAMS = {
     "dataset": Param(
         "demo",
         type="string",
-        examples=sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml")),
+        examples=configuration_names(),
         title="Dataset",
         description="Its name, as in its configuration.",
     ),
@@ -27,7 +28,7 @@ PARAMS = {
     "stage": Param(
         "tokenize", enum=list(PER_SHARD), title="Stage", description="The first stage that is done again for the shard."
     ),
-    "shard": Param(0, type="integer", minimum=0, title="Shard", description="The shard's number."),
+    "shard": Param(0, type="integer", minimum=0, maximum=MOST_SHARDS, title="Shard", description="The shard's number."),
     "plan": Param(
         None,
         type=["null", "string"],
@@ -42,13 +43,15 @@ def plan(params: dict[str, Any] | None = None) -> str:
     """Drop the shard's receipts from the stage on; returns the receipt of the plan that is built again."""
     import running
 
+    from pipeline.form import refuse_unknown
     from pipeline.stages.reprocess import begin, plan_to_reprocess
 
     values, context = params or {}, get_current_context()
     with running.refusal_shown(context):
+        refuse_unknown(values, PARAMS, where="the form of reprocess_shard")
         last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
         running.claim(last.parents[2], context)
-        plan_receipt = begin(last, values["stage"], values["shard"])
+        plan_receipt = begin(last, values["stage"], int(values["shard"]))  # JSON schema calls 3.0 an integer
         running.claim(plan_receipt.parents[2], context, plan_receipt.parent.name)
         return str(plan_receipt)
 

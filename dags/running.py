@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pipeline.stages.claim import ScheduledRun
 
 ASK_AGAIN = timedelta(seconds=30)
-UNFINISHED = {"queued", "running"}
+UNFINISHED = {"queued", "running"}  # states of runs
+AT_REST = {"success", "failed", "skipped", "upstream_failed", "removed"}  # states of tasks
 EXPERIMENT = (
     "this run's settings are not those of the dataset's configuration file ({}); to move it, write them into that file"
     " and start a new run, which reuses every step, or start one with 'Move latest'"
@@ -107,6 +108,16 @@ def keep_copy(name: str, text: str) -> None:
     temporary.replace(copies() / f"{name}.yaml")
 
 
-def drop_copy(name: str) -> None:
-    """The run has ended well: the copy is not needed any more."""
+def drop_copy(name: str, context: Any) -> None:
+    """The copy is not needed once no other task of the run is under way; until then look again in half a minute.
+
+    After a failure Airflow gives up the tasks behind it at once, while those beside it go on and need their DAG.
+    """
+    from airflow.sdk.exceptions import AirflowRescheduleException
+    from airflow.sdk.timezone import utcnow
+
+    instance = context["ti"]
+    this = {"dag_id": instance.dag_id, "run_ids": [instance.run_id]}
+    if instance.get_ti_count(**this) - instance.get_ti_count(**this, states=sorted(AT_REST)) > 1:
+        raise AirflowRescheduleException(utcnow() + ASK_AGAIN)
     (copies() / f"{name}.yaml").unlink(missing_ok=True)

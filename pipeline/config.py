@@ -18,39 +18,51 @@ import os
 import re
 import types
 import typing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, ByteSize, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ByteSize,
+    Field,
+    ValidationError,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
+from pipeline.addresses import without_credentials
 from pipeline.errors import ConfigError
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
 from pipeline.section import Section
+from pipeline.yaml_text import CONTROL, LONGEST_SHOWN, labelled, line_of, read_text, read_yaml, shown
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 LEAST_MINIMUM_BYTES = 7
 FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
-Bytes = Annotated[ByteSize, Field(gt=0)]
-Count = Annotated[int, Field(gt=0, strict=True)]
+MOST_SHOWN = 20  # errors of one configuration
+# A scheduler counts a step's memory in GiB, ten times a shard's bytes for one of them, in 31 bits.
+LARGEST_SIZE = 1 << 50
+LARGEST_COUNT = 1 << 40
+
+
+def _size(value: object, read: Callable[[object], ByteSize]) -> ByteSize:
+    """ValueError for what pydantic's own reading of sizes lets escape: infinity, a list."""
+    try:
+        return read(value)
+    except (OverflowError, TypeError) as error:
+        raise ValueError("a size is a number with a unit, such as 256MiB or 10GB") from error
+
+
+Bytes = Annotated[ByteSize, Field(gt=0, le=LARGEST_SIZE), WrapValidator(_size)]
+Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
-# A configuration is copied into plans, receipts, logs and forms. Not the @ of hf://datasets/owner/name@revision.
-CREDENTIALS = re.compile(r"://[^/]*@")
-
-
-def _without_credentials(location: str) -> str:
-    """ValueError for an address with credentials; it is not repeated."""
-    if CREDENTIALS.search(location):
-        raise ValueError(
-            "an address may not hold credentials: leave them to the store's SDK (AWS_PROFILE, AWS_ACCESS_KEY_ID and"
-            " AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
-        )
-    return location
-
-
-Location = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
+# A configuration is copied into plans, receipts, logs and forms.
+Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 
 
 class SourceConfig(Section):
@@ -122,7 +134,7 @@ class TokenizerConfig(Section):
     engine: Literal["gigatoken", "tiktoken", "tokenizers"] = "gigatoken"
     batch_bytes: Bytes = ByteSize(2 << 20)
     pattern: str | None = None
-    special_tokens: dict[str, Annotated[int, Field(ge=0, strict=True)]] = {}
+    special_tokens: dict[str, Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]] = {}
     eot: str | None = None
     bos: str | None = None
     pad: str | None = None
@@ -134,7 +146,7 @@ class AuditConfig(Section):
     """How much of the dataset's own text is tokenized again by the reference library, and what must hold."""
 
     share: Annotated[float, Field(ge=0, le=1)] = 0.005
-    minimum_documents: Annotated[int, Field(ge=0, strict=True)] = 1000
+    minimum_documents: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1000
     bytes_per_token_band: Annotated[float, Field(gt=0, le=1)] = 0.2
 
 
@@ -215,7 +227,7 @@ class ShuffleConfig(Section):
 class WebDatasetConfig(Section):
     """Tars of fixed-length contexts and a manifest (open_lm, DCLM)."""
 
-    context_tokens: Annotated[int, Field(ge=2, strict=True)] = 2049
+    context_tokens: Annotated[int, Field(ge=2, le=LARGEST_COUNT, strict=True)] = 2049
     contexts_per_shard: Count = 8192
     exp_data: bool = False
 
@@ -226,7 +238,7 @@ class NumpyConfig(Section):
     tokens_per_shard: Count = 100_000_000
     layout: Literal["npy", "bin"] = "npy"
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    test_shards: Annotated[int, Field(ge=0, strict=True)] | None = None
+    test_shards: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
     test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
     train_name: Annotated[str, Field(pattern=SPLIT_NAME)] = "train"
     file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.npy$")] = "{split}/{split}_{number}.npy"
@@ -337,6 +349,12 @@ class DatasetConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _waits_for_others(self) -> DatasetConfig:
+        if self.dag and self.name in self.dag.after:
+            raise ValueError("dag.after holds the dataset itself: each build of it would start the next")
+        return self
+
+    @model_validator(mode="after")
     def _sample_is_uniform(self) -> DatasetConfig:
         if self.exports.sample_documents is not None and self.shuffle.order == "source":
             raise ValueError(
@@ -367,35 +385,17 @@ def absolute(path: str) -> str:
 
 def load_config(path: str | Path) -> DatasetConfig:
     """Read and check one configuration file; ConfigError names the file, the line, the key and the mend."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(
-            "there is no such configuration file",
-            where=path.absolute(),
-            next_step=f"corpusmill config example > {path}",
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("the configuration file cannot be read", where=path, got=error) from error
-    return parse_config(text, where=str(path))
+    return parse_config(read_text(Path(path)), where=str(path))
 
 
 def parse_config(text: str, *, where: str) -> DatasetConfig:
-    """Check YAML text; `where` names it in messages."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_repeated_keys(node, where)
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            "the configuration is not valid YAML", where=where, got=error, next_step="mind indentation and quotes"
-        ) from error
+    """Check YAML text; `where` names it in messages. ConfigError, and no other, whatever the text is."""
+    values, node = read_yaml(text, where=where)
     return check_config(values, where=where, node=node)
 
 
 def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> DatasetConfig:
-    """Check plain values (from YAML, a web form, a test)."""
+    """Check plain values (from YAML, a web form, a test); ConfigError, and no other, whatever they are."""
     if not isinstance(values, dict):
         raise ConfigError(
             "the configuration is not a mapping of keys to values",
@@ -404,32 +404,57 @@ def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> D
             next_step="corpusmill config example prints a complete one",
         )
     try:
-        return DatasetConfig.model_validate(values)
+        problems = _unseen(values, node)
+        if not problems:
+            return DatasetConfig.model_validate(values)
     except ValidationError as error:
-        found = [_explain(dict(problem), node) for problem in error.errors()]
-        raise ConfigError(
-            f"the configuration has {len(found)} error{'s' if len(found) > 1 else ''}",
-            where=where,
-            details=tuple(found),
-            next_step="corpusmill config example prints a complete one with every key explained",
-        ) from None
+        problems = [_explain(dict(problem), node) for problem in error.errors()]
+    except Exception as error:  # a validator may raise anything; one file must not take the others with it
+        raise ConfigError("the configuration cannot be checked", where=where, got=type(error).__name__) from error
+    more = (("more", f"{len(problems) - MOST_SHOWN:,} other errors"),) if len(problems) > MOST_SHOWN else ()
+    raise ConfigError(
+        f"the configuration has {len(problems)} error{'s' if len(problems) > 1 else ''}",
+        where=where,
+        details=(*problems[:MOST_SHOWN], *more),
+        next_step="corpusmill config example prints a complete one with every key explained",
+    )
+
+
+def _unseen(values: Any, node: yaml.Node | None) -> list[tuple[str, str]]:
+    """(key path with its line, sentence) for every text that holds a control character."""
+    signs = [(keys, sign[0]) for keys, text in _texts(values, ()) if (sign := CONTROL.search(text))]
+    return [
+        (labelled(keys, line_of(node, keys)), f"may not hold the control character U+{ord(sign):04X}")
+        for keys, sign in signs
+    ]
+
+
+def _texts(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Every text among plain values, those of keys too, with the keys that lead to it."""
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(key, (*keys, key))
+            yield from _texts(inner, (*keys, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _texts(inner, (*keys, position))
 
 
 def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, str]:
     """(key path with its line, sentence) for one pydantic error."""
     location = tuple(problem["loc"])
-    line = _line_of(node, location)
-    label = ".".join(str(part) for part in location) or "configuration"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         valid = _keys_at(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), valid, n=1)
+        near = difflib.get_close_matches(str(location[-1])[:LONGEST_SHOWN], valid, n=1)
         message = f"unknown key; did you mean {near[0]}?" if near else f"unknown key; valid keys: {', '.join(valid)}"
     elif problem["type"] == "missing":
         message = "required, and has no default"
     elif problem["type"] not in {"value_error"}:
-        message = f"{message}, got {problem['input']!r}"
-    return (f"line {line}: {label}" if line else label), message
+        message = f"{message}, got {shown(problem['input'])}"
+    return labelled(location, line_of(node, location)), message
 
 
 def _keys_at(location: tuple[Any, ...]) -> list[str]:
@@ -446,38 +471,3 @@ def _section_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         return annotation if issubclass(annotation, Section) else None
     return next((found for item in typing.get_args(annotation) if (found := _section_in(item))), None)
-
-
-def _line_of(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
-    """1-based line of a key in the YAML text, or of its nearest existing parent."""
-    line = None
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            pair = next((pair for pair in node.value if pair[0].value == part), None)
-            if pair is None:
-                break
-            line, node = pair[0].start_mark.line + 1, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-    return line
-
-
-def _refuse_repeated_keys(node: yaml.Node | None, where: str) -> None:
-    """YAML keeps the last of two equal keys in silence; here that is an error."""
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(item, where)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: dict[str, int] = {}
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if key.value in seen:
-            raise ConfigError(
-                f"the key {key.value} stands twice",
-                where=f"{where}, lines {seen[key.value]} and {line}",
-                next_step="delete one of them",
-            )
-        seen[key.value] = line
-        _refuse_repeated_keys(value, where)

@@ -10,6 +10,17 @@ Two families, because a scheduler must treat them differently:
 
 from __future__ import annotations
 
+import re
+
+# C0 and C1 but for line breaks and tabs, what turns the direction of text, halves of surrogate pairs: a terminal obeys
+# the first two and can print no half.
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """`text` with control characters as escapes, such as ``\\x1b``; line breaks and tabs stay."""
+    return _UNSEEN.sub(lambda sign: repr(sign[0])[1:-1], text)
+
 
 class CorpusmillError(Exception):
     """Base of every error the mill raises on purpose.
@@ -34,9 +45,10 @@ class CorpusmillError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        width = max((len(label) for label, _ in self.details), default=0)
-        lines = [f"  {label:<{width}}  {_indented(value, width + 4)}" for label, value in self.details]
-        return "\n".join([self.what, *lines])
+        details = [(visible(label), value) for label, value in self.details]
+        width = max((len(label) for label, _ in details), default=0)
+        lines = [f"  {label:<{width}}  {_indented(value, width + 4)}" for label, value in details]
+        return "\n".join([visible(self.what), *lines])
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (worker pools); the default would lose everything but `what`.
@@ -44,7 +56,7 @@ class CorpusmillError(Exception):
 
 
 def _indented(value: object, columns: int) -> str:
-    return str(value).replace("\n", "\n" + " " * columns)
+    return visible(str(value)).replace("\n", "\n" + " " * columns)
 
 
 def _rebuild(cls: type[CorpusmillError], what: str, details: tuple[tuple[str, object], ...]) -> CorpusmillError:

@@ -13,11 +13,13 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from pipeline.section import Section
+from pipeline.yaml_text import shown
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"^(\d+)\s*([mhd])$")
+_LONGEST = timedelta(days=3650)
+_DURATION = re.compile(r"^(\d{1,9})\s*([mhd])$")
 _CRON_FIELD = re.compile(r"^[\dA-Za-z*/,\-#?]+$")
 
 
@@ -25,13 +27,21 @@ def _duration(value: object) -> object:
     found = _DURATION.match(value) if isinstance(value, str) else None
     if isinstance(value, timedelta):
         return value
-    if not found or int(found[1]) == 0:
-        raise ValueError(f"a duration is a number above 0 with m, h or d (30m, 12h, 2d), got {value!r}")
-    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST.total_seconds():
+        raise ValueError(
+            f"a duration is a number above 0 with m, h or d (30m, 12h, 2d), at most {_LONGEST.days}d,"
+            f" got {shown(value)}"
+        )
+    return timedelta(seconds=seconds)
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DatasetName = Annotated[str, Field(pattern=NAME_PATTERN)]
+# As long as a scheduler's tables take them.
+Label = Annotated[str, Field(min_length=1, max_length=100)]
+# Dates that a time zone's offset cannot push out of the calendar.
+Day = Annotated[date, Field(ge=date(1970, 1, 1), lt=date(2200, 1, 1))]
 
 
 class ScheduleConfig(Section):
@@ -39,15 +49,15 @@ class ScheduleConfig(Section):
 
     schedule: str | None = None
     after: list[DatasetName] = []
-    start: date | None = None
+    start: Day | None = None
     catchup: bool = False
-    owner: Annotated[str, Field(min_length=1)] = "corpusmill"
-    tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = []
+    owner: Label = "corpusmill"
+    tags: list[Label] = []
     doc: str | None = None
     deadline: Duration | None = None
     task_timeout: Duration = timedelta(days=2)
     approve_removal: bool = False
-    queues: dict[str, Annotated[str, Field(min_length=1)]] = {}
+    queues: dict[str, Label] = {}
 
     @field_validator("schedule")
     @classmethod
@@ -57,7 +67,7 @@ class ScheduleConfig(Section):
         fields = schedule.split()
         if len(fields) != 5 or not all(_CRON_FIELD.match(field) for field in fields):
             raise ValueError(
-                f"not a schedule: {schedule!r}; write five cron fields ('30 2 * * 1': Mondays at 2:30, UTC)"
+                f"not a schedule: {shown(schedule)}; write five cron fields ('30 2 * * 1': Mondays at 2:30, UTC)"
                 f" or one of {', '.join(PRESETS)}"
             )
         return schedule

@@ -28,3 +28,14 @@ def test_error_families_are_disjoint() -> None:
     assert issubclass(BalanceError, PermanentError)
     assert issubclass(StorageFullError, TransientError)
     assert not issubclass(TransientError, PermanentError)
+
+
+def test_error_makes_control_characters_visible() -> None:
+    """OSC 52 would write the clipboard, U+202E turn what follows around; half a pair cannot be printed."""
+    error = BalanceError("a\x1b]52;c;eA==\x07", where="b\u202e\r\ud800", details=(("c\x9b", "d\n\te"),))
+    assert str(error).splitlines() == [
+        r"a\x1b]52;c;eA==\x07",
+        r"  c\x9b  d",
+        "         \te",
+        r"  where  b\u202e\r\ud800",
+    ]

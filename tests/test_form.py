@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import FORMATS, DatasetConfig, check_config, load_config
+from pipeline.config import FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
 from pipeline.errors import ConfigError
 from pipeline.form import FIELDS, FormField, config_from_form, form_from_config, size_text
 from pipeline.section import Section
@@ -18,8 +18,8 @@ from pipeline.section import Section
 DEMO = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
 SCHEMA = {"type": "object", "properties": {item.name: item.schema for item in FIELDS}}
 
-words = st.text(min_size=1, max_size=20)
-sizes = st.integers(min_value=1, max_value=1 << 60)
+words = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
+sizes = st.integers(min_value=1, max_value=LARGEST_SIZE)
 counts = st.integers(min_value=2, max_value=1 << 40)
 WEBDATASET = {"context_tokens": counts, "contexts_per_shard": counts, "exp_data": st.booleans()}
 NUMPY = {

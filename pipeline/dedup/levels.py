@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,7 +63,8 @@ def match_level(
     found_starts = np.cumsum(anchors) - anchors
     found_ends = np.empty_like(found_starts)
     rows_addresses = np.array([rows.ctypes.data for rows in level.rows], np.int64)
-    slot_count = find_groups(rows_addresses, level.starts, most, found, found_starts, found_ends)
+    key = np.uint64(secrets.randbits(64) | 1)
+    slot_count = find_groups(rows_addresses, level.starts, most, key, found, found_starts, found_ends)
     candidates = [found[first:last] for first, last in zip(found_starts, found_ends, strict=True)]
     spare = np.empty((max(map(len, candidates)), 2), np.uint64)
     for text, rows in zip(texts, candidates, strict=True):

@@ -13,19 +13,23 @@ from pipeline.words import load_word, prefetch
 CROWDED = 1 << 62
 """Stands where a group's number of representatives stood: the group is left to the next level."""
 
+_NUMBERED = np.uint64(1 << 63)
+
 _LOOK_AHEAD = 12
 """Anchors between a prefetch and its use: about 12 x 15 ns of work hide one trip to memory."""
 
 
 @njit(nogil=True, cache=True)
 def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, inside one allocation of the table
-    anchors: Any, starts: Any, most: Any, found: Any, found_starts: Any, found_ends: Any
+    anchors: Any, starts: Any, most: Any, key: Any, found: Any, found_starts: Any, found_ends: Any
 ) -> Any:
-    """Keep the anchors whose hash another anchor shares, and give every group its slots.
+    """Keep the anchors whose hash another anchor shares, and give every group its slots, in order of first anchors.
 
     anchors         int64[S]: address of shard s's rows (hash, place), by bucket, in text order within a bucket
     starts          int64[B + 1, S]: each shard's first row of each of B buckets, and its end
     most            representatives a group may have; it gets 1 + min(most, its size) slots
+    key             odd uint64 that nobody knows: places in the table are the high bits of hash x key. bytes_hash can be
+                    inverted, so text can be made whose hashes would share a place; nothing returned depends on the key
     found           uint64 (n, 2), filled: place, first slot of its group; shard s from found_starts[s] to
                     found_ends[s], which are int64[S]; there is room for all anchors of the shard
     Returns the number of slots.
@@ -38,15 +42,17 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
     size = 16
     while size < 2 * largest:
         size *= 2
-    table = np.empty((size, 2), np.uint64)  # hash, anchors counted (0: free)
+    table = np.empty((size, 2), np.uint64)  # hash; anchors counted (0: free), then _NUMBERED + first slot
     where = np.empty(largest, np.int64)
     found_ends[:] = found_starts
     slots = 0
     for bucket in range(buckets):
         rows = (starts[bucket + 1] - starts[bucket]).sum()
         size = 16
+        shift = np.uint64(60)
         while size < 2 * rows:
             size *= 2
+            shift -= np.uint64(1)
         mask = size - 1
         table[:size, 1] = 0
         row = 0
@@ -55,9 +61,9 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
             stop = anchors[shard] + 16 * starts[bucket + 1, shard]
             while address < stop:
                 if address + 16 * _LOOK_AHEAD < stop:
-                    prefetch(table.ctypes.data + 16 * (np.int64(load_word(address + 16 * _LOOK_AHEAD)) & mask))
+                    prefetch(table.ctypes.data + 16 * np.int64(load_word(address + 16 * _LOOK_AHEAD) * key >> shift))
                 value = load_word(address)
-                slot = np.int64(value) & mask
+                slot = np.int64(value * key >> shift)
                 while table[slot, 1] != 0 and table[slot, 0] != value:
                     slot = (slot + 1) & mask
                 table[slot, 0] = value
@@ -65,13 +71,6 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
                 where[row] = slot
                 row += 1
                 address += 16
-        for entry in range(size):  # from here on table[entry, 1] is 1 + the group's first slot, or 0
-            count = np.int64(table[entry, 1])
-            if count > 1:
-                table[entry, 1] = np.uint64(slots + 1)
-                slots += 1 + min(most, count)
-            else:
-                table[entry, 1] = 0
         row = 0
         for shard in range(shards):
             address = anchors[shard] + 16 * starts[bucket, shard]
@@ -80,10 +79,13 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
             while address < stop:
                 if row + _LOOK_AHEAD < rows:
                     prefetch(table.ctypes.data + 16 * where[row + _LOOK_AHEAD])
-                slot_after = table[where[row], 1]
-                if slot_after != 0:
+                count = table[where[row], 1]
+                if np.uint64(1) < count < _NUMBERED:
+                    table[where[row], 1] = _NUMBERED + np.uint64(slots)
+                    slots += 1 + min(most, np.int64(count))
+                if count > np.uint64(1):
                     found[to, 0] = load_word(address + 8)
-                    found[to, 1] = slot_after - np.uint64(1)
+                    found[to, 1] = table[where[row], 1] - _NUMBERED
                     to += 1
                 row += 1
                 address += 16

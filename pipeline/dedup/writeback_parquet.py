@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, text_content
+from pipeline.content_kernels import weighted_sum
+from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
 from pipeline.documents.located import changed_source
 from pipeline.documents.parquet import open_parquet, text_column, utf8_values
 from pipeline.errors import ConfigError
@@ -59,11 +60,10 @@ def write_back_table(
             texts = utf8_values(kept.column(text_field).combine_chunks())
             found = [_ranges_of(document, bounds, ranges) for document in range(low, high)]
             cut = _cut_texts(texts, found, source, rows[low:high], bounds[low : high + 1], counts)
-            documents = np.arange(low, high)
-            counts.text_content += text_content([text or b"" for text in texts], place, documents)
-            counts.kept_content += text_content(
-                [text or b"" for text in (texts if annotated else cut)], place, documents
-            )
+            weights = document_weights(place, np.arange(low, high))
+            counts.text_content += weighted_sum(text_parts([text or b"" for text in texts]), weights)
+            written = texts if annotated else cut
+            counts.kept_content += weighted_sum(text_parts([text or b"" for text in written]), weights)
             if annotated:
                 counts.text_bytes_out += sum(len(text or b"") for text in texts)
                 kept = _with_column(kept, options.annotate_key, pa.array(found, RANGES))

@@ -97,9 +97,9 @@ def batch_of(
     rejections: list[Rejection],
 ) -> DocumentBatch:
     """A batch of texts and ids that come one by one. ValueError for a text with the byte 0xFF, which is not UTF-8."""
-    text = SEPARATOR.join((b"", *texts))
-    if text.count(SEPARATOR) != len(texts):
+    if any(SEPARATOR in one for one in texts):
         raise ValueError(f"a document of {source!r} holds the byte 0xFF, so it is not UTF-8")
+    text = SEPARATOR.join((b"", *texts))
     bounds, id_bounds = (np.zeros(len(texts) + 1, np.int64) for _ in range(2))
     np.cumsum([len(one) + 1 for one in texts], out=bounds[1:])
     np.cumsum([len(one) for one in ids], out=id_bounds[1:])

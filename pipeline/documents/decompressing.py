@@ -58,7 +58,7 @@ def gzip_pieces(raw: BinaryIO, name: str) -> Iterator[bytes]:
         if not piece:
             return
         decompressed_bytes += len(piece)
-        _require_plausible(name, counted.bytes_read, decompressed_bytes)
+        require_plausible(name, counted.bytes_read, decompressed_bytes)
         yield piece
 
 
@@ -84,14 +84,15 @@ def zstd_pieces(raw: BinaryIO, name: str) -> Iterator[bytes]:
             unread = unread[used_bytes:]
             compressed_bytes += used_bytes
             decompressed_bytes += len(piece)
-            _require_plausible(name, compressed_bytes, decompressed_bytes)
+            require_plausible(name, compressed_bytes, decompressed_bytes)
             if piece:
                 yield piece
     if inside_frame:
         raise _truncated(_where(name, compressed_bytes, decompressed_bytes), *_ZSTD)
 
 
-def _require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int) -> None:
+def require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int) -> None:
+    """CorruptDataError if so many bytes of text cannot have come from so few."""
     if decompressed_bytes > max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed_bytes):
         raise CorruptDataError(
             "a compressed source file is a bomb",

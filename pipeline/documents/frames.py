@@ -5,7 +5,8 @@ Both can be walked without decompressing: from a frame's header to its blocks' h
 and so to its end. `frame_bounds` walks a whole file: two small reads a frame and one a block. Where every read is a
 request, `find_frame` looks for the next frame behind a place instead: it reads on from there to the four bytes that a
 frame begins with. They may stand there by chance (in packed bytes once in 4 GiB), so what they begin has to be walked
-to an end where another frame begins or the file ends, and has to decompress.
+to an end where another frame begins or the file ends, and has to decompress. A file may be made so that every one of
+them leads far: a `Stretch` reads no byte twice and ends the search after SEARCH_STEPS.
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ from typing import BinaryIO, cast
 
 from pipeline.documents.compression import Compression, open_decompressed
 from pipeline.errors import CorruptDataError
+from pipeline.storage import SeekableFile
 
 FIND_BYTES = 16 << 20
 """How far `find_frame` looks. A frame of pzstd holds 8 MiB of text, at its highest levels 32; bgzip's hold 64 KiB."""
+
+STRETCH_BYTES = 64 << 20
+"""What is read of a bucket's file behind a place: in it a frame begins, ends, and the next line end is."""
+
+SEARCH_STEPS = 1 << 21
+"""Reads of a header and KiB read or decompressed, about a microsecond each, before a search is given up."""
 
 SEARCH_BYTES = 1 << 20
 LARGEST_BLOCK_BYTES = 128 << 10
@@ -31,6 +39,41 @@ DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 
 class NoFrameError(Exception):
     """What stands at a place is no frame, or is cut off."""
+
+
+class SearchedEnoughError(Exception):
+    """A search took more than SEARCH_STEPS."""
+
+
+class Stretch(SeekableFile):
+    """The bytes [first, last) of a stream at their own places: each is read once and kept, up to STRETCH_BYTES.
+
+    Whatever is done to it raises SearchedEnoughError once it has cost SEARCH_STEPS.
+    """
+
+    def __init__(self, stream: BinaryIO, first: int, size_bytes: int) -> None:
+        self.last = min(size_bytes, first + STRETCH_BYTES)
+        super().__init__(self.last)
+        self._stream, self._first = stream, first
+        self._kept = bytearray()
+        self._steps = 0
+
+    def spend(self, size_bytes: int) -> None:
+        """Count a step that reads or decompresses `size_bytes`."""
+        self._steps += 1 + (size_bytes >> 10)
+        if self._steps > SEARCH_STEPS:
+            raise SearchedEnoughError
+
+    def _next(self, wanted: int) -> bytes:
+        self.spend(wanted)
+        inside = self._at - self._first
+        while (missing := inside + wanted - len(self._kept)) > 0:
+            self._stream.seek(self._first + len(self._kept))
+            data = self._stream.read(min(SEARCH_BYTES, missing))
+            if not data:
+                break
+            self._kept += data
+        return bytes(memoryview(self._kept)[inside : inside + wanted])
 
 
 @dataclass(frozen=True)
@@ -61,29 +104,33 @@ def frame_bounds(stream: BinaryIO, size_bytes: int, framing: Framing) -> list[in
     return bounds if bounds[-1] == size_bytes else [0, size_bytes]
 
 
-def find_frame(stream: BinaryIO, name: str, at: int, size_bytes: int, framing: Framing) -> int | None:
-    """The first frame that begins at `at` or behind it, within FIND_BYTES; None if none does."""
+def find_frame(stretch: Stretch, name: str, at: int, size_bytes: int, framing: Framing) -> int | None:
+    """The first frame that begins at `at` or behind it, within FIND_BYTES; None if none does.
+
+    It and the head of the next one lie in the stretch. Raises SearchedEnoughError.
+    """
     last = min(size_bytes, at + FIND_BYTES)
     while at < last:
-        stream.seek(at)
-        found = stream.read(SEARCH_BYTES).find(framing.magic)
-        if found < 0:
+        stretch.seek(at)
+        place = stretch.read(SEARCH_BYTES).find(framing.magic)
+        if place < 0:
             at += SEARCH_BYTES - len(framing.magic) + 1  # a magic may lie across two reads
-        elif _is_frame(stream, name, at + found, size_bytes, framing):
-            return at + found
+        elif _is_frame(stretch, name, at + place, size_bytes, framing):
+            return at + place
         else:
-            at += found + 1
+            at += place + 1
     return None
 
 
-def _is_frame(stream: BinaryIO, name: str, at: int, size_bytes: int, framing: Framing) -> bool:
+def _is_frame(stretch: Stretch, name: str, at: int, size_bytes: int, framing: Framing) -> bool:
+    stream = cast("BinaryIO", stretch)
     try:
         end = framing.end(stream, at)
         if end != size_bytes and _read(stream, end, len(framing.magic)) != framing.magic:
             return False
         with open_stretch(stream, name, at, end) as frame:
-            while frame.read(SEARCH_BYTES):
-                pass
+            while text := frame.read(SEARCH_BYTES):
+                stretch.spend(len(text))
     except (NoFrameError, CorruptDataError):
         return False
     return True

@@ -1,20 +1,21 @@
 """Strings of raw JSON: what they stand for as UTF-8, and where a place in it stands in the JSON.
 
 A string is `data[start:end]`, its quotes included, whose escapes have been checked. Long ones are read in pieces, so
-memory is a few times `PIECE_BYTES` beside what comes out: as Python's `str`, a text with one emoji takes four times its
+memory is a few times `PIECES_BYTES` beside what comes out: as Python's `str`, a text with one emoji takes four times
+its bytes.
 bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-PIECE_BYTES = 1 << 16
+PIECE_BYTES, PIECES_BYTES = 1 << 16, 1 << 19
 QUOTE, BACKSLASH = ord('"'), ord("\\")
 INSIDE_A_CHARACTER = -1
 Line = bytes | memoryview
@@ -25,57 +26,76 @@ _LOW_SURROGATE = re.compile(rb"\\u[dD][c-fC-F]")
 
 def decode(data: Line, start: int, end: int) -> bytes:
     """The string's UTF-8. ValueError for what is no UTF-8."""
-    return b"".join(text.encode() for text in _texts(data, start, end))
+    if end - start <= PIECE_BYTES:
+        text: bytes = orjson.loads(memoryview(data)[start:end]).encode()
+        return text
+    pieces = (data[begin:stop] for begin, stop in _pieces(data, start + 1, end - 1))
+    return b"".join([orjson.loads(b'"' + piece + b'"').encode() for piece in pieces])
 
 
-def decoded_bytes(data: Line, start: int, end: int) -> int:
-    """The size of the string's UTF-8. ValueError for what is no UTF-8."""
-    return sum(len(text) if text.isascii() else len(text.encode()) for text in _texts(data, start, end))
+def find_places(data: Line, strings: Iterable[tuple[int, int]], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where bytes of some strings' UTF-8 stand in their JSON: int64 (m,), positions in `data`.
 
-
-def find_places(data: Line, start: int, end: int, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where bytes of the string's UTF-8 stand in its JSON: int64 (m,), positions in `data`.
-
-    `offsets`  int64 (m,): ascending, up to the size of that UTF-8, which stands for the closing quote
+    `strings`  (start, end) of each
+    `offsets`  int64 (m,): ascending, in the UTF-8 of all of them back to back, a closing quote behind each
 
     INSIDE_A_CHARACTER where no character begins.
     """
     places = np.empty_like(offsets)
     first = decoded = 0
-    for begin, stop in _pieces(data, start + 1, end - 1):
-        escapes, saved = _escapes(data, begin, stop)
-        size = stop - begin - int(saved[-1])
-        last = len(offsets) if stop == end - 1 else int(np.searchsorted(offsets, decoded + size))
+    for pieces in _some_at_a_time(data, strings):
+        json = b"".join([data[begin:stop] for begin, stop in pieces])
+        escapes, saved = _escapes(json)
+        size = len(json) - int(saved[-1])
+        last = int(np.searchsorted(offsets, decoded + size))
         wanted = offsets[first:last] - decoded
         before = np.searchsorted(escapes - saved[:-1], wanted)  # how many escapes begin before each
-        found = begin + wanted + saved[before]
-        places[first:last] = [
-            INSIDE_A_CHARACTER if _is_inside(data, place, begin, escapes, count) else place
-            for place, count in zip(found.tolist(), before.tolist(), strict=True)
-        ]
+        found = wanted + saved[before]
+        begins, stops = np.array(pieces).T
+        behind = np.cumsum(stops - begins)  # where each piece ends in `json`
+        moved = stops - behind
+        places[first:last] = found + moved[np.searchsorted(behind, found, side="right")]
+        places[first:last][_are_inside(json, found, escapes, before)] = INSIDE_A_CHARACTER
         first, decoded = last, decoded + size
-        if first == len(offsets):
-            break
     return places
 
 
-def _is_inside(data: Line, place: int, begin: int, escapes: NDArray[np.int64], before: int) -> bool:
-    """Whether a character, or the last of `before` escapes, is still open at a place."""
-    if data[place] & 0xC0 == 0x80:
-        return True
-    last = begin + int(escapes[before - 1]) if before else place
-    return before > 0 and place < last + (_ESCAPE_BYTES if data[last + 1] == ord("u") else 2)
+def _some_at_a_time(data: Line, strings: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The strings without their opening quotes in pieces (see _pieces), about PIECES_BYTES of them at a time."""
+    pieces: list[tuple[int, int]] = []
+    size = 0
+    for start, end in strings:
+        for begin, stop in _pieces(data, start + 1, end):
+            pieces.append((begin, stop))
+            size += stop - begin
+            if size >= PIECES_BYTES:
+                yield pieces
+                pieces, size = [], 0
+    if pieces:
+        yield pieces
 
 
-def _escapes(data: Line, begin: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(where escapes begin in a piece, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than what they
-    stand for, int64 (k + 1,)). Of a surrogate pair the second escape stands for all of the character.
+def _are_inside(
+    json: bytes, places: NDArray[np.int64], escapes: NDArray[np.int64], before: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether a character, or the last of `before` escapes, is still open at each place: bool (m,)."""
+    view = np.frombuffer(json, np.uint8)
+    inside: NDArray[np.bool_] = (view[places] & 0xC0) == 0x80
+    (escaped,) = before.nonzero()
+    last = escapes[before[escaped] - 1]
+    inside[escaped] |= places[escaped] < last + np.where(view[last + 1] == ord("u"), _ESCAPE_BYTES, 2)
+    return inside
+
+
+def _escapes(json: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(where escapes begin, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than what they stand for,
+    int64 (k + 1,)). Of a surrogate pair the second escape stands for all of the character.
     """
-    view = np.frombuffer(memoryview(data)[begin:stop], np.uint8)
-    (escapes,) = (view == BACKSLASH).nonzero()
-    if (escapes[1:] - escapes[:-1] == 1).any():
-        view = np.frombuffer(bytes(data[begin:stop]).replace(rb"\\", rb"\/"), np.uint8)
-        (escapes,) = (view == BACKSLASH).nonzero()  # each of these begins an escape
+    view = np.frombuffer(json, np.uint8)
+    escapes = np.flatnonzero(view == BACKSLASH)
+    later = np.flatnonzero(np.diff(escapes) == 1) + 1  # the second, third, ... of backslashes in a row
+    seconds = np.maximum.accumulate(np.where(np.diff(later, prepend=-1) == 1, 0, later))
+    escapes = np.delete(escapes, later[(later - seconds) % 2 == 0])  # the second, fourth, ... are what is escaped
     (unicode,) = (view[escapes + 1] == ord("u")).nonzero()
     if not len(unicode):
         return escapes, np.arange(len(escapes) + 1)
@@ -88,14 +108,6 @@ def _escapes(data: Line, begin: int, stop: int) -> tuple[NDArray[np.int64], NDAr
     utf8_bytes[units >> 10 == 0xDC00 >> 10] = 4
     saved[1 + unicode] = _ESCAPE_BYTES - utf8_bytes
     return escapes, np.cumsum(saved)
-
-
-def _texts(data: Line, start: int, end: int) -> Iterator[str]:
-    if end - start <= PIECE_BYTES:
-        yield orjson.loads(memoryview(data)[start:end])
-    else:
-        for begin, stop in _pieces(data, start + 1, end - 1):
-            yield orjson.loads(b'"' + data[begin:stop] + b'"')
 
 
 def _pieces(data: Line, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -72,11 +72,12 @@ def read_located_blocks(
         if first_line == 0 and len(lines) and lines[0] == 0 and block.data.startswith(BYTE_ORDER_MARK):
             starts[0] += len(BYTE_ORDER_MARK)
         texts = []
-        for document, start, stop in zip(range(first, end), starts.tolist(), ends.tolist(), strict=True):
+        sizes = text_bytes[first:end].tolist()
+        for document, start, stop, size in zip(range(first, end), starts.tolist(), ends.tolist(), sizes, strict=True):
             text = _text(block.data, start, stop, text_field)
-            if text is None or len(text) != text_bytes[document]:
+            if text is None or len(text) != size:
                 got = f"a text of {len(text):,} bytes" if text is not None else f"no text at {text_field!r}"
-                raise changed_source(source, int(line_numbers[document]), int(text_bytes[document]), got)
+                raise changed_source(source, int(line_numbers[document]), size, got)
             texts.append(text)
         yield LocatedBlock(block.data, first, line_starts, line_ends, lines, starts, ends, texts)
         first_line += len(line_ends)

@@ -10,23 +10,27 @@ A line belongs to the frame or block in which the line end before it lies (the f
 reads past its last frame to the next line end, and drops what comes before its own first one; `pieces` covers that.
 
 Price: in a local file one small read for every 128 KiB of a zstd file's text, two for every block of bgzip; 40 bytes of
-memory a frame. In a bucket the frame at every cut and the one behind it are read.
+memory a frame. In a bucket the frame at every cut and the one behind it are read, and at most STRETCH_BYTES a cut,
+which are held in memory; behind the first cut at which that is not enough, the file stays whole.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 from pipeline.documents.compression import Compression, compression_of
 from pipeline.documents.frames import (
     FIND_BYTES,
     FRAMINGS,
+    STRETCH_BYTES,
     Framing,
     NoFrameError,
+    SearchedEnoughError,
+    Stretch,
     find_frame,
     frame_bounds,
     open_stretch,
@@ -85,7 +89,7 @@ def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *,
         return Uncut("one shard because a single-frame file cannot be split", remedy)
     return Uncut(
         f"one shard because no frame begins within {FIND_BYTES >> 20} MiB behind byte {target_bytes:,}: a single-frame"
-        " file cannot be split, and in a bucket one of larger frames is not searched for them",
+        f" file cannot be split, and in a bucket at most {STRETCH_BYTES >> 20} MiB behind a cut are searched",
         remedy,
     )
 
@@ -117,40 +121,62 @@ def _frame_cuts(
 ) -> list[Cut]:
     """A cut at the first frame behind every `target_bytes`, as lines are cut, too."""
     bounds = frame_bounds(stream, size_bytes, framing) if local else []
-
-    def frame_behind(at: int) -> int | None:
-        return bounds[bisect_left(bounds, at)] if local else find_frame(stream, name, at, size_bytes, framing)
-
     cuts = []
     first = 0
+    line: tuple[int, int] | None = None
     while size_bytes - first > target_bytes:
-        bound = frame_behind(first + target_bytes)
-        if bound is None or bound == size_bytes:
-            break
-        tail = _tail_end(stream, name, bound, size_bytes, framing)
-        cuts.append(Cut("frames", ((first, tail - first),), own_bytes=bound - first))
+        at = first + target_bytes
+        if local:
+            bound = bounds[bisect_left(bounds, at)]
+            if bound == size_bytes:
+                break
+            line = line if line and bound <= line[0] else _line_frame(stream, name, bound, size_bytes, framing)
+        else:
+            place = _search(Stretch(stream, at, size_bytes), name, at, size_bytes, framing)
+            if place is None:
+                break
+            bound, line = place
+        cuts.append(Cut("frames", ((first, line[1] - first),), own_bytes=bound - first))
         first = bound
     return [*cuts, Cut("frames", ((first, size_bytes - first),), own_bytes=size_bytes - first)]
 
 
-def _tail_end(stream: BinaryIO, name: str, at: int, size_bytes: int, framing: Framing) -> int:
-    """Where the frame ends that holds the first line end of the frames from `at` on; the end of the file if none does.
+def _search(
+    stretch: Stretch, name: str, at: int, size_bytes: int, framing: Framing
+) -> tuple[int, tuple[int, int]] | None:
+    """The first frame from `at` on, and _line_frame from there; None if either is not in the stretch."""
+    try:
+        bound = find_frame(stretch, name, at, size_bytes, framing)
+        if bound is None or bound == size_bytes:
+            return None
+        line = _line_frame(cast("BinaryIO", stretch), name, bound, stretch.last, framing, stretch.spend)
+    except SearchedEnoughError:
+        return None
+    return (bound, line) if line[0] < stretch.last or stretch.last == size_bytes else None
 
-    Of a damaged file it is the end, too: whoever reads that part will say what is wrong with it.
+
+def _line_frame(
+    stream: BinaryIO, name: str, at: int, last: int, framing: Framing, spend: Callable[[int], object] = int
+) -> tuple[int, int]:
+    """[first, end) of the frame that holds the first line end of the frames from `at` on; (last, last) if none does.
+
+    So it is of a damaged file, too: whoever reads that part will say what is wrong with it. `spend` is told how many
+    bytes were decompressed.
     """
-    while at < size_bytes:
+    while at < last:
         try:
             end = framing.end(stream, at)
         except NoFrameError:
             break
-        if end > size_bytes:
+        if end > last:
             break
         with open_stretch(stream, name, at, end) as frame:
             while data := frame.read(SEARCH_BYTES):
+                spend(len(data))
                 if b"\n" in data:
-                    return end
+                    return at, end
         at = end
-    return size_bytes
+    return last, last
 
 
 def part_lines(own: BinaryIO, tail: BinaryIO, *, first: bool) -> Iterator[bytes]:

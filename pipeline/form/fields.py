@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
+from pipeline.addresses import CREDENTIALS
 from pipeline.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig
 from pipeline.form.help import help_by_key
 from pipeline.section import Section
@@ -19,7 +20,7 @@ Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", 
 ENDPOINT_MARK = " | "  # between a destination's path and its endpoint URL, in one line of the form
 SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
 # What is typed into a form is stored before pipeline.config sees it, so that the form itself must refuse credentials.
-NO_CREDENTIALS = r"^(?!.*://[^/]*@)"
+NO_CREDENTIALS = f"^(?!.*{CREDENTIALS})"
 LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
 NOT_IN_THE_FORM = frozenset({"dag"})
 
@@ -46,7 +47,7 @@ STAND_ALONE = frozenset({
 # A form that refuses a value shows the field's schema: beside a pattern it holds words, under a key that says nothing
 # to the checker.
 EXPECTED = "expected"
-WITHOUT_CREDENTIALS = "no name and no password in an address; workers have those in their environment"
+WITHOUT_CREDENTIALS = "no name, no password and no query in an address; workers have those in their environment"
 HEXADECIMAL = {EXPECTED: "64 hexadecimal digits, 0-9 and a-f"}
 SPLIT = {EXPECTED: "letters, digits, - and _, at most 32, a letter or a digit first"}
 # What a model does not say by itself: proposals, and a limit that one of its validators words better.

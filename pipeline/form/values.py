@@ -31,7 +31,7 @@ def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = Non
     None and empty text, lists and objects mean what `base` says or, without one, the key's default.
     Raises ConfigError for an unknown field and for every value that `check_config` refuses.
     """
-    _refuse_unknown(values)
+    refuse_unknown(values, [field.name for field in form.FIELDS], where=FORM)
     given = form_from_config(base) if base else {}
     given |= {name: value for name, value in values.items() if not _is_empty(value)}
     tree: dict[str, Any] = {"exports": {}}
@@ -119,14 +119,15 @@ def _destination(line: str) -> Any:
     return {"path": path, "endpoint_url": endpoint_url} if mark else {"path": path}
 
 
-def _refuse_unknown(values: Iterable[str]) -> None:
-    known = [field.name for field in form.FIELDS]
+def refuse_unknown(values: Iterable[str], known: Iterable[str], *, where: str) -> None:
+    """ConfigError for a field that a form does not have: Airflow takes any key that a trigger's JSON holds."""
+    known = list(known)
     unknown = sorted(set(values) - set(known))
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
         raise ConfigError(
             f"the form has no field {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""),
-            where=FORM,
+            where=where,
             expected=", ".join(known),
             got=", ".join(unknown),
         )

@@ -7,12 +7,15 @@ Out: the path of a receipt. The folder carries the step's fingerprint, and the r
      work/<dataset>/<stage>/<unit>-<16 hex digits of the fingerprint>/
          <output files>        written by the body, flushed to the device before the receipt appears
          receipt.json          renamed into place last: its presence means that everything beside it is whole
+         .blocks               the XXH3-128 of every 1 MiB of the outputs: compared when another step opens them
          .lock                 held while the body runs, so that two runs never write one folder
 
 Invariants:
 
-* A step is reused only if its receipt exists, names the same fingerprint, and every output has the size it states.
-  Anything else is removed and run again.
+* A step is reused only if its receipt exists, is as it was written (its seal), names the same fingerprint, and every
+  output has the size it states. Anything else is removed and run again.
+* A step compares its inputs with their block digests when it opens them (blocks.py). What is damaged is never used:
+  the step that wrote it runs again, and since later steps compared what they opened, no other has to.
 * A receipt's `digest` covers stage, counts, details and outputs (names, sizes, sha256), not how they came about. A
   step's fingerprint holds its inputs' digests, so an upstream step that ran again and wrote the same bytes
   changes nothing downstream.
@@ -22,6 +25,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 """
 
 from pipeline.ledger.balance import Check, require_balanced
+from pipeline.ledger.blocks import Blocks, DamagedStepError
 from pipeline.ledger.checkpoint import Checkpoints, checkpoints_in, current_checkpoint
 from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
@@ -38,8 +42,10 @@ from pipeline.ledger.receipt import (
 __all__ = [
     "RECEIPT_NAME",
     "RUN_LOCK",
+    "Blocks",
     "Check",
     "Checkpoints",
+    "DamagedStepError",
     "InputReceipt",
     "LockHeldError",
     "Outcome",

@@ -20,11 +20,15 @@ Terms = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Check:
-    """One identity: two sums that must be equal."""
+    """One identity: two sums that must be equal.
+
+    `blame`: the steps (stage, unit) of which one is wrong if they are not; none: the step whose account it is.
+    """
 
     name: str
     left: Terms
     right: Terms
+    blame: tuple[tuple[str, str], ...] = ()
 
     @property
     def of_content(self) -> bool:

@@ -16,8 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
 from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
+from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
 from pipeline.ledger.receipt import (
@@ -27,6 +30,7 @@ from pipeline.ledger.receipt import (
     Receipt,
     installed_versions,
     output_file,
+    output_file_and_blocks,
     read_receipt,
     sync_folder,
     write_receipt,
@@ -108,7 +112,7 @@ def run_once(
         _forget_peak_memory()
         with running(checkpoint):
             outcome = body(folder)
-        outputs = tuple(_settled_outputs(folder, "sha256" if delivers else "xxh3_128"))
+        outputs, blocks = _settled_outputs(folder, "sha256" if delivers else "xxh3_128")
         receipt = Receipt(
             stage=step.stage,
             stage_version=step.version,
@@ -123,8 +127,9 @@ def run_once(
             traffic=outcome.traffic,
             seconds=round(time.monotonic() - started, 3),
             peak_rss_bytes=_peak_memory_bytes(),
+            blocks=xxhash.xxh3_128_hexdigest(blocks),
         )
-        return write_receipt(receipt, folder)
+        return write_receipt(receipt.sealed(), folder)
 
 
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
@@ -156,6 +161,8 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
             return f"{output.name} is not {output.size_bytes:,} bytes"
         if verify and output_file(folder / output.name, output.name, output.algorithm) != output:
             return f"{output.name} does not have the digest {output.digest}"
+    if verify and xxhash.xxh3_128_hexdigest(read_digests(folder)) != receipt.blocks:
+        return f"{BLOCKS_NAME} does not have the digest {receipt.blocks}"
     return None
 
 
@@ -167,10 +174,12 @@ def _size(path: Path) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
-def _settled_outputs(folder: Path, algorithm: Algorithm) -> Iterator[OutputFile]:
-    """Flush every file below `folder` to the device and take its size and digest, in order of name."""
+def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFile, ...], bytes]:
+    """Flush every file below `folder` to the device; (what each is, in order of name, what `.blocks` holds)."""
     folders = {folder}
-    known: dict[tuple[int, int], OutputFile] = {}  # one file may have several names (hard links): read it once
+    outputs: list[OutputFile] = []
+    digests: list[bytes] = []
+    known: dict[tuple[int, int], tuple[OutputFile, bytes]] = {}  # a file may have several names (hard links)
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         if path.is_dir():
             folders.add(path)
@@ -180,10 +189,17 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> Iterator[OutputFile]
                 status = os.fstat(file.fileno())
                 if (identity := (status.st_dev, status.st_ino)) not in known:
                     os.fsync(file.fileno())
-                    known[identity] = output_file(path, name, algorithm)
-            yield known[identity].model_copy(update={"name": name})
+                    known[identity] = output_file_and_blocks(path, name, algorithm)
+            output, blocks = known[identity]
+            outputs.append(output.model_copy(update={"name": name}))
+            digests.append(blocks)
+    with (folder / BLOCKS_NAME).open("wb") as file:
+        file.write(b"".join(digests))
+        file.flush()
+        os.fsync(file.fileno())
     for one in folders:
         sync_folder(one)
+    return tuple(outputs), b"".join(digests)
 
 
 def _empty(folder: Path, keep: Collection[str]) -> None:

@@ -11,11 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
+import xxhash
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import pipeline
 from pipeline.errors import CorruptDataError, PermanentError
-from pipeline.fingerprint import Algorithm, file_digest, fingerprint
+from pipeline.fingerprint import Algorithm, canonical_json, file_digests, fingerprint
 
 RECEIPT_NAME = "receipt.json"
 
@@ -63,8 +64,13 @@ class OutputFile(BaseModel):
 
 def output_file(path: Path, name: str, algorithm: Algorithm) -> OutputFile:
     """Read a file that a step wrote, to its end."""
-    digest = f"{algorithm}:{file_digest(path, algorithm)}"
-    return OutputFile(name=name, size_bytes=path.stat().st_size, digest=digest)
+    return output_file_and_blocks(path, name, algorithm)[0]
+
+
+def output_file_and_blocks(path: Path, name: str, algorithm: Algorithm) -> tuple[OutputFile, bytes]:
+    """The same, and the digests of the file's blocks (blocks.py)."""
+    digest, blocks = file_digests(path, algorithm)
+    return OutputFile(name=name, size_bytes=path.stat().st_size, digest=f"{algorithm}:{digest}"), blocks
 
 
 class InputReceipt(BaseModel):
@@ -82,7 +88,8 @@ class Receipt(BaseModel):
 
     `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of the
     data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the wire),
-    `versions` and `inputs` say how the step came about and are outside the digest.
+    `versions` and `inputs` say how the step came about and are outside the digest. `blocks` is the XXH3-128 of the
+    outputs' block digests (blocks.py), `seal` that of all the rest: a receipt that was damaged or edited is none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -100,6 +107,8 @@ class Receipt(BaseModel):
     traffic: dict[str, int] = {}
     seconds: float
     peak_rss_bytes: int
+    blocks: str = ""
+    seal: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -113,9 +122,31 @@ class Receipt(BaseModel):
             }
         )
 
+    def sealed(self) -> Receipt:
+        """The same with its seal."""
+        return self.model_copy(update={"seal": self.expected_seal()})
+
+    def expected_seal(self) -> str:
+        """32 hex digits over everything else that the receipt says."""
+        return xxhash.xxh3_128_hexdigest(canonical_json(self.model_dump(mode="json", exclude={"seal"})))
+
 
 def read_receipt(path: Path) -> Receipt:
-    """Read a receipt; CorruptDataError if the file is not one."""
+    """Read a receipt; CorruptDataError if the file is not one, or not the one that was written."""
+    receipt = parse_receipt(path)
+    if receipt.seal != receipt.expected_seal():
+        raise CorruptDataError(
+            "a receipt is not the one that was written",
+            where=path,
+            expected=f"seal {receipt.expected_seal()}, of what it says",
+            got=f"seal {receipt.seal}" if receipt.seal else "no seal: an earlier version wrote it",
+            next_step="run again: the step runs anew",
+        )
+    return receipt
+
+
+def parse_receipt(path: Path) -> Receipt:
+    """Read a receipt, sealed or not; CorruptDataError if the file is not one."""
     try:
         return Receipt.model_validate_json(path.read_bytes())
     except ValidationError as error:

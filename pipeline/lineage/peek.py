@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import DatasetConfig
-from pipeline.errors import PermanentError, SourceError, TokenizerError
+from pipeline.errors import PermanentError, SourceError, TokenizerError, visible
 from pipeline.stages.tokenize import configured_tokenizer
 from pipeline.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -135,4 +135,5 @@ def render_peek(peek: Peek) -> str:
     ids = peek.ids.tolist()
     listed = " ".join(map(str, ids[:IDS_SHOWN])) + (f" ... {ids[-1]}" if len(ids) > IDS_SHOWN else "")
     shown = "" if len(ids) == peek.tokens else f", the first {len(ids):,} shown"
-    return f"{peek.path}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}\n\n{peek.text}"
+    head = f"{visible(str(peek.path))}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}"
+    return f"{head}\n\n{visible(peek.text)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from pipeline.errors import visible
 from pipeline.lineage.facts import (
     Duplicate,
     Holding,
@@ -25,7 +26,7 @@ def render_trace(found: RecordTrace) -> str:
     """A record and what it is made of, a line a part."""
     documents = len({one.document.ordinal for one in found.parts if isinstance(one, Piece)})
     first, last = found.record_tokens
-    head = f"{found.file}, record {found.record:,}: {last - first:,} tokens, {_number(documents, 'document')}"
+    head = f"{_line(found.file)}, record {found.record:,}: {last - first:,} tokens, {_number(documents, 'document')}"
     columns = ("in the record", "of the document", "bytes of its text", "source", "id", "text")
     return "\n".join([head, "", *_table(columns, [_part_row(one) for one in found.parts])])
 
@@ -47,14 +48,14 @@ def render_located(found: Located | RejectedLine) -> str:
     """A document, what was found twice in it, and its records; or why its line is none."""
     if isinstance(found, RejectedLine):
         lines = [
-            f"{found.source}, line {found.line:,}: rejected, {found.reason}",
-            f"  preview     {found.preview}",
-            f"  quarantine  {found.quarantine}",
+            f"{_line(found.source)}, line {found.line:,}: rejected, {found.reason}",
+            f"  preview     {_line(found.preview)}",
+            f"  quarantine  {_line(str(found.quarantine))}",
         ]
         return "\n".join(lines)
     document = found.document
     head = [
-        f"{_place(document)}  id {document.id or 'none'}",
+        f"{_line(_place(document))}  id {_line(document.id) or 'none'}",
         f"  shard {document.shard:05d}, document {document.ordinal:,}",
         f"  {found.text_bytes:,} bytes of text, {found.removed_bytes:,} removed as duplicates, {found.tokens:,} tokens",
         f"  {_fate(found)}",
@@ -130,9 +131,14 @@ def _number(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def _line(text: str) -> str:
+    """Text from outside as one line that neither moves the cursor nor looks like another line."""
+    return visible(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
 def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows below their headings, two spaces between columns."""
-    lines = [columns, *rows]
+    lines = [columns, *(tuple(map(_line, row)) for row in rows)]
     widths = [
         max((len(line[place]) for line in lines if place < len(line)), default=0) for place in range(len(columns))
     ]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.content import ContentSum
 from pipeline.content_kernels import Words, place_weights, token_sums, weighted_sum
-from pipeline.shuffle.scatter import ScatteredCell, open_scattered
+from pipeline.shuffle.scatter import ScatteredCell
 from pipeline.slices import copy_slices, starts_of
 from pipeline.tokens.record_shard import write_provenance, write_record_shard
 from pipeline.tokens.runs import runs
@@ -34,13 +34,12 @@ class Gathered:
     places: ContentSum
 
 
-def gather_cell(scattered: list[Path], cell: int, folder: Path) -> Gathered:
+def gather_cell(slices: list[ScatteredCell], cell: int, folder: Path) -> Gathered:
     """Read a cell's slice of every scatter folder (in order of shard), order it by key, write a record shard.
 
     Rows come first: they say where each record will stand, so that tokens are read in batches straight to their place
     and the cell is in memory once.
     """
-    slices = [open_scattered(one, cell) for one in scattered]
     rows = np.concatenate([one.rows for one in slices])
     shards = np.repeat(np.arange(len(slices), dtype=np.uint64), [len(one.rows) for one in slices])
     order = np.argsort(rows[:, 1], kind="stable")
@@ -58,9 +57,8 @@ def gather_cell(scattered: list[Path], cell: int, folder: Path) -> Gathered:
     return Gathered(len(rows), len(permuted), *content)
 
 
-def gather_shard(scattered: Path, shard: int, folder: Path) -> Gathered:
+def gather_shard(one: ScatteredCell, shard: int, folder: Path) -> Gathered:
     """Write the record shard of a shard that was scattered into one cell, its records in their own order."""
-    one = open_scattered(scattered, 0)
     content, all_places = ContentSum(), ContentSum()
     with (folder / "tokens").open("wb") as file:
         for first, last, tokens in _batches(one):

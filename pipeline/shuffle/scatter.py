@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,17 @@ def scatter_records(
 
 @dataclass(frozen=True)
 class ScatteredCell:
-    """One cell's slice of a scatter file: rows uint64 (n, 3) of ordinal, key, tokens; tokens are read when asked."""
+    """One cell's slice of a scatter file: rows uint64 (n, 3) of ordinal, key, tokens; tokens are read when asked.
+
+    `compare` (name of a file, first byte, last) raises if those bytes are not the ones that were written.
+    """
 
     path: Path
     dtype: np.dtype[Any]
     first_token: int
     tokens: int
     rows: NDArray[np.uint64]
+    compare: Callable[[str, int, int], None]
 
     def read(self, first: int, last: int) -> NDArray[Any]:
         """Tokens [first, last) of the slice, copied: a mapping would count towards this process's memory.
@@ -84,6 +89,7 @@ class ScatteredCell:
         CorruptDataError if the file ends before them.
         """
         offset = (self.first_token + first) * self.dtype.itemsize
+        self.compare(self.path.name, offset, offset + (last - first) * self.dtype.itemsize)
         found = np.fromfile(self.path, self.dtype, last - first, offset=offset)
         if len(found) != last - first:
             raise CorruptDataError(
@@ -96,10 +102,15 @@ class ScatteredCell:
         return found
 
 
-def open_scattered(folder: Path, cell: int) -> ScatteredCell:
-    """One cell's slice of a scatter file."""
+def open_scattered(
+    folder: Path, cell: int, compare: Callable[[str, int, int], None] = lambda _name, _first, _last: None
+) -> ScatteredCell:
+    """One cell's slice of a scatter file; see ScatteredCell for `compare`."""
+    compare("scatter.json", 0, 1)
+    compare("cells", 16 * cell, 16 * cell + 32)
     dtype = np.dtype(json.loads((folder / "scatter.json").read_text())["dtype"]).newbyteorder("<")
     bounds = np.fromfile(folder / "cells", "<u8", 4, offset=16 * cell).tolist()
     first_row, first_token, last_row, last_token = bounds
+    compare("rows", 24 * first_row, 24 * last_row)
     rows = np.fromfile(folder / "rows", "<u8", 3 * (last_row - first_row), offset=24 * first_row).reshape(-1, 3)
-    return ScatteredCell(folder / "tokens", dtype, first_token, last_token - first_token, rows)
+    return ScatteredCell(folder / "tokens", dtype, first_token, last_token - first_token, rows, compare)

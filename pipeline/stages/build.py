@@ -12,7 +12,9 @@ from pipeline.config import DatasetConfig
 from pipeline.errors import PermanentError
 from pipeline.ledger import (
     RECEIPT_NAME,
+    Blocks,
     Check,
+    DamagedStepError,
     InputReceipt,
     Receipt,
     Step,
@@ -21,7 +23,7 @@ from pipeline.ledger import (
     run_once,
     valid_receipt,
 )
-from pipeline.stages.stage import PER_SHARD, VERSIONS, WAVES, Stage
+from pipeline.stages.stage import PER_SHARD, VERSIONS, WAVES, Stage, waves_until
 
 if TYPE_CHECKING:
     from pipeline.report.progress import StageProgress
@@ -47,14 +49,19 @@ class Build:
     @cached_property
     def config(self) -> DatasetConfig:
         """The configuration that was planned."""
-        return DatasetConfig.model_validate_json((self.plan_folder / "config.json").read_bytes())
+        return DatasetConfig.model_validate_json(self._planned("config.json"))
 
     @cached_property
     def plan(self) -> Plan:
         """The plan: source files grouped into shards (see stages/plan.py)."""
         from pipeline.stages.plan import Plan
 
-        return Plan.model_validate_json((self.plan_folder / "plan.json").read_bytes())
+        return Plan.model_validate_json(self._planned("plan.json"))
+
+    def _planned(self, name: str) -> bytes:
+        """A file of the plan's step, compared with its receipt."""
+        Blocks(self.plan_folder, read_receipt(self.plan_receipt)).require([name])
+        return (self.plan_folder / name).read_bytes()
 
     def units(self, stage: str) -> list[str]:
         """Names of a stage's units. Those of gather and export are known once tokenize and scatter have finished."""
@@ -101,7 +108,20 @@ class Build:
         return [self.receipt(stage, unit) for unit in self.units(stage)]
 
     def folder(self, stage: str, unit: str) -> Path:
-        """Where a finished step's outputs lie."""
+        """Where a finished step's outputs lie, all of them compared with its receipt (see ledger/blocks.py).
+
+        DamagedStepError if one is not what the step wrote.
+        """
+        blocks = self.blocks(stage, unit)
+        blocks.require()
+        return blocks.folder
+
+    def blocks(self, stage: str, unit: str) -> Blocks:
+        """A finished step's outputs, for readers of slices: they compare what they touch."""
+        return Blocks(self.step_folder(stage, unit), self.receipt(stage, unit))
+
+    def step_folder(self, stage: str, unit: str) -> Path:
+        """Where a finished step's outputs lie; nothing is compared."""
         self.receipt(stage, unit)
         return self.step(stage, unit).folder(self.work)
 
@@ -130,38 +150,101 @@ class Build:
 
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
-        return (self.folder(stage, unit) / RECEIPT_NAME).stat().st_mtime
+        return (self.step_folder(stage, unit) / RECEIPT_NAME).stat().st_mtime
 
     def run(self, stage: str, unit: str, *, verify: bool = False) -> Path:
-        """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path."""
-        one = stage_named(stage)
+        """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path.
+
+        A finished step that is found damaged when this one opens its outputs runs again first. Where contents differ,
+        the steps to blame run once more; if the difference stays, BalanceError says that the program is wrong.
+        """
+        stage_of_unit = stage_named(stage)
         if unit not in self.units(stage):
             raise PermanentError(
                 f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
             )
-        one.gate(self)
-        step = self.step(stage, unit)
-        receipt = self.find(stage, unit) if one.reuse and not verify else None
-        path = step.folder(self.work) / RECEIPT_NAME
-        if receipt is None:
-            path = run_once(
-                step,
-                self.work,
-                lambda folder: one.run(self, unit, folder),
-                delivers=one.delivers,
-                reuse=one.reuse and not (verify and one.outside(self, unit)),
-                verify=verify,
-                versions=tokenizer_versions(self.config),
-            )
-            receipt = self._receipts[stage, unit] = read_receipt(path)
-        require_balanced(
-            one.checks(self, unit, receipt),
-            what=f"{stage} {unit}",
-            receipt=path,
-            next_step=f"{_doing_again(stage, unit, path)}; if it stays, report it with both receipts",
-        )
-        log.info("%s %s: %s", stage, unit, _in_words(receipt))
+        stage_of_unit.gate(self)
+        path, checks = self._run_and_check(stage, unit, verify=verify)
+        blamed = {step for check in checks if check.of_content for step in check.blame or ((stage, unit),)}
+        if blamed:
+            for name, of in sorted(blamed):
+                log.warning("%s %s does not balance: %s %s runs again", stage, unit, name, of)
+                self._run_again(name, of)
+            self._complete(stage)
+            path, checks = self._run_and_check(stage, unit, verify=False)
+        again = f"{_doing_again(stage, unit, path)}; if it stays, report it with both receipts"
+        wrong = "report this with both receipts: the steps ran twice with the same difference, so the program is wrong"
+        require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
+        log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
         return path
+
+    def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
+        """(the path of the step's receipt, those of its accounts that do not balance)."""
+        path = self._run_mending(stage, unit, verify=verify)
+        checks = stage_named(stage).checks(self, unit, self.receipt(stage, unit))
+        return path, [check for check in checks if check.difference]
+
+    def _run_mending(self, stage: str, unit: str, *, verify: bool) -> Path:
+        """Run or reuse one step; steps that wrote damaged inputs run again, each of them once."""
+        mended: set[tuple[str, str]] = set()
+        while True:
+            try:
+                return self._run_once(stage, unit, verify=verify)
+            except DamagedStepError as error:
+                damaged = error.stage, error.unit
+                if damaged in mended or damaged not in self._inputs_of(stage, unit):
+                    raise
+                mended.add(damaged)
+                log.warning("%s %s runs again: %s", *damaged, error)
+                self._forget()
+                self.run(*damaged, verify=True)
+                self._complete(stage)
+
+    def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
+        """Every step that one depends on."""
+        found: set[tuple[str, str]] = set()
+        waiting = [(stage, unit)]
+        while waiting:
+            name, of = waiting.pop()
+            fresh = set(stage_named(name).inputs(self, of)) - found
+            found |= fresh
+            waiting += fresh
+        return found
+
+    def _run_once(self, stage: str, unit: str, *, verify: bool) -> Path:
+        wanted = stage_named(stage)
+        step = self.step(stage, unit)
+        if wanted.reuse and not verify and self.find(stage, unit) is not None:
+            return step.folder(self.work) / RECEIPT_NAME
+        path = run_once(
+            step,
+            self.work,
+            lambda folder: wanted.run(self, unit, folder),
+            delivers=wanted.delivers,
+            reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
+            verify=verify,
+            versions=tokenizer_versions(self.config),
+        )
+        self._receipts[stage, unit] = read_receipt(path)
+        return path
+
+    def _run_again(self, stage: str, unit: str) -> None:
+        """Drop a finished step's receipt and run it anew."""
+        (self.step_folder(stage, unit) / RECEIPT_NAME).unlink(missing_ok=True)
+        self._forget()
+        self._run_mending(stage, unit, verify=False)
+
+    def _complete(self, stage: str) -> None:
+        """Run what earlier stages lack by now: a step of theirs ran again and wrote something else than before."""
+        for name in (name for wave in waves_until(stage)[:-1] for name in wave):
+            for unit in self.units(name):
+                if self.find(name, unit) is None:
+                    self.run(name, unit)
+
+    def _forget(self) -> None:
+        """Read every receipt anew: a step has run again."""
+        self._receipts.clear()
+        self._steps.clear()
 
     def tasks(self, stage: str) -> list[str]:
         """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""

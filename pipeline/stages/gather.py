@@ -33,7 +33,8 @@ def permutation_check(build: Build, kind: str) -> list[Check]:
     before = [build.receipt("scatter", unit) for unit in scattered_units(build, kind)]
     after = [build.receipt("gather", unit) for unit in build.units("gather") if unit.startswith(f"{kind}-")]
     scattered, gathered = (add_up(one.details["content"] for one in side) for side in (before, after))
-    return [Check(f"{kind} content", (("scattered", scattered),), (("gathered", gathered),))]
+    blame = tuple(("gather", unit) for unit in build.units("gather") if unit.startswith(f"{kind}-"))
+    return [Check(f"{kind} content", (("scattered", scattered),), (("gathered", gathered),), blame)]
 
 
 def _units(build: Build) -> list[str]:
@@ -53,13 +54,15 @@ def _settings(_build: Build, unit: str) -> dict[str, Any]:
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
     from pipeline.shuffle.gather import gather_cell, gather_shard
+    from pipeline.shuffle.scatter import open_scattered
 
     _, cell = scatter.split_unit(unit)
-    scattered = [build.folder(stage, one) for stage, one in _inputs(build, unit)]
+    scattered = [build.blocks(stage, of) for stage, of in _inputs(build, unit)]
     if scatter.in_source_order(build):
-        done = gather_shard(scattered[0], cell, folder)
+        done = gather_shard(open_scattered(scattered[0].folder, 0, scattered[0].require_bytes), cell, folder)
     else:
-        done = gather_cell(scattered, cell, folder)
+        slices = [open_scattered(blocks.folder, cell, blocks.require_bytes) for blocks in scattered]
+        done = gather_cell(slices, cell, folder)
     size = (folder / "tokens").stat().st_size
     counts = {"records": done.records, "slots": done.tokens, "bytes_read": size}
     return Outcome(counts=counts, details={"content": str(done.content), "places_content": str(done.places)})

@@ -330,24 +330,33 @@ def _kept_check(build: Build, shard: str) -> Check:
     """What writeback left of a shard's text, read from the source, and what tokenize encoded, read from the index."""
     written = ContentSum.parse(build.receipt("writeback", shard).details["kept_content"])
     encoded = ContentSum.parse(build.receipt("tokenize", shard).details["text_content"])
-    return Check("kept text", (("written back", written),), (("encoded", encoded),))
+    blame = (("writeback", shard), ("tokenize", shard))
+    return Check("kept text", (("written back", written),), (("encoded", encoded),), blame)
 
 
 def _content_checks(build: Build, name: str) -> list[Check]:
     """Every cell's content as it was gathered, and as the files of one format hold it."""
-    written = content_by_cell(build.receipts("export"), name)
+    exported = {unit: build.receipt("export", unit) for unit in build.units("export")}
+    written = content_by_cell(exported.values(), name)
     gathered = {
         scatter.split_unit(unit)[1]: ContentSum.parse(build.receipt("gather", unit).details["places_content"])
         for unit in build.units("gather")
         if unit.startswith(f"{scatter.KINDS[name]}-")
     }
     return [
-        Check(f"{name} content", (("gathered", content),), (("exported", written.get(cell, NOTHING)),))
+        Check(
+            f"{name} content",
+            (("gathered", content),),
+            (("exported", written.get(cell, NOTHING)),),
+            blame=tuple(
+                ("export", unit) for unit, receipt in exported.items() if cell in content_by_cell([receipt], name)
+            ),
+        )
         for cell, content in gathered.items()
     ]
 
 
-def content_by_cell(exported: list[Receipt], name: str) -> dict[int, ContentSum]:
+def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, ContentSum]:
     """What the files of one format hold of each cell, from the receipts of the export units."""
     totals: dict[int, ContentSum] = {}
     for receipt in exported:

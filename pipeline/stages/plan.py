@@ -131,7 +131,7 @@ def plan_dataset(config: DatasetConfig) -> Path:
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
-    return run_once(step, work, write, versions=tokenizer_versions(config))
+    return run_once(step, work, write, verify=True, versions=tokenizer_versions(config))
 
 
 def check_dataset(config: DatasetConfig) -> str:

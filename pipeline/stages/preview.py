@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.errors import CorruptDataError
-from pipeline.ledger import RECEIPT_NAME, Receipt, Step, read_receipt
+from pipeline.ledger import RECEIPT_NAME, Receipt, Step
+from pipeline.ledger.receipt import parse_receipt
 from pipeline.stages.build import Build, StepMissingError
 from pipeline.stages.stage import WAVES
 
@@ -78,7 +79,7 @@ def _newest_receipt(step: Step, work: Path) -> Receipt | None:
     paths = (work / step.stage).glob(f"{step.unit}-*/{RECEIPT_NAME}")
     for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
-            return read_receipt(path)
+            return parse_receipt(path)
         except CorruptDataError:
             continue
     return None

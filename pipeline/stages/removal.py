@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from pipeline.errors import visible
 from pipeline.ledger import Receipt
 from pipeline.stages.build import Build
 
@@ -32,11 +35,18 @@ def removal_in_words(build: Build) -> str:
         "| source file | bytes of text | would go | share |",
         "|---|--:|--:|--:|",
         *(
-            f"| `{path}` | {whole:,} | {gone:,} | {_share(gone, whole)} |"
+            f"| {code_span(path)} | {whole:,} | {gone:,} | {_share(gone, whole)} |"
             for gone, whole, path in _files(build.receipts("union"))[:SHOWN_FILES]
         ),
     ]
     return "\n".join(rows)
+
+
+def code_span(text: str) -> str:
+    """Markdown that shows `text` as it is, in a table's cell too: its fence is longer than any backticks in it."""
+    shown = visible(text).replace("\n", r"\n").replace("|", r"\|")  # tables split cells before spans are read
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence} {shown} {fence}" if shown.startswith("`") or shown.endswith("`") else f"{fence}{shown}{fence}"
 
 
 def _files(receipts: list[Receipt]) -> list[tuple[int, int, str]]:

@@ -37,10 +37,20 @@ def drop_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
     shards, or a shard that is not planned.
     """
     if stage not in PER_SHARD:
-        raise ConfigError("this stage does not work on shards", got=stage, expected=", ".join(PER_SHARD))
+        raise ConfigError(
+            "this stage does not work on shards",
+            got=stage,
+            expected=", ".join(PER_SHARD),
+            next_step="take one of these; what depends on it is built again, too",
+        )
     names = build.plan.shard_names()
     if shard not in names:
-        raise ConfigError("there is no such shard", got=shard, expected=f"{names[0]} to {names[-1]}")
+        raise ConfigError(
+            "there is no such shard",
+            got=shard,
+            expected=f"{names[0]} to {names[-1]}",
+            next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
+        )
     dropped = []
     for later in PER_SHARD[PER_SHARD.index(stage) :]:
         for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:

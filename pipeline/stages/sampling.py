@@ -121,8 +121,7 @@ def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64
 def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> int:
     """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; the number of lines."""
     from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
-    from pipeline.stages.sources import SourceCopy, open_as_lines
-    from pipeline.storage import Traffic
+    from pipeline.stages.sources import open_as_lines, streamed_copy
 
     folder.mkdir(parents=True)
     draw = PivotalDraw[tuple[int, bytes]]({"estimate": "lines", "seed": seed, "share": share})
@@ -137,7 +136,7 @@ def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float
 
     for number, one in enumerate(drawn):
         (folder / sample_name(number)).touch()
-        copy = SourceCopy(one.file, None, None, None, config.source.endpoint_url, Traffic())
+        copy = streamed_copy(one.file, config.source.endpoint_url)
         with open_as_lines(copy, config.source) as lines:
             mark = BYTE_ORDER_MARK
             for block in read_line_blocks(lines):

@@ -19,10 +19,13 @@ from pipeline.storage import (
     Traffic,
     Wanted,
     WindowedFile,
+    digest_windows,
+    is_local,
     list_sources,
     open_location,
     open_once,
     open_verified,
+    pieces_checksum,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +77,19 @@ def wanted_of(file: SourceFile) -> Wanted:
     return Wanted(
         file.location.rpartition("/")[2], file.size_bytes, file.identity, file.part.pieces if file.part else None
     )
+
+
+def streamed_copy(file: SourceFile, endpoint_url: str | None) -> SourceCopy:
+    """A planned file read where it lies, for a reader without a download step; it is read once now, to compare with."""
+    traffic = Traffic()
+    wanted = wanted_of(file)
+    if is_local(file.location):
+        path = Path(file.location)
+        checksum = pieces_checksum(path, wanted.pieces or ((0, file.size_bytes),))
+        return SourceCopy(file, path, wanted.pieces, checksum, endpoint_url, traffic)
+    store, _ = open_location(file.location, endpoint_url=endpoint_url, traffic=traffic)
+    checksum, windows = digest_windows(store, wanted)
+    return SourceCopy(file, None, None, checksum, endpoint_url, traffic, tuple(windows))
 
 
 def _in_windows(copy: SourceCopy) -> WindowedFile:

@@ -21,7 +21,7 @@ VERSIONS = {
     "index": 3,
     "anchor": 2,
     "suffix_array": 1,
-    "match": 2,
+    "match": 3,
     "union": 2,
     "writeback": 4,
     "tokenize": 3,

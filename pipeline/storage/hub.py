@@ -8,6 +8,7 @@ Files are read by ranges from where the hub says that they lie; nothing is built
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
+from pipeline.addresses import without_queries
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
@@ -31,6 +33,8 @@ from pipeline.storage.locations import (
 from pipeline.storage.ranged import open_remote, range_body
 from pipeline.storage.retries import Traffic, retried
 from pipeline.storage.twice import listed_twice
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it prints every address, with the signatures of redirects
 
 T = TypeVar("T")
 
@@ -94,7 +98,10 @@ class HubStore:
         repo_file: Any = RepoFile
         found = [repo_file(**row) for kind, _, row in rows if kind == "file"]
         files = [self._stored(one.path.removeprefix(self._prefix), one) for one in found]
-        return files, answer.links.get("next", {}).get("url")
+        following = answer.links.get("next", {}).get("url")
+        if following and not following.startswith(f"{self._api.endpoint}/"):
+            raise ValueError("the next page of another host, which must not get the token")
+        return files, following
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -216,7 +223,7 @@ def _get(address: str, headers: dict[str, str] | None = None) -> Any:
 
 @contextmanager
 def _explained(verb: str, where: str) -> Iterator[None]:
-    """Turn SDK errors into ours."""
+    """Turn SDK errors into ours. Theirs name the address with its query, so they are no causes that a log prints."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -228,16 +235,16 @@ def _explained(verb: str, where: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
         if status in {408, 429} or status >= 500:
-            raise StoreUnavailableError(what, where=where, got=error) from error
+            raise StoreUnavailableError(what, where=where, got=without_queries(error)) from None
         next_step = (
             "check owner, name and revision"
             if status == 404
             else "the dataset may be private or gated: accept its terms on its page, then set HF_TOKEN"
         )
-        raise PermanentError(what, where=where, got=error, next_step=next_step) from error
+        raise PermanentError(what, where=where, got=without_queries(error), next_step=next_step) from None
     except HFValidationError as error:
         raise ConfigError("this is not a dataset of a hub", where=where, expected=EXPECTED, got=error) from error
     except (httpx2.RequestError, httpx2.InvalidURL, ConnectionError, TimeoutError) as error:
-        raise StoreUnavailableError(what, where=where, got=error) from error
+        raise StoreUnavailableError(what, where=where, got=without_queries(error)) from None
     except MALFORMED as error:
         raise malformed_answer(where, error) from error

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from pipeline.errors import SourceError
-from pipeline.storage.locations import StoredFile, resolved_locations, safe_relative_name
+from pipeline.storage.locations import StoredFile, require_no_credentials, resolved_locations, safe_relative_name
 from pipeline.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
@@ -60,6 +60,7 @@ def list_all(
     each file under it. SourceError for others, for a file that two paths or links lead to, and when a path matches
     nothing.
     """
+    require_no_credentials(*paths, endpoint_url)
     listed = [_list_one(path, endings, named, endpoint_url) for path in paths]
     files = [file for accepted, _ in listed for file in accepted]
     _require_read_once(files)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +36,7 @@ IN_THE_WAY = {
     errno.ENOENT,
 }
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
+_arrivals = count()
 
 
 @contextmanager
@@ -160,9 +164,13 @@ class LocalStore:
 
     @contextmanager
     def _arriving(self, name: str) -> Iterator[Path]:
-        """A temporary name that becomes `name` when the block ends well, and is removed when it does not."""
+        """A temporary name that becomes `name` when the block ends well, and is removed when it does not.
+
+        It is this arrival's alone: another upload may deliver the same file at the same time, from another machine.
+        """
         path = self._path(name)
-        temporary = path.with_name(f".{path.name}{PARTIAL}")
+        arrival = f"{path.name}\0{socket.gethostname()}\0{os.getpid()}\0{next(_arrivals)}"
+        temporary = path.with_name(f".{hashlib.sha256(arrival.encode()).hexdigest()[:32]}{PARTIAL}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline.errors import SourceError, StoreUnavailableError
+from pipeline.addresses import without_credentials
+from pipeline.errors import ConfigError, SourceError, StoreUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,15 @@ def resolved_locations(locations: Iterable[str]) -> Iterator[str]:
         if folder not in folders:
             folders[folder] = os.path.realpath(folder or "/")
         yield f"{folders[folder].rstrip('/')}/{name}"
+
+
+def require_no_credentials(*addresses: str | None) -> None:
+    """ConfigError, which does not repeat it, for an address with credentials."""
+    try:
+        for address in addresses:
+            without_credentials(address or "")
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def size_of(identity: str) -> int:

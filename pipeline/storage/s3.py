@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from pipeline.addresses import is_open_to_others
 from pipeline.errors import SourceError, VerificationError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.listing import natural_order
@@ -23,6 +25,8 @@ from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
 from pipeline.storage.s3_errors import ABSENT, explained, is_absent
 from pipeline.storage.twice import listed_twice
 from pipeline.storage.verified import changed_before_upload, matches_file
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -302,7 +306,16 @@ def _client(endpoint_url: str | None) -> Any:
     with explained("open", endpoint_url or "s3://"):
         session = botocore.session.Session()
         session.register_component("data_loader", _service_models())
-        return boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)
+        client = boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)
+    if is_open_to_others(client.meta.endpoint_url):
+        _warn_of_plain_http(client.meta.endpoint_url)
+    return client
+
+
+@cache
+def _warn_of_plain_http(endpoint_url: str) -> None:
+    """Once a process."""
+    log.warning("requests to %s are signed but not encrypted: others can read and replay them; use https", endpoint_url)
 
 
 def _whole_checksums(head: Any) -> tuple[Checksum, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
+from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError, TransientError
 from pipeline.storage.locations import MALFORMED, malformed_answer
 from pipeline.storage.retries import ChecksumMismatchError
 
@@ -23,6 +23,10 @@ NEXT_STEPS = {
     "InvalidAccessKeyId": "the store does not know this access key: check AWS_ACCESS_KEY_ID and endpoint_url",
     "ExpiredToken": "get new temporary credentials, then run again",
 }
+
+
+class UploadGoneError(TransientError):
+    """An upload in parts was completed or aborted by somebody else: it has to begin anew, not its request."""
 
 
 def is_absent(error: Any) -> bool:
@@ -84,6 +88,8 @@ def _of_answer(what: str, where: str, error: Any) -> CorpusmillError:
     got = f"{code}: {error}"
     if code in MISMATCHES:
         return ChecksumMismatchError("an upload arrived changed", where=where, got=got)
+    if code == "NoSuchUpload":
+        return UploadGoneError("an upload in parts is gone: another one of the same file ended it", where=where)
     if code in BUSY or status == 429 or status >= 500:
         return StoreUnavailableError(what, where=where, got=got)
     return PermanentError(what, where=where, got=got, next_step=NEXT_STEPS.get(code))

@@ -3,7 +3,8 @@
 The file is read once: every part is digested for the sha256 of the whole while earlier ones are on their way, and each
 for the md5 that its ETag must be; at the end the ETag of the whole must be what the parts make. An upload that broke
 off (kill -9, power) stays in the bucket, unseen and paid for. The next upload of the same key looks for it: parts whose
-md5 is right are kept and the rest is sent, any other is aborted. An error aborts, too.
+md5 is right are kept and the rest is sent, any other is aborted. An error aborts, too. Two uploads of one file at the
+same time can so end each other: whose upload is gone begins anew, and finds the object or the other's parts.
 
 Memory: PARTS_IN_FLIGHT buffers of one part.
 """
@@ -13,15 +14,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import PermanentError, StoreUnavailableError
+from pipeline.errors import StoreUnavailableError
 from pipeline.storage.checksums import multipart_etag
-from pipeline.storage.retries import ChecksumMismatchError
+from pipeline.storage.retries import POLICY, ChecksumMismatchError
+from pipeline.storage.s3_errors import UploadGoneError
 from pipeline.storage.verified import changed_before_upload
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ PART_BYTES = 8 << 20
 MOST_PARTS = 10_000  # S3's limit
 THREADS = 4
 PARTS_IN_FLIGHT = 6
+UPLOADS_BEGUN = 6
 LARGEST_COPY_BYTES = 5 << 30  # S3's limit for one request
 COPY_PART_BYTES = 512 << 20
 
@@ -46,8 +50,23 @@ def part_size(size_bytes: int) -> int:
 def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> bool:
     """Send a local file as the parts of one upload; finishes a broken-off upload of the same bytes.
 
-    Whether the store's own checksum (the ETag) has been compared with ours.
+    Whether the store's own checksum (the ETag) has been compared with ours. UploadGoneError if others ended
+    UPLOADS_BEGUN of them.
     """
+    for attempt in range(UPLOADS_BEGUN):
+        try:
+            return _upload_once(store, source, name, sha256)
+        except UploadGoneError:
+            if store.holds(name, source, sha256):
+                return False
+            if attempt + 1 == UPLOADS_BEGUN:
+                raise
+        store.traffic.add(retries=1)
+        time.sleep(POLICY.pause_seconds(store.location(name), attempt))
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
     from pipeline.storage.s3 import DIGEST_KEY
 
     size = source.stat().st_size
@@ -240,8 +259,7 @@ def _abort(store: S3Store, named: dict[str, Any]) -> None:
     where = f"s3://{named['Bucket']}/{named['Key']}"
     try:
         store.call("abort an upload of", where, lambda: store.client.abort_multipart_upload(**named))
-    except PermanentError as error:
-        if "NoSuchUpload" not in str(error):
-            raise
+    except UploadGoneError:
+        pass
     except StoreUnavailableError as error:
         log.warning("an upload of %s stays behind until the next one: %s", where, error)

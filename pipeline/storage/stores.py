@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 from pipeline.errors import ConfigError
 from pipeline.storage.checksums import Checksum
-from pipeline.storage.locations import StoredFile
+from pipeline.storage.locations import StoredFile, require_no_credentials
 from pipeline.storage.retries import Traffic
 
 
@@ -61,9 +61,10 @@ class Store(Protocol):
 def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> Store:
     """The store of a folder, an ``s3://bucket/prefix``, a ``gs://bucket/prefix`` or ``hf://datasets/owner/name``.
 
-    What it moves is counted in `traffic`.
+    What it moves is counted in `traffic`. ConfigError for an address with credentials in it, which is not repeated.
     """
     traffic = traffic or Traffic()
+    require_no_credentials(location, endpoint_url)
     if location.startswith("s3://"):
         from pipeline.storage.s3 import S3Store
 
@@ -92,6 +93,7 @@ def open_location(
     location: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None
 ) -> tuple[Store, str]:
     """The store of a file's folder, and the file's name in it."""
+    require_no_credentials(location)
     folder, _, name = location.rpartition("/")
     return open_store(folder or "/", endpoint_url=endpoint_url, traffic=traffic), name
 

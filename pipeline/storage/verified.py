@@ -59,9 +59,18 @@ class HashingFile(io.RawIOBase):
 @contextmanager
 def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces | None = None) -> Iterator[BinaryIO]:
     """Open a file, or pieces of it, for one pass; on leaving, what is left is read and SourceError raised if the
-    checksum of all of it is another.
+    checksum of all of it is another. SourceError for a file that is gone, too.
     """
-    with path.open("rb", buffering=0) as file:
+    try:
+        opened = path.open("rb", buffering=0)
+    except FileNotFoundError as error:
+        raise SourceError(
+            "a source file is gone while the dataset is being built",
+            where=name,
+            expected=path,
+            next_step="put it back, or start the build again: it plans with the files that are there now",
+        ) from error
+    with opened as file:
         size_bytes = file.seek(0, io.SEEK_END) if pieces is None else sum(size for _, size in pieces)
         file.seek(0)
         verifier = Verifier((expected,), size_bytes)

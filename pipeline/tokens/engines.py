@@ -68,7 +68,12 @@ def _from_ranks(
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as copy:
         copy.write(found.content)
         copy.flush()
-        loaded = gigatoken.Tokenizer.from_tiktoken(copy.name, pretokenizer=pattern_name, special_tokens=special)
+        try:
+            loaded = gigatoken.Tokenizer.from_tiktoken(copy.name, pretokenizer=pattern_name, special_tokens=special)
+        except BaseException as error:  # ranks that no merges make let it panic, which is no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            raise _needs("tiktoken", "gigatoken cannot read its ranks", name, "gigatoken") from error
     return _gigatoken_engine(loaded)
 
 

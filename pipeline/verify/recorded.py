@@ -22,7 +22,8 @@ from typing import Any
 from pipeline.config import DatasetConfig
 from pipeline.errors import CorpusmillError
 from pipeline.fingerprint import FOLDER_DIGITS
-from pipeline.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step, read_receipt
+from pipeline.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step
+from pipeline.ledger.receipt import parse_receipt
 from pipeline.stages.build import Build, StepMissingError, stage_named
 from pipeline.stages.plan import Plan
 from pipeline.stages.stage import VERSIONS, WAVES
@@ -78,7 +79,7 @@ def read_folder(folder: Path) -> Recorded | None:
     if not path.exists():
         return None
     try:
-        return Recorded(folder, read_receipt(path), None, path.stat().st_mtime)
+        return Recorded(folder, parse_receipt(path), None, path.stat().st_mtime)
     except DAMAGE as error:
         return Recorded(folder, None, error, path.stat().st_mtime)
 

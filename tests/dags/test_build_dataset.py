@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import errors
 from pipeline.config import load_config
-from pipeline.errors import CorpusmillError, PermanentError, TransientError
+from pipeline.errors import ConfigError, CorpusmillError, PermanentError, TransientError
 from pipeline.form import FIELDS, config_from_form
 from pipeline.stages.stage import VERSIONS, WAVES
 
@@ -142,3 +143,42 @@ def test_dag_lets_the_queue_be_longer_than_the_workers(dag: DAG) -> None:
     assert dag.tags == {"corpusmill"}
     assert dag.schedule is None
     assert dag.doc_md
+
+
+@pytest.mark.parametrize("shard", [10**40, 1e40, -1, "1"])
+def test_form_of_reprocess_shard_refuses_a_number_that_no_shard_has(dagbag: Any, shard: object) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        dagbag.dags["reprocess_shard"].params.get_param("shard").resolve(shard)
+
+
+def test_reprocess_shard_refuses_a_field_that_its_form_does_not_have(
+    dagbag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = dagbag.dags["reprocess_shard"]
+    plan = dag.get_task("plan").python_callable
+    handed_on: dict[str, str] = {}
+    instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
+    monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
+    with pytest.raises(ConfigError, match="no field shards; did you mean shard"):
+        plan(params=dag.params.dump() | {"shards": 3})
+    assert "did you mean shard" in handed_on["why"]
+
+
+def test_form_without_the_demos_configuration_begins_with_another(
+    airflow_database: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    dags = DEMO.parents[1]
+    BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags)  # puts dags/ on the path, as Airflow does
+    import dataset_dag
+
+    for name in ("web", "books", "No Dataset", "bad\udcff"):
+        (tmp_path / f"{name}.yaml").touch()
+    monkeypatch.setattr(dataset_dag, "CONFIGURATIONS", tmp_path)
+    dag = BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags).dags["build_dataset"]
+    assert dag.params["configuration"] == "books"
+    assert dag.params.get_param("configuration").schema["enum"] == ["books", "web"]
+    dag.params.validate()

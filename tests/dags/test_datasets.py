@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 DEMO = (DAGS / "datasets" / "demo.yaml").read_text()
@@ -113,6 +116,11 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
         (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),
         (named("bad", "\ndag: {deadline: soon}\n"), ["dag.deadline", "30m, 12h, 2d"]),
         (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such stage", "tokenize"]),
+        (named("bad", "\ndag: {schedule: '0 0 30 2 *'}\n"), ["Airflow refuses the section dag", "BadDate"]),
+        (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after holds the dataset itself"]),
+        (named("bad", "\ndag: {start: 2026-02-30}\n"), ["dag.start"]),
+        (named("bad", "\ndag: {deadline: 99999999999d}\n"), ["dag.deadline"]),
+        (DEMO.replace("memory: 128MiB", "memory: 99999999999999999999999TiB"), ["dedup.memory"]),
         ("name: [", ["not valid YAML"]),
         ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
     ],
@@ -146,7 +154,7 @@ def test_deleted_file_with_a_run_under_way_keeps_its_dag_until_the_run_has_ended
     dag = parse().dags["dataset__oscar"]
     assert "deleted or spoilt while a run was under way" in dag.doc_md
     assert dag.schedule is None
-    running.drop_copy("oscar")
+    (tmp_path / ".corpusmill/running/oscar.yaml").unlink()
     assert parse().dags == {}
 
 
@@ -158,6 +166,92 @@ def test_spoilt_file_with_a_run_under_way_is_an_error_and_keeps_its_dag(parse: C
     bag = parse(oscar="name: oscar")
     assert "oscar.yaml" in error_of(bag)
     assert set(bag.dags) == {"dataset__oscar"}
+
+
+def test_unreadable_copy_of_a_run_under_way_is_listed_and_the_others_stand(parse: Callable[..., Any]) -> None:
+    parse()
+    import running
+
+    running.keep_copy("oscar", "")
+    bag = parse(oscar="name: [", good=named("good"))
+    assert set(bag.dags) == {"dataset__good"}
+    assert str(running.copies() / "oscar.yaml") in error_of(bag)
+    assert "datasets/oscar.yaml" in error_of(bag)
+
+
+def test_fault_in_making_one_dag_leaves_the_others(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever kind: MemoryError stands for what nobody thought of."""
+    import dataset_dag
+
+    usual = dataset_dag.schedule_arguments
+
+    def faulty(config: Any, *arguments: Any, **named_arguments: Any) -> Any:
+        if config.name == "bad":
+            raise MemoryError
+        return usual(config, *arguments, **named_arguments)
+
+    monkeypatch.setattr(dataset_dag, "schedule_arguments", faulty)
+    bag = parse(bad=named("bad"), good=named("good"))
+    assert set(bag.dags) == {"dataset__good"}
+    assert "bad.yaml" in error_of(bag)
+
+
+def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(parse: Callable[..., Any]) -> None:
+    bag = parse(
+        one=named("one", "\ndag: {after: [two, other]}\n"),
+        two=named("two", "\ndag: {after: [one], schedule: '@daily'}\n"),
+        other=named("other"),
+        last=named("last", "\ndag: {after: [one]}\n"),
+    )
+    error = error_of(bag)
+    assert "wait for each other in a circle" in error
+    assert "one -> two -> one" in error or "two -> one -> two" in error
+    assert "last.yaml" not in error
+    assert bag.dags["dataset__one"].schedule is None
+    assert bag.dags["dataset__two"].timetable.expression == "0 0 * * *"
+    assert "wait for each other" in bag.dags["dataset__two"].doc_md
+    assert bag.dags["dataset__last"].schedule is not None
+
+
+def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]) -> None:
+    bag = parse(one=named("one", "\ndag: {after: [typo, two]}\n"), two=named("two"))
+    assert bag.import_errors == {}
+    assert "waits for `typo`, of which there is no configuration" in bag.dags["dataset__one"].doc_md
+    assert "waits for" not in bag.dags["dataset__two"].doc_md
+
+
+@dataclass
+class Figures:
+    """Stands for an estimate: what it says is no matter here."""
+
+    tokens: int = 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sources", "form", "state"), [("nowhere", {}, "failed"), ("corpus", {"dry_run": True}, "success")]
+)
+def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
+    parse: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sources: str,
+    form: dict[str, Any],
+    state: str,
+) -> None:
+    monkeypatch.setattr("pipeline.stages.estimate.estimate_dataset", lambda _: Figures())
+    monkeypatch.setattr("pipeline.stages.estimate.render_estimate", str)
+    write_corpus(tmp_path / "corpus", documents=20)
+    dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
+    for task in dag.tasks:
+        task.retries = 0
+    import running
+
+    run = dag.test(run_conf=form)
+    assert run.state == state
+    assert run.get_task_instance("report").state != "success"
+    assert run.get_task_instance("close").state == "success"
+    assert not (running.copies() / "oscar.yaml").exists()
 
 
 def test_memory_pool_and_heavy_queue_bound_the_stages_that_take_memory(

@@ -128,6 +128,32 @@ def test_first_try_after_clearing_is_told_from_a_retry(try_number: int, max_trie
     assert was_cleared(given) is cleared
 
 
+@pytest.mark.parametrize("others", [[], ["success", "failed", "skipped", "upstream_failed"], ["running"], [None]])
+def test_copy_stays_until_no_other_task_of_the_run_is_under_way(
+    others: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import running
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    tasks = ["running", *others]  # the first is the task that asks
+
+    def get_ti_count(dag_id: str, run_ids: list[str], states: list[str] | None = None) -> int:
+        assert (dag_id, run_ids) == ("dataset__demo", ["one"])
+        return sum(states is None or state in states for state in tasks)
+
+    running.keep_copy("demo", "name: demo")
+    asking = context("one")
+    asking["ti"].get_ti_count = get_ti_count
+    if {"running", None} & set(others):
+        with pytest.raises(AirflowRescheduleException):
+            running.drop_copy("demo", asking)
+        assert (running.copies() / "demo.yaml").exists()
+    else:
+        running.drop_copy("demo", asking)
+        assert not (running.copies() / "demo.yaml").exists()
+
+
 class Store:
     """Airflow's task state store, as a task sees it."""
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.documents.json_members import MOST_LEVELS, find_value, insert_place, is_json
-from pipeline.documents.json_strings import INSIDE_A_CHARACTER, PIECE_BYTES, decode, decoded_bytes, find_places
+from pipeline.documents.json_strings import INSIDE_A_CHARACTER, PIECE_BYTES, PIECES_BYTES, decode, find_places
 from tests.documents.json_lines import BROKEN_LINES, changed_lines, objects
 from tests.oracles.documents import member_spans
 
@@ -138,12 +138,34 @@ def test_strings_of_any_style_in_pieces_of_any_size_equal_json(
         patch.setattr("pipeline.documents.json_strings.PIECE_BYTES", piece_bytes)
         assert decode(data, start, end) == text
         assert decode(memoryview(data), start, end) == text
-        assert decoded_bytes(data, start, end) == len(text)
-        found = find_places(data, start, end, np.arange(len(text) + 1))
+        found = find_places(data, [(start, end)], np.arange(len(text) + 1))
     where = dict(places)
     assert found.tolist() == [
         start + where[place] if place in where else INSIDE_A_CHARACTER for place in range(len(text) + 1)
     ]
+
+
+@given(
+    strings=st.lists(
+        st.lists(st.tuples(st.sampled_from(CHARACTERS), st.integers(0, 2)), max_size=12), min_size=1, max_size=9
+    ),
+    pieces_bytes=st.sampled_from([1, 30, PIECES_BYTES]),
+)
+def test_places_in_strings_together_are_those_in_each(strings: list[list[tuple[str, int]]], pieces_bytes: int) -> None:
+    data, spans, places, size = b"\\", [], [], 0
+    for characters in strings:
+        line, own = written(characters)
+        spans.append((len(data), len(data) + len(line)))
+        places += [(size + decoded, len(data) + place) for decoded, place in own]
+        data, size = data + line + b'\\"', places[-1][0] + 1
+    where = dict(places)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.documents.json_strings.PIECE_BYTES", 18)
+        patch.setattr("pipeline.documents.json_strings.PIECES_BYTES", pieces_bytes)
+        assert find_places(data, spans, np.arange(size)).tolist() == [
+            where.get(place, INSIDE_A_CHARACTER) for place in range(size)
+        ]
+        assert find_places(data, spans, np.array(list(where))).tolist() == list(where.values())
 
 
 @pytest.mark.parametrize("piece_bytes", [18, PIECE_BYTES])
@@ -152,6 +174,5 @@ def test_strings_of_any_style_in_pieces_of_any_size_equal_json(
 )
 def test_strings_that_are_no_utf8_are_an_error(raw: bytes, piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.documents.json_strings.PIECE_BYTES", piece_bytes)
-    for read in (decode, decoded_bytes):
-        with pytest.raises(ValueError, match="UTF-8"):
-            read(b'"' + raw + b'"', 0, len(raw) + 2)
+    with pytest.raises(ValueError, match="UTF-8"):
+        decode(b'"' + raw + b'"', 0, len(raw) + 2)

@@ -116,6 +116,46 @@ def test_frames_beyond_the_searched_stretch_of_a_remote_file_leave_it_whole_and_
     assert len(cut_file(io.BytesIO(file), "a.jsonl.zst", len(file), 10, local=True)) == 2  # type: ignore[arg-type]
 
 
+class CountedFile(io.BytesIO):
+    """Counts the bytes read, and refuses to read for ever."""
+
+    read_bytes = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.read_bytes += len(data)
+        assert self.read_bytes < 100 * len(self.getbuffer()), "read for ever"
+        return data
+
+
+def chained_heads(size_bytes: int) -> bytes:
+    """Heads of frames whose block ends where the block of a later head begins, and so on to the end of the file."""
+    block_bytes = 9 * 14_000 - 3
+    head = b"\x28\xb5\x2f\xfd\0\0" + (block_bytes << 3).to_bytes(3, "little")
+    return head * (size_bytes // len(head))
+
+
+@pytest.mark.parametrize("size_bytes", [4 << 20, 20 << 20])
+def test_zstd_heads_that_all_lead_to_the_end_of_a_remote_file_are_read_once_and_leave_it_whole(size_bytes: int) -> None:
+    file = CountedFile(chained_heads(size_bytes))
+    size = len(file.getbuffer())
+    remote = cut_file(io.BufferedReader(file, 8 << 20), "a.jsonl.zst", size, 1 << 20, local=False)  # type: ignore[arg-type]
+    assert isinstance(remote, Uncut)
+    assert file.read_bytes < 2 * size
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_frames_without_a_line_end_are_decompressed_once_and_not_once_a_cut(local: bool) -> None:
+    frames = [zstandard.compress(np.random.default_rng(seed).bytes(40_000).replace(b"\n", b" ")) for seed in range(50)]
+    file = CountedFile(b"".join([*frames, zstandard.compress(b"\n")]))
+    size = len(file.getbuffer())
+    cuts = cut_file(file, "a.jsonl.zst", size, 40_000, local=local)
+    assert isinstance(cuts, list)
+    assert len(cuts) == 51
+    assert {first + part for cut in cuts for first, part in cut.pieces} == {size}
+    assert file.read_bytes < (3 if local else 60) * size
+
+
 def test_damaged_frame_behind_a_cut_goes_to_the_part_before_it() -> None:
     frames = [zstandard.compress(text) for text in (b"one\n", b"no line end", b"three\n")]
     file = b"".join([*frames[:2], frames[2][:-4]])

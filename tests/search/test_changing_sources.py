@@ -51,12 +51,8 @@ def limits() -> Iterator[None]:
         yield
 
 
-# A source that is gone is a raw FileNotFoundError once it was digested.
-gone = pytest.param(removed, marks=pytest.mark.xfail(raises=FileNotFoundError, strict=True))
-
-
 @pytest.mark.parametrize("before", ["index", "writeback"])
-@pytest.mark.parametrize("change", [replaced, appended, cut_short, gone])
+@pytest.mark.parametrize("change", [replaced, appended, cut_short, removed])
 @pytest.mark.parametrize("name", ["a.jsonl", "c9.jsonl.zst"])
 def test_source_changed_between_two_stages_is_an_error_or_one_of_the_two_datasets(
     tmp_path: Path, name: str, change: Callable[[Corpus, str], None], before: str

@@ -16,6 +16,7 @@ GATHER = """
 import json, sys
 from pathlib import Path
 from pipeline.shuffle.gather import gather_cell, gather_shard
+from pipeline.shuffle.scatter import open_scattered
 folder, cells = Path(sys.argv[1]), int(sys.argv[2])
 
 def kibibytes():
@@ -28,9 +29,9 @@ records = 0
 for cell in range(cells):
     (folder / f"cell-{cell}").mkdir()
     records += (
-        gather_cell([folder / "scatter"], cell, folder / f"cell-{cell}")
+        gather_cell([open_scattered(folder / "scatter", cell)], cell, folder / f"cell-{cell}")
         if sys.argv[3] == "random"
-        else gather_shard(folder / "scatter", cell, folder / f"cell-{cell}")
+        else gather_shard(open_scattered(folder / "scatter", 0), cell, folder / f"cell-{cell}")
     ).records
 # Not ru_maxrss: it begins with the peak of the process that this one was forked from.
 print(json.dumps([records, (kibibytes()["VmHWM"] - libraries) * 1024]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.errors import ConfigError
 from pipeline.shuffle.gather import gather_cell, gather_shard
 from pipeline.shuffle.placement import cells_needed, draw_placements
-from pipeline.shuffle.scatter import scatter_records
+from pipeline.shuffle.scatter import open_scattered, scatter_records
 from pipeline.tokens.record_shard import open_record_shard
 from pipeline.tokens.records import context_records, document_records
 from pipeline.tokens.token_shard import TokenShard
@@ -45,7 +45,7 @@ def shuffled(
     for cell in range(cells):
         one = folder / f"cell-{cell}"
         one.mkdir()
-        gather_cell(scattered, cell, one)
+        gather_cell([open_scattered(shard, cell) for shard in scattered], cell, one)
         gathered = open_record_shard(one)
         for record in range(gathered.records):
             tokens, _ = gathered.slice(record, record + 1)
@@ -83,7 +83,7 @@ def test_source_order_every_shard_is_a_cell_and_keeps_its_records_and_their_dige
             shard = shard_of(documents)
             records = document_records(shard) if kind == "documents" else context_records(shard, 4)
             before = scatter_records(records, seed=None, kind=kind, shard=number, cells=1, folder=one)
-            after = gather_shard(one, number, cell)
+            after = gather_shard(open_scattered(one, 0), number, cell)
             assert (after.records, after.tokens, after.content) == (
                 before.records,
                 before.tokens,

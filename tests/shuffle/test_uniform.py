@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.shuffle.gather import gather_cell
-from pipeline.shuffle.scatter import scatter_records
+from pipeline.shuffle.scatter import open_scattered, scatter_records
 from pipeline.tokens.record_shard import open_record_shard
 from pipeline.tokens.records import context_records, document_records
 from tests.shuffle.test_shuffle import shard_of
@@ -32,7 +32,7 @@ def order_of(folder: Path, seed: int, kind: str, cells: int) -> list[int]:
     for cell in range(cells):
         one = folder / "cell"
         one.mkdir(exist_ok=True)
-        gather_cell(scattered, cell, one)
+        gather_cell([open_scattered(shard, cell) for shard in scattered], cell, one)
         gathered = open_record_shard(one)
         found += (gathered.shards * np.uint64(RECORDS // 2) + gathered.ordinals).astype(int).tolist()
     return found

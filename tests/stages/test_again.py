@@ -12,7 +12,7 @@ from pipeline.ledger import checkpoints_in, read_receipt
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
 from pipeline.stages.announce import announcement
-from pipeline.stages.removal import removal_in_words
+from pipeline.stages.removal import code_span, removal_in_words
 from pipeline.tokens.tokenizer import Tokenizer
 from tests.ledger.test_checkpoint import CutOffError, Memory
 from tests.system.corpus import configuration, write_corpus
@@ -117,6 +117,20 @@ def test_removal_in_words_states_the_counts_of_the_receipts(build: Build) -> Non
     said = removal_in_words(build)
     assert f"{build.total('union', 'removed_bytes'):,} of {build.total('index', 'text_bytes_out'):,} bytes" in said
     assert said.count("| `") == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "span"),
+    [
+        ("a.jsonl", "`a.jsonl`"),
+        ("a`![x](http://y)`.jsonl", "``a`![x](http://y)`.jsonl``"),
+        ("`a``b`", "``` `a``b` ```"),
+        ("a|b", r"`a\|b`"),
+        ("a\x1b]52;c;b\n", r"`a\x1b]52;c;b\n`"),
+    ],
+)
+def test_file_name_in_an_approval_stays_in_its_code_span(name: str, span: str) -> None:
+    assert code_span(name) == span
 
 
 def test_announcement_states_counts_and_a_digest_for_each_format(build: Build) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -120,6 +123,53 @@ def test_upload_that_broke_off_is_finished_by_the_next_one(moto, moto_client, ha
     assert traffic.bytes_sent == 12 << 20
     assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == data
     assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
+
+
+def test_upload_that_another_aborted_begins_anew(rclone, hasty, monkeypatch, tmp_path) -> None:
+    data = content(7, 20 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    store = S3Store("s3://corpus", endpoint_url=rclone.endpoint)
+    send, aborted = store.client.upload_part, list[str]()
+
+    def send_when_aborted(**said: Any) -> Any:
+        if not aborted:
+            aborted.append(said["UploadId"])
+            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=said["UploadId"])
+        return send(**said)
+
+    monkeypatch.setattr(store.client, "upload_part", send_when_aborted)
+    store.receive(path, "a", hashlib.sha256(data).hexdigest())
+    assert aborted
+    assert store.open("a").read() == data
+
+
+def test_uploads_of_one_file_at_the_same_time_both_arrive(rclone, hasty, tmp_path) -> None:
+    data = content(8, 20 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    stores = [open_store("s3://corpus", endpoint_url=rclone.endpoint) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        for sending in [pool.submit(one.receive, path, "a", hashlib.sha256(data).hexdigest()) for one in stores]:
+            sending.result()
+    assert stores[0].open("a").read() == data
+
+
+def test_file_that_two_copies_deliver_at_the_same_time_arrives_from_both(tmp_path) -> None:
+    data = content(9, 1 << 20)
+    digest = hashlib.sha256(data).hexdigest()
+    (tmp_path / "file").write_bytes(data)
+    os.mkfifo(tmp_path / "slow")
+    store = open_store(str(tmp_path / "out"))
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(store.receive, tmp_path / "slow", "a", digest)
+        with (tmp_path / "slow").open("wb", buffering=0) as feed:
+            feed.write(data[:-1])  # more than a pipe holds: the copy has begun
+            store.receive(tmp_path / "file", "a", digest)
+            feed.write(data[-1:])
+        slow.result()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a"]
+    assert (tmp_path / "out" / "a").read_bytes() == data
 
 
 def test_upload_of_a_file_that_changed_is_aborted_and_the_old_object_stays(moto, moto_client, tmp_path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import traceback
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 import xxhash
 
-from pipeline.errors import ConfigError, PermanentError, SourceError
+from pipeline.errors import ConfigError, PermanentError, SourceError, StoreUnavailableError
 from pipeline.storage import Checksum, Traffic, Wanted, fetch, list_sources, open_location, open_store, transfers
 from tests.faults.proxy import FaultyProxy
 from tests.hub import COMMIT, Hub
@@ -106,6 +109,50 @@ def test_hub_gated_dataset_says_how_to_get_in(monkeypatch) -> None:
         with pytest.raises(PermanentError, match="cannot look up") as caught:
             open_store("hf://datasets/owner/name").list_files()
         assert "HF_TOKEN" in str(caught.value)
+
+
+class SignedHub(Hub):
+    """Sends those who ask for a file to an address with a signature, where there is none."""
+
+    def get(self, client: BaseHTTPRequestHandler) -> None:
+        if "/resolve/" in client.path:
+            return self.send(client, 302, b"", {"Location": f"{self.endpoint}/nowhere?X-Amz-Signature=hush"})
+        return super().get(client)
+
+
+def test_hub_redirect_is_never_printed_with_its_signature(monkeypatch, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    with SignedHub(dict(FILES)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        store, name = open_location(f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl")
+        with pytest.raises(PermanentError, match="cannot read") as caught:
+            store.read_range(name, 0, 5, identity="48-x")
+    assert "/nowhere" in str(caught.value)
+    assert "hush" not in "".join(traceback.format_exception(caught.value)) + caplog.text
+
+
+class LeadingHub(Hub):
+    """Says that the next page is another host's; `sent` are the Authorization headers that it got."""
+
+    def __init__(self, next_page: str | None) -> None:
+        super().__init__(dict(FILES))
+        self.next_page, self.sent = next_page, list[str | None]()
+
+    def get(self, client: BaseHTTPRequestHandler) -> None:
+        self.sent.append(client.headers.get("Authorization"))
+        if self.next_page and "/tree/" in client.path:
+            return self.json(client, [self.entry("README.md")], {"Link": f'<{self.next_page}>; rel="next"'})
+        return super().get(client)
+
+
+def test_hub_whose_next_page_is_of_another_host_is_not_followed_with_the_token(hasty, monkeypatch) -> None:
+    with LeadingHub(None) as other, LeadingHub(f"{other.endpoint}/page") as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.setenv("HF_TOKEN", "hf_hush")
+        with pytest.raises(StoreUnavailableError):
+            open_store(f"hf://datasets/owner/name@{COMMIT}").list_files()
+        assert "Bearer hf_hush" in server.sent
+        assert other.sent == []
 
 
 def test_hub_missing_dataset_is_permanent(hub) -> None:

@@ -357,3 +357,12 @@ def test_tokenizer_of_the_hub_comes_from_its_server_pinned_to_the_commit(tmp_pat
     environment["HF_HUB_OFFLINE"] = "1"  # without it the client would try again for half a minute
     assert load("org/model", commit).stdout.split()[1] == commit  # from the cache, without the server
     assert "the hub cannot be reached" in load("org/third").stderr
+
+
+def test_tokenizer_ranks_that_no_merges_make_are_refused_by_gigatoken_in_our_words(tmp_path) -> None:
+    """ " water" is made of no two tokens that are there: gigatoken panics, which is no Exception."""
+    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b"er", b"wa", b"te", b" wa", b" water"]
+    path = tmp_path / "odd.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)))
+    with pytest.raises(TokenizerError, match="gigatoken cannot read its ranks"):
+        load_tokenizer(str(path), engine="gigatoken", pattern="cl100k_base", special_tokens=(("<|endoftext|>", 263),))

@@ -1,0 +1,105 @@
+"""Digests of blocks: a step's outputs are compared when another step opens them, the parts that it reads.
+
+Beside a step's outputs lies `.blocks`: for every output, in the order of the receipt, the XXH3-128 of each of its
+blocks of 1 MiB, 16 bytes each; the receipt states the digest of that file. So a reader that needs a slice compares the
+blocks that it touches, and nobody reads a file twice as large as what it wants.
+
+    outputs   tokens (2.5 MiB)        ends (8 B)
+    .blocks   16 B | 16 B | 16 B      16 B
+
+A process compares a block once, as long as the file stays the same (inode, size, time of change).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import xxhash
+
+from pipeline.errors import CorruptDataError
+from pipeline.ledger.receipt import Receipt
+
+BLOCKS_NAME = ".blocks"
+BLOCK_BYTES = 1 << 20
+DIGEST_BYTES = 16
+
+_compared: dict[tuple[str, int, int, int], bytearray] = {}
+"""(path, inode, size, time of change) -> a byte per block: 1 once it was right."""
+
+
+class DamagedStepError(CorruptDataError):
+    """A finished step's output is not what its receipt says. `stage` and `unit` name the step: it has to run again."""
+
+    stage = ""
+    unit = ""
+
+
+class Blocks:
+    """The block digests of one finished step."""
+
+    def __init__(self, folder: Path, receipt: Receipt) -> None:
+        self.folder = folder
+        self._receipt = receipt
+        self._first: dict[str, tuple[int, int]] = {}  # output -> its first block, its size
+        blocks = 0
+        for output in receipt.outputs:
+            self._first[output.name] = blocks, output.size_bytes
+            blocks += blocks_of(output.size_bytes)
+        self._digests = read_digests(folder)
+        if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
+            raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
+
+    def require(self, names: Iterable[str] | None = None) -> None:
+        """Compare some outputs, by default all. DamagedStepError names the first file that differs."""
+        for name in self._first if names is None else names:
+            self.require_bytes(name, 0, self._first[name][1])
+
+    def require_bytes(self, name: str, first: int, last: int) -> None:
+        """Compare the blocks of an output that hold bytes [first, last)."""
+        path = self.folder / name
+        begin, size = self._first[name]
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise self._damaged(path, f"{size:,} bytes") from error
+        if status.st_size != size:
+            raise self._damaged(path, f"{size:,} bytes")
+        key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
+        compared = _compared.setdefault(key, bytearray(blocks_of(size)))
+        wanted = [number for number in range(first // BLOCK_BYTES, blocks_of(min(last, size))) if not compared[number]]
+        if not wanted:
+            return
+        with path.open("rb", buffering=0) as file:
+            for number in wanted:
+                block = os.pread(file.fileno(), BLOCK_BYTES, number * BLOCK_BYTES)
+                place = (begin + number) * DIGEST_BYTES
+                if xxhash.xxh3_128_digest(block) != self._digests[place : place + DIGEST_BYTES]:
+                    raise self._damaged(path, f"block {number:,} as it was written")
+                compared[number] = 1
+
+    def _damaged(self, path: Path, expected: str) -> DamagedStepError:
+        error = DamagedStepError(
+            "an output of a finished step is damaged",
+            where=path,
+            expected=expected,
+            got="other bytes",
+            details=(("step", f"{self._receipt.stage} {self._receipt.unit}"),),
+            next_step="run again: the step that wrote it runs anew; if it stays, check the disk",
+        )
+        error.stage, error.unit = self._receipt.stage, self._receipt.unit
+        return error
+
+
+def blocks_of(size_bytes: int) -> int:
+    """How many blocks a file has."""
+    return -(-size_bytes // BLOCK_BYTES)
+
+
+def read_digests(folder: Path) -> bytes:
+    """What `.blocks` holds; nothing if it is not there."""
+    try:
+        return (folder / BLOCKS_NAME).read_bytes()
+    except FileNotFoundError:
+        return b""

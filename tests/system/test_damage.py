@@ -1,0 +1,146 @@
+"""A byte flipped after its receipt: the next step that opens it notices, and its producer alone runs again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import check_config
+from pipeline.errors import BalanceError
+from pipeline.ledger import Outcome
+from pipeline.local import build_dataset
+from pipeline.stages import Build, open_build
+from pipeline.stages.build import stage_named
+from pipeline.verify import verify_build
+from tests.system.corpus import configuration, write_corpus
+
+STAGES = ("download", "index", "anchor", "match", "union", "tokenize", "scatter", "gather", "export")
+
+
+def build(root: Path, **changes: object) -> Build:
+    return open_build(build_dataset(check_config(configuration(root, **changes), where="test"), workers=1))
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = (root / "outputs" / "tiny" / "latest").resolve()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def flip(path: Path, at: int) -> None:
+    """One bit of one byte; size and modification time stay."""
+    status = path.stat()
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+# (what is damaged, what changes in the configuration so that a later stage opens it)
+PARTS = {"exports": {"megatron": {"part_bytes": "20KiB"}}}
+DAMAGE = [
+    (("gather", "documents-00000"), "tokens", PARTS),
+    (("gather", "documents-00000"), "records", PARTS),
+    (("gather", "documents-00000"), "record_shard.json", PARTS),
+    (("gather", "documents-00000"), ".blocks", PARTS),
+    (("scatter", "documents-00000"), "tokens", {}),  # what read it is removed: nothing else makes gather run again
+    (("tokenize", "00000"), "tokens", {"shuffle": {"seed": 8}}),
+    (("tokenize", "00000"), "ends", {"shuffle": {"seed": 8}}),
+    (("index", "00000"), "tokenized", {"dedup": {"mode": "remove", "minimum_bytes": 90}}),
+    (("index", "00000"), "offset", {"dedup": {"mode": "remove", "minimum_bytes": 90}}),
+    (
+        ("anchor", "00000"),
+        "anchor_buckets",
+        {"dedup": {"mode": "remove", "minimum_bytes": 100, "keep": "every_string"}},
+    ),
+    (("anchor", "00000"), "anchors", {"dedup": {"mode": "remove", "minimum_bytes": 100, "keep": "every_string"}}),
+    (("union", "00000"), "cut_ranges", {"selection": {"minimum_bytes": 30}}),
+    (("download", "00000"), "files.json", {"source": {"text_field": "id"}}),
+]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory) -> dict[int, dict[str, bytes]]:
+    """What a build from scratch delivers after each change."""
+    results = {}
+    for number, (_, _, changes) in enumerate(DAMAGE):
+        root = tmp_path_factory.mktemp("clean")
+        write_corpus(root / "corpus", documents=40)
+        build(root, **changed(root, changes))
+        results[number] = outputs(root)
+    return results
+
+
+def changed(root: Path, changes: dict[str, dict[str, object]]) -> dict[str, object]:
+    plain = configuration(root)
+    return {
+        section: values if section == "exports" else {**plain.get(section, {}), **values}  # type: ignore[dict-item]
+        for section, values in changes.items()
+    }
+
+
+@pytest.mark.parametrize("number", range(len(DAMAGE)), ids=[f"{step[0]} {name}" for step, name, _ in DAMAGE])
+def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_producer(tmp_path, clean, number) -> None:
+    step, name, changes = DAMAGE[number]
+    write_corpus(tmp_path / "corpus", documents=40)
+    built = build(tmp_path)
+    path = built.step_folder(*step) / name
+    if not path.exists():
+        pytest.fail(f"{step} has no {name}: {sorted(path.parent.iterdir())}")
+    whole = path.read_bytes()
+    flip(path, len(whole) // 2)
+    if step[0] == "scatter":
+        shutil.rmtree(built.step_folder("gather", "documents-00000"))
+    again = build(tmp_path, **changed(tmp_path, changes))
+    assert outputs(tmp_path) == clean[number]
+    assert path.read_bytes() == whole
+    earlier = [(stage, unit) for stage in STAGES for unit in built.units(stage)]
+    kept = [one for one in earlier if one in {(stage, unit) for stage in STAGES for unit in again.units(stage)}]
+    assert again.step_folder(*step) == built.step_folder(*step)
+    assert not again.reused(*step)
+    same = [one for one in kept if again.step_folder(*one) == built.step_folder(*one)]
+    removed = [("gather", "documents-00000")] if step[0] == "scatter" else []
+    assert [one for one in same if not again.reused(*one)] == [step, *removed]
+    assert verify_build(again).findings == ()
+
+
+def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(tmp_path) -> None:
+    """A wrong token in a cell, another part size, verify, the folder removed as advised (attacks.md, row 21)."""
+    write_corpus(tmp_path / "corpus", documents=40)
+    built = build(tmp_path)
+    flip(built.step_folder("gather", "documents-00000") / "tokens", 40)
+    again = build(tmp_path, exports={"megatron": {"part_bytes": "20KiB"}})
+    fresh = tmp_path / "fresh"
+    (fresh).mkdir()
+    (fresh / "corpus").symlink_to(tmp_path / "corpus")
+    build(fresh, exports={"megatron": {"part_bytes": "20KiB"}})
+    assert outputs(tmp_path) == outputs(fresh)
+    assert verify_build(again).findings == ()
+
+
+def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_fault_it_is(
+    tmp_path, monkeypatch
+) -> None:
+    """A step that changes a token every time is the program's fault; one that did once is mended."""
+    write_corpus(tmp_path / "corpus", documents=20)
+    stage = stage_named("gather")
+    lies = {"left": 1}
+
+    def lying(build: Build, unit: str, folder: Path) -> Outcome:
+        outcome = stage.run(build, unit, folder)
+        if lies["left"] and unit == "documents-00000":
+            lies["left"] -= 1
+            outcome.details["content"] = f"{int(outcome.details['content'], 16) ^ 1:032x}"
+        return outcome
+
+    changed_stage = type(stage)(**{**vars(stage), "run": lying})
+    monkeypatch.setattr("pipeline.stages.gather.STAGE", changed_stage)
+    built = build(tmp_path)
+    assert lies["left"] == 0
+    assert verify_build(built).findings == ()
+    lies["left"] = 99
+    with pytest.raises(BalanceError, match="twice") as caught:
+        build(tmp_path, shuffle={"seed": 8})
+    assert "the program is wrong" in str(caught.value)
