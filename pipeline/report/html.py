@@ -16,6 +16,7 @@ from pipeline.report.figures import (
     rate_text,
     seconds_text,
     share_text,
+    sum_text,
     unproved_text,
 )
 from pipeline.report.flow import flow_picture
@@ -25,7 +26,7 @@ from pipeline.report.summary import BuildSummary
 from pipeline.report.training import training_flags
 
 LISTED_ROWS = 2000  # a page of 50,000 rows helps nobody; the JSON summary has them all
-FORMATS = {one.__name__: one for one in (bytes_text, count_text, grouped, rate_text, seconds_text)}
+FORMATS = {one.__name__: one for one in (bytes_text, count_text, grouped, rate_text, seconds_text, sum_text)}
 
 
 @cache
@@ -56,7 +57,8 @@ def render_html(summary: BuildSummary) -> str:
             figures=_figures(summary),
             flow_picture=flow_picture(summary),
             flags=training_flags(summary),
-            checks=sorted(summary.checks, key=lambda check: check.ok),
+            count_checks=sorted((check for check in summary.checks if not check.of_content), key=lambda one: one.ok),
+            content_checks=summary.content_checks,
             most_seconds=max((stage.seconds for stage in summary.stages), default=0.0),
             most_bytes_per_second=max((stage.bytes_per_second or 0.0 for stage in summary.stages), default=0.0),
             quarantined_documents=sum(file.documents for file in summary.quarantine),
