@@ -11,6 +11,7 @@ from pipeline.report.figures import (
     bytes_text,
     count_text,
     counted,
+    decoded_text,
     grouped,
     largest_first,
     rate_text,
@@ -41,7 +42,9 @@ def report_environment(*folders: Path) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(FORMATS)
-    environment.globals.update(FORMATS, share_text=share_text, counted=counted, largest_first=largest_first)
+    environment.globals.update(
+        FORMATS, share_text=share_text, counted=counted, decoded_text=decoded_text, largest_first=largest_first
+    )
     environment.globals.update(cell_bar=cell_bar, listed_rows=LISTED_ROWS)
     environment.globals.update(as_share=lambda share: share_text(share, 1), exactly=lambda value: f"{value:,.10g}")
     return environment

@@ -23,6 +23,7 @@ from pipeline.report.content import (
     SourceFileDuplicates,
 )
 from pipeline.report.delivered import (
+    DecodedSummary,
     DestinationSummary,
     EstimatedFigure,
     ExportSummary,
@@ -34,6 +35,7 @@ from pipeline.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, 
 __all__ = [
     "BalanceCheck",
     "BuildSummary",
+    "DecodedSummary",
     "DestinationSummary",
     "DuplicateSummary",
     "EstimatedFigure",
@@ -129,6 +131,7 @@ class BuildSummary(Facts):
     quarantine: tuple[QuarantineFile, ...] = ()
     checks: tuple[BalanceCheck, ...] = ()
     vocabulary: VocabularySummary | None = None
+    decoded: DecodedSummary | None = None
     estimate: tuple[EstimatedFigure, ...] = ()
     latest_stays: str = ""
 

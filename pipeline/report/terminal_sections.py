@@ -11,6 +11,7 @@ from pipeline.report.figures import (
     bytes_text,
     count_text,
     counted,
+    decoded_text,
     grouped,
     largest_first,
     rate_text,
@@ -227,6 +228,8 @@ def balance(summary: BuildSummary) -> Iterator[RenderableType]:
         if check.ok
     ]
     yield from listed(("", "", ">", ""), rows, LISTED_REASONS, "more accounts of content")
+    if ids := summary.decoded:
+        yield Text(decoded_text(ids.exactly, ids.normalized, ids.unproven))
     for check in failed[:LISTED_REASONS]:
         yield Text.assemble(mark(good=False), " ", (plain(check.name), "bold"), overflow="fold")
         yield Text(f"  {_both_sides(check)}", overflow="fold")

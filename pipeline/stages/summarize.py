@@ -19,6 +19,7 @@ from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
 from pipeline.report.summary import (
     BalanceCheck,
     BuildSummary,
+    DecodedSummary,
     DestinationSummary,
     DuplicateSummary,
     EstimatedFigure,
@@ -76,6 +77,7 @@ def summarize(build: Build) -> BuildSummary:
         quarantine=_quarantine(build),
         checks=_checks(build, stages),
         vocabulary=_vocabulary(build),
+        decoded=_decoded(build),
         latest_stays=why_latest_stays(build.plan_receipt) if build.units("upload") else "",
     )
     return summary.model_copy(update={"estimate": _estimate(build, summary)})
@@ -300,6 +302,13 @@ def _vocabulary(build: Build) -> VocabularySummary:
     found = vocabulary(build)
     width = np.dtype(found.dtype).itemsize
     return VocabularySummary(name=found.name, ids=found.size, eot_id=found.eot_id, token_bytes=width)
+
+
+def _decoded(build: Build) -> DecodedSummary:
+    documents, normalized, unproven = (
+        build.total("tokenize", f"documents_{what}") for what in ("out", "normalized", "unproven")
+    )
+    return DecodedSummary(exactly=documents - normalized - unproven, normalized=normalized, unproven=unproven)
 
 
 def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:

@@ -7,6 +7,7 @@ import hashlib
 from pipeline.report.summary import (
     BalanceCheck,
     BuildSummary,
+    DecodedSummary,
     DestinationSummary,
     DuplicateSummary,
     ExportSummary,
@@ -300,6 +301,7 @@ def usual() -> BuildSummary:
                 ),
             ),
         ),
+        decoded=DecodedSummary(exactly=1_229_000, normalized=940, unproven=13),
         checks=(
             *(
                 BalanceCheck(name=name, left=((left, content),), right=((right, content),))

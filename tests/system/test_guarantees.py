@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.config import check_config
 from pipeline.local import build_dataset
-from pipeline.report.summary import from_json
+from pipeline.report.summary import DecodedSummary, from_json
 from tests.system.corpus import configuration, lines_of, make_documents
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
@@ -86,7 +86,9 @@ def test_program_of_the_page_refuses_what_was_changed(program, delivered, tmp_pa
 
 def test_report_shows_the_accounts_of_content_in_order_of_the_chain(delivered) -> None:
     (path,) = delivered.parents[2].glob("work/tiny/report/*/summary.json")
-    checks = from_json(path.read_bytes()).checks
+    summary = from_json(path.read_bytes())
+    assert summary.decoded == DecodedSummary(exactly=31, normalized=0, unproven=0)
+    checks = summary.checks
     names = [check.name for check in checks if check.of_content]
     assert names == [
         "writeback: text",

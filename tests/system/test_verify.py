@@ -332,7 +332,7 @@ def test_verify_two_receipts_swapped_are_both_named_and_nothing_else(built, stag
 
 
 def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
-    """A forger who mends size and digest in the receipt is betrayed by what later receipts say of it, and by its content."""
+    """A forger who mends size and digest in the receipt is betrayed by what later receipts say, and by the content."""
     step = folder(built, "tokenize")
     path, receipt = step / "tokens", step / "receipt.json"
     content = path.read_bytes()
