@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "section": set(),
     "yaml_text": {"errors"},
     "schedule": {"section", "yaml_text"},
-    "config": {"errors", "schedule", "section", "yaml_text"},
+    "config": {"addresses", "errors", "schedule", "section", "yaml_text"},
     "form": {"addresses", "errors", "config", "section", "form"},
     "storage": LIGHT | {"storage"},
     "ledger": LIGHT | {"content", "storage", "ledger"},
@@ -72,6 +72,7 @@ MAY_BE_UNORDERED = {
     "report/progress.py": {"wait"},  # pauses between two looks
     "stages/estimate.py": {"cpu_count"},  # hours on this machine
     "stages/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
+    "storage/local.py": {"getpid", "node"},  # a temporary name of its own for each arrival
     "storage/retries.py": {"getpid", "get_ident"},  # spreads pauses between processes
     "tokens/audit.py": {"id"},  # which of one list stand in another
 }
