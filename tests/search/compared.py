@@ -100,8 +100,8 @@ class Compared(RuleBasedStateMachine):
         return built_from_scratch(self.folder / "scratch", config.model_copy(update={"tokenizer": tokenizer}))
 
     @initialize(
-        files=st.dictionaries(st.sampled_from(NAMES), filled, min_size=1, max_size=4),
-        wanted=st.lists(changes, max_size=8),
+        files=st.dictionaries(st.sampled_from(NAMES), filled, min_size=2, max_size=5),
+        wanted=st.lists(changes, max_size=4),
     )
     def begin(self, files: dict[str, Source], wanted: list[Change]) -> None:
         for name, source in files.items():

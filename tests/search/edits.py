@@ -24,7 +24,7 @@ from pipeline.stages.stage import PER_SHARD, WAVES, waves_until
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted
 from tests.search.settings import Change, changed, changes
-from tests.search.sources import NAMES, Source, forms, lines, sources
+from tests.search.sources import NAMES, Source, documents, forms, lines, sources
 from tests.search.vocabularies import MERGES, write_vocabulary
 
 STAGES = [stage for wave in WAVES for stage in wave]
@@ -49,6 +49,16 @@ class LongLivedFolder(Compared):
         after = replace(before, lines=(*before.lines, *more))
         self.corpus.change(name, after, keep_times=False)
         self.count("append documents")
+
+    @precondition(lambda self: self.corpus.files)
+    @rule(number=numbers, line=documents, more=st.booleans())
+    def change_the_last_document(self, number: int, line: str, more: bool) -> None:
+        """The least edit: one document more, or one less; most of what was built before may be used again."""
+        name = self.nth(number)
+        before = self.corpus.files[name]
+        after = (*before.lines, line) if more else before.lines[:-1]
+        self.corpus.change(name, replace(before, lines=after), keep_times=False)
+        self.count("one document more" if more else "one document less")
 
     @precondition(lambda self: len(self.corpus.files) > 1)
     @rule(number=numbers)

@@ -26,7 +26,7 @@ from pipeline.verify import render, verify_build
 SMALL = {  # so that sources of a few kilobytes meet every limit
     "pipeline.stages.plan.SMALLEST_PART_BYTES": 200,
     "pipeline.stages.plan.MAXIMUM_SHARDS": 9,
-    "pipeline.stages.layout.MAXIMUM_UNITS": 5,
+    "pipeline.stages.layout.MAXIMUM_UNITS": 24,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 LONGEST_BUILD_SECONDS = 60

@@ -119,7 +119,7 @@ def require_dedup(commands: Commands, annotate: bool) -> None:
     root, mode = commands.root, "annotate" if annotate else "remove"
     options = ("--minimum-bytes", 12, "--mode", mode, "--shard-bytes", 700, "--workers", 1)
     commands.run("dedup", root / "corpus", "--output", root / "clean", *options, "--work-folder", root / "work")
-    wanted = changed(first_settings("clean"), [("dedup.mode", mode)])
+    wanted = changed(first_settings("clean"), [("dedup.mode", mode), ("source.shard_bytes", 700)])
     said = expected(configuration(wanted, root, commands.vocabulary), commands.corpus.files, commands.corpus.folder)
     assert said is not None
     found = read_back({f"documents/{name}": content for name, content in commands.below("clean").items()})
