@@ -27,6 +27,7 @@ from tests.faults.flips import FinishedBuild, Flip
 from tests.faults.mutation import import_everything
 from tests.faults.planted_builds import own_s3, warm_up
 
+ENDS = ("right", "refused, then right", "wrong")
 TABLE = Path(__file__).resolve().parent.parent / ".cache" / "flips.jsonl"
 MEMORY = Path("/dev/shm")  # noqa: S108 - every step flushes its files, which costs nothing there
 
@@ -40,11 +41,11 @@ def figures_of(flips: list[Flip]) -> dict[str, Any]:
         "kinds_of_files": len({(one.place, one.kind) for one in flips}),
         "ends": dict(sorted(Counter(one.end for one in flips).items())),
         "found_by_verify_before": sum(one.seen for one in told),
-        "well_afterwards": sum(one.well for one in told),
+        "well_afterwards": sum(not one.left for one in told),
         "steps_that_ran_beside_the_usual": dict(sorted(by_steps.items())),
         "delivered_wrong": [asdict(one) for one in flips if one.end == "wrong"],
         "called_well": [asdict(one) for one in told if not one.seen],
-        "not_made_good": [asdict(one) for one in told if not one.well and one.end != "wrong"],
+        "not_made_good": [asdict(one) for one in told if one.left or one.end not in ENDS],
         "by_others_than_its_producer": [asdict(one) for one in told if one.extra and not one.alone],
     }
 

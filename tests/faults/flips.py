@@ -52,6 +52,8 @@ NEXT: dict[str, dict[str, Any]] = {
     "index": {"source": {"shard_bytes": 24 << 10, "id_field": "title"}},
 }
 PASSED_OVER = re.compile(r"(^|/)\.(?!blocks)|^report/|^announce/|^upload/")  # locks and marks; what no later step reads
+ALWAYS_VERIFIED = ("download/", "upload/")  # with --verify sources are read anew, and destinations compared
+TOLD_ANEW = ("plan/", "report/")  # what a build observes and tells; no step reads them
 Steps = list[str]
 
 
@@ -62,7 +64,7 @@ class Flip:
     `end`   "right", or "refused, then right"; "refused" if a second build is refused, too; "wrong" if wrong bytes were
             delivered; "no meaning" if what the file says is the same as before; or how the process died
     `extra` steps that ran beyond those of the undamaged case until all was well again, and `producer` the file's own
-    `seen`  whether `verify` found it; `well` whether it finds nothing any more in the end
+    `seen`  whether `verify` found it; `left` what it still finds in the end
     """
 
     seed: int
@@ -74,7 +76,7 @@ class Flip:
     producer: str = ""
     extra: Steps = field(default_factory=list)
     seen: bool = False
-    well: bool = False
+    left: str = ""
 
     @property
     def alone(self) -> bool:
@@ -88,8 +90,7 @@ class FinishedBuild:
 
     root: Path
     endpoint: str
-    right: dict[str, dict[str, str]] = field(default_factory=dict)
-    usual: dict[str, Steps] = field(default_factory=dict)
+    known: dict[str, tuple[dict[str, str], Steps]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root.mkdir()
@@ -98,10 +99,14 @@ class FinishedBuild:
         self._must(lambda: self._build("same"))
         for name in ("work", "outputs"):
             (self.root / name).rename(self.root / f"kept-{name}")
-        for after in NEXT:
+
+    def undamaged(self, after: str) -> tuple[dict[str, str], Steps]:
+        """(what is delivered, the steps that run) when `after` is built on the undamaged work folder."""
+        if after not in self.known:
             self._restore()
-            ended = self._must(lambda after=after: self._built(after))  # type: ignore[misc]
-            self.right[after], self.usual[after] = ended["files"], ended["ran"]
+            ended = self._must(lambda: self._built(after))
+            self.known[after] = ended["files"], ended["ran"]
+        return self.known[after]
 
     def flip(self, seed: int) -> Flip:
         """Flip one byte, drawn by `seed`: first the kind of file, then the file, then the byte."""
@@ -112,6 +117,8 @@ class FinishedBuild:
 
     def flip_of(self, place: str, kind: str, seed: int, *, after: str = "same") -> Flip:
         """Flip a byte of a file of one kind, and build `after` (see NEXT)."""
+        usual = self.undamaged(after)[1]
+        self.undamaged("same")
         self._restore()
         rng = random.Random(seed)
         name = rng.choice(self.kinds()[place, kind])
@@ -121,22 +128,23 @@ class FinishedBuild:
         else:
             before, changed = self._flip_file(self.root / name, rng)
         if name.endswith(RECEIPT_NAME) and _same_receipt(self.root / f"kept-{name}", self.root / name):
-            return Flip(*about, end="no meaning", seen=True, well=True)
-        producer = "/".join(Path(name).parts[2:4]).rpartition("-")[0] if place == WORK else ""
+            return Flip(*about, end="no meaning", seen=True)
+        producer = "/".join(Path(name).parts[2:4]) if place == WORK else ""
         ended = forked(self.root, lambda: self._followed(after, place, name, before, changed))
         if "error" in ended:
             self._heal(place, name, before)
             return Flip(*about, end=ended["error"], producer=producer)
         if ended["end"] != "right":
             self._heal(place, name, before)
-        extra = [step for step in ended["ran"] if step not in self.usual[after] and not step.startswith("plan/")]
-        return Flip(*about, ended["end"], producer, extra, ended["seen"], ended["well"])
+        extra = [step for step in ended["ran"] if step not in usual and not step.startswith(TOLD_ANEW)]
+        return Flip(*about, ended["end"], producer, extra, ended["seen"], ended["left"])
 
     def _heal(self, place: str, name: str, before: bytes) -> None:
         """Put an object back that a build may have left damaged; files are restored before every flip."""
         if place == STORE:
             store = self._store()
-            store.client.put_object(Bucket=store.bucket, Key=store.key(name), Body=before)
+            about = {"Bucket": store.bucket, "Key": store.key(name)}
+            store.client.put_object(**about, Body=before, Metadata=store.client.head_object(**about)["Metadata"])
 
     def kinds(self) -> dict[tuple[str, str], list[str]]:
         """(place, kind of file) -> files, relative to `root`; of a store the names of objects."""
@@ -159,7 +167,7 @@ class FinishedBuild:
     def _followed(self, after: str, place: str, name: str, before: bytes, changed: bytes) -> dict[str, Any]:
         """Verify, build, build again if it is refused, and then with --verify if the file is still damaged."""
         plan = next((self.root / "work" / "tiny" / "plan").glob(f"*/{RECEIPT_NAME}"))
-        seen = not _well(plan)
+        seen = bool(_findings(plan))
         ran: Steps = []
         end = "right"
         for tried in range(3):
@@ -170,23 +178,23 @@ class FinishedBuild:
                 end = "refused" if tried else "refused, then right"
                 ran += _ran_since(self.root, began)
                 continue
-            ran += ended["ran"]
-            if ended["files"] != self.right[after]:
-                return {"end": "wrong", "ran": ran, "seen": seen, "well": False}
+            ran, plan = [*ran, *ended["ran"]], Path(ended["plan"])
+            if ended["files"] != self.undamaged(after)[0]:
+                return {"end": "wrong", "ran": ran, "seen": seen, "left": ""}
             break
         if place == WORK and (path := self.root / name).exists() and path.read_bytes() == changed:
-            began = time.time_ns()
-            self._build("same", verify=True)
-            ran += _ran_since(self.root, began)
-            if delivered(self.root) != self.right["same"]:
+            ended = self._built("same", verify=True)
+            plan = Path(ended["plan"])
+            ran += [step for step in ended["ran"] if not step.startswith(ALWAYS_VERIFIED)]
+            if ended["files"] != self.undamaged("same")[0]:
                 end = "wrong"
         if place == STORE and self._store().open(name).read() != before:
             end = "wrong"
-        return {"end": end, "ran": sorted(set(ran)), "seen": seen, "well": _well(plan)}
+        return {"end": end, "ran": sorted(set(ran)), "seen": seen, "left": _findings(plan)}
 
-    def _built(self, after: str) -> dict[str, Any]:
+    def _built(self, after: str, *, verify: bool = False) -> dict[str, Any]:
         began = time.time_ns()
-        plan = self._build(after)
+        plan = self._build(after, verify=verify)
         return {"files": delivered(self.root), "ran": _ran_since(self.root, began), "plan": str(plan)}
 
     def _build(self, after: str, *, verify: bool = False) -> Path:
@@ -264,12 +272,13 @@ def _told(path: Path) -> dict[str, Any]:
     return {key: value for key, value in stated.items() if key not in {"seconds", "peak_rss_bytes", "traffic"}}
 
 
-def _well(plan: Path) -> bool:
-    return not verify_build(open_build(plan)).findings
+def _findings(plan: Path) -> str:
+    findings = verify_build(open_build(plan)).findings
+    return "; ".join(f"{one.what} ({one.where})" for one in findings)[:500]
 
 
 def _ran_since(root: Path, began_ns: int) -> Steps:
-    """<stage>/<unit> of every step whose receipt was written since."""
+    """<stage>/<folder> of every step whose receipt was written since."""
     receipts = (root / "work" / "tiny").glob(f"*/*/{RECEIPT_NAME}")
-    paths = (path.parent for path in receipts if path.stat().st_mtime_ns >= began_ns - 10_000_000)
-    return sorted(f"{path.parent.name}/{path.name.rpartition('-')[0]}" for path in paths)
+    folders = (path.parent for path in receipts if path.stat().st_mtime_ns >= began_ns - 10_000_000)
+    return sorted(f"{folder.parent.name}/{folder.name}" for folder in folders)

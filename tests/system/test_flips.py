@@ -23,7 +23,7 @@ def require_made_good(flips: list[Flip]) -> None:
     told = [flip for flip in flips if flip.end != "no meaning"]
     assert told
     assert [flip for flip in told if flip.end not in {"right", "refused, then right"}] == []
-    assert [flip for flip in told if not (flip.seen and flip.well and flip.alone)] == []
+    assert [flip for flip in told if flip.left or not (flip.seen and flip.alone)] == []
 
 
 @pytest.mark.slow
