@@ -228,9 +228,7 @@ def _require_every_byte_once(files: list[StoredFile], entries: list[SourceFile])
     at = 0
     for file in files:
         covered = number = groups = 0
-        while (
-            at < len(entries) and entries[at].location == file.location and (number == 0 or covered < file.size_bytes)
-        ):
+        while at < len(entries) and entries[at].location == file.location:
             part = entries[at].part
             if part is None or part.kind == "rows":
                 contiguous = number == 0 if part is None else part.row_groups[0] == groups < part.row_groups[1]

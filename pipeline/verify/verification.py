@@ -76,9 +76,8 @@ def verify_step(build: RecordedBuild, name: StepName) -> Verification:
         found.append(finding_of(error, f"{stage} {unit} cannot be read", folder))
     if not found and receipt.seal != receipt.expected_seal():  # what no other check can see: seconds, versions
         what = "a receipt is not the one that was written"
-        found.append(
-            Finding(what, str(folder / RECEIPT_NAME), f"seal {receipt.expected_seal()}", receipt.seal or "none")
-        )
+        seals = f"seal {receipt.expected_seal()}", receipt.seal or "none"
+        found.append(Finding(what, str(folder / RECEIPT_NAME), *seals))
     return Verification(1, files, read_bytes, tuple(found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from pipeline.config import check_config
 from pipeline.errors import BalanceError
 from pipeline.local import build_dataset
 from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.plan import SourceFile, SourcePart, _require_every_byte_once
+from pipeline.storage import StoredFile
 from tests.system.corpus import configuration, lines_of
 
 
@@ -127,7 +130,7 @@ def test_plan_that_reads_every_byte_once_is_taken() -> None:
     ]
     _require_every_byte_once([lines, frames, whole], [*entries, SourceFile(**asdict(whole))])
     for lost in range(5):
+        left = [*entries, SourceFile(**asdict(whole))]
+        del left[lost]
         with pytest.raises(BalanceError):
-            left = [*entries, SourceFile(**asdict(whole))]
-            del left[lost]
             _require_every_byte_once([lines, frames, whole], left)
