@@ -7,7 +7,6 @@ again) must deliver the right bytes or refuse. The steps that ran beyond those o
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -19,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import CorpusmillError
-from pipeline.ledger import RECEIPT_NAME, read_receipt
+from pipeline.ledger import RECEIPT_NAME
 from pipeline.local import build_dataset
-from pipeline.stages import open_build
 from pipeline.storage import open_store
-from pipeline.verify.verification import verify_build
+from tests.faults.damage import findings_of, flipped, ran_since, same_receipt
 from tests.faults.planted_builds import REMOVE, dataset, delivered, make_small, write_sources
 from tests.faults.planted_runs import forked
 
@@ -127,7 +125,7 @@ class FinishedBuild:
             before, changed = self._flip_object(name, rng)
         else:
             before, changed = self._flip_file(self.root / name, rng)
-        if name.endswith(RECEIPT_NAME) and _same_receipt(self.root / f"kept-{name}", self.root / name):
+        if name.endswith(RECEIPT_NAME) and same_receipt(self.root / f"kept-{name}", self.root / name):
             return Flip(*about, end="no meaning", seen=True)
         producer = "/".join(Path(name).parts[2:4]) if place == WORK else ""
         ended = forked(self.root, lambda: self._followed(after, place, name, before, changed))
@@ -167,7 +165,7 @@ class FinishedBuild:
     def _followed(self, after: str, place: str, name: str, before: bytes, changed: bytes) -> dict[str, Any]:
         """Verify, build, build again if it is refused, and then with --verify if the file is still damaged."""
         plan = next((self.root / "work" / "tiny" / "plan").glob(f"*/{RECEIPT_NAME}"))
-        seen = bool(_findings(plan))
+        seen = bool(findings_of(plan))
         ran: Steps = []
         end = "right"
         for tried in range(3):
@@ -176,7 +174,7 @@ class FinishedBuild:
                 ended = self._built(after)
             except CorpusmillError:
                 end = "refused" if tried else "refused, then right"
-                ran += _ran_since(self.root, began)
+                ran += ran_since(self.root, began)
                 continue
             ran, plan = [*ran, *ended["ran"]], Path(ended["plan"])
             if ended["files"] != self.undamaged(after)[0]:
@@ -190,12 +188,12 @@ class FinishedBuild:
                 end = "wrong"
         if place == STORE and self._store().open(name).read() != before:
             end = "wrong"
-        return {"end": end, "ran": sorted(set(ran)), "seen": seen, "left": _findings(plan)}
+        return {"end": end, "ran": sorted(set(ran)), "seen": seen, "left": findings_of(plan)}
 
     def _built(self, after: str, *, verify: bool = False) -> dict[str, Any]:
         began = time.time_ns()
         plan = self._build(after, verify=verify)
-        return {"files": delivered(self.root), "ran": _ran_since(self.root, began), "plan": str(plan)}
+        return {"files": delivered(self.root), "ran": ran_since(self.root, began), "plan": str(plan)}
 
     def _build(self, after: str, *, verify: bool = False) -> Path:
         make_small()
@@ -232,7 +230,7 @@ class FinishedBuild:
         """Flip a byte under all names that the file has beside `path`, as a disk would."""
         area = self.root / path.relative_to(self.root).parts[0]
         names = [other for other in area.rglob("*") if other.is_file() and other.samefile(path)]
-        before, changed = _flipped(path.read_bytes(), rng)
+        before, changed = flipped(path.read_bytes(), rng)
         kept = path.stat()
         path.unlink()
         path.write_bytes(changed)
@@ -248,37 +246,6 @@ class FinishedBuild:
         store = self._store()
         about = {"Bucket": store.bucket, "Key": store.key(name)}
         answer = store.client.get_object(**about)
-        before, changed = _flipped(answer["Body"].read(), rng)
+        before, changed = flipped(answer["Body"].read(), rng)
         store.client.put_object(**about, Body=changed, Metadata=answer["Metadata"])
         return before, changed
-
-
-def _flipped(data: bytes, rng: random.Random) -> tuple[bytes, bytes]:
-    place, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
-    return data, data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
-
-
-def _same_receipt(one: Path, other: Path) -> bool:
-    """Whether two receipts say the same of what a step made; how it came about (seconds, memory) is no part of that."""
-    try:
-        return _told(one) == _told(other)
-    except (CorpusmillError, ValueError):
-        return False
-
-
-def _told(path: Path) -> dict[str, Any]:
-    read_receipt(path)
-    stated: dict[str, Any] = json.loads(path.read_bytes())
-    return {key: value for key, value in stated.items() if key not in {"seconds", "peak_rss_bytes", "traffic"}}
-
-
-def _findings(plan: Path) -> str:
-    findings = verify_build(open_build(plan)).findings
-    return "; ".join(f"{one.what} ({one.where})" for one in findings)[:500]
-
-
-def _ran_since(root: Path, began_ns: int) -> Steps:
-    """<stage>/<folder> of every step whose receipt was written since."""
-    receipts = (root / "work" / "tiny").glob(f"*/*/{RECEIPT_NAME}")
-    folders = (path.parent for path in receipts if path.stat().st_mtime_ns >= began_ns - 10_000_000)
-    return sorted(f"{folder.parent.name}/{folder.name}" for folder in folders)

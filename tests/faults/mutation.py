@@ -44,5 +44,5 @@ def _hand_on(module: ModuleType, before: dict[str, object]) -> None:
                 setattr(other, name, vars(module)[name])
             elif isinstance(value, dict) and not name.startswith("__"):
                 value.update(
-                    {key: changed[id(one)][1] for key, one in value.items() if callable(one) and id(one) in changed}
+                    {key: changed[id(one)] for key, one in value.items() if callable(one) and id(one) in changed}
                 )
