@@ -148,9 +148,8 @@ WRITING = [
           'key=lambda file: str(file["name"]))\n    _require',
           'key=lambda file: str(file["name"]))[:-1]\n    _require'),
     Fault("SHA256SUMS gives each file its neighbour's digest", "stages.manifest",
-          "    sums = sorted({**exported, **mine}.items())",
-          "    names = sorted({**exported, **mine}.items())\n"
-          "    sums = [(name, other) for (name, _), (_, other) in zip(names, names[1:] + names[:1], strict=True)]"),
+          "for name, sha256 in sorted(digests.items()))",
+          "for name, sha256 in zip(sorted(digests), [digests[one] for one in sorted(digests)[::-1]], strict=True))"),
     Fault("the last file is not uploaded", "stages.upload",
           "_send(store, *file), once))", "_send(store, *file), once[:-1]))"),
     Fault("a file of the same size at the destination counts as the same", "storage.local",
