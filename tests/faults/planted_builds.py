@@ -162,10 +162,11 @@ def dataset(
 
 
 def make_small() -> None:
-    """Batches and blocks of a few KiB, so that no loop goes round once only. No byte depends on them."""
+    """Batches and blocks of a few KiB, a few export units: no loop goes round once only. No byte depends on them."""
     for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
         importlib.import_module(f"pipeline.{module}").BATCH_TOKENS = BATCH_TOKENS
     importlib.import_module("pipeline.stages.plan").SMALLEST_PART_BYTES = 1
+    importlib.import_module("pipeline.stages.layout").MAXIMUM_UNITS = 2
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):
         getattr(importlib.import_module(f"pipeline.{module}"), function).__kwdefaults__["block_bytes"] = BLOCK_BYTES
     s3 = importlib.import_module("pipeline.storage.s3")

@@ -47,7 +47,7 @@ class Tries:
         golden = self.right(fault.scenario, fault.edit)
         root = self._root(fault.scenario)
         ended = self._built(root, fault.scenario, fault.edit, fault)
-        verdict = (BUILD, ended["error"]) if "error" in ended else self._compared(root, ended, golden)
+        verdict = (BUILD, ended["error"]) if "error" in ended else _compared(root, ended, golden, fault)
         self._remove(root)
         return verdict
 
@@ -57,7 +57,7 @@ class Tries:
             fresh, second = self._root(scenario), self._root(scenario)
             edit_sources(fresh, edit)
             self._mirror(fresh, scenario)
-            right = forked(fresh, lambda: self._build(fresh, scenario, edit))
+            right = forked(fresh, lambda: self._build_right(fresh, scenario, edit))
             again = self._built(second, scenario, edit, None)
             if "error" in right or again.get("files") != right["files"]:
                 raise AssertionError(f"without a fault, {scenario} with {edit or 'no edit'}: {right} {again}"[:500])
@@ -66,23 +66,11 @@ class Tries:
             self._remove(second)
         return self.golden[scenario, edit]
 
-    def _compared(self, root: Path, ended: dict[str, Any], golden: dict[str, str]) -> tuple[str, str]:
-        files = ended["files"]
-        if files == golden:
-            return NOTHING, "the right bytes: this fault shows nothing"
-        seen = forked(root, lambda: _verified(ended["plan"]))
-        if seen.get("findings", seen.get("error")):
-            return VERIFY, str(seen.get("findings", seen.get("error")))
-        wrong = sorted(name for name in files.keys() | golden.keys() if files.get(name) != golden.get(name))
-        kinds = sorted({name.partition("/")[0] for name in wrong})
-        return GOLDEN, ", ".join(kinds)
-
     def _built(self, root: Path, scenario: str, edit: str, fault: Fault | None) -> dict[str, Any]:
         """A build, and if there is an edit a second one in the same work folder."""
 
         def body() -> dict[str, Any]:
-            if fault is not None:
-                mutate(f"pipeline.{fault.module}", fault.old, fault.new)
+            _plant(fault)
             ended = self._build(root, scenario, "")
             if not edit:
                 return ended
@@ -92,8 +80,11 @@ class Tries:
 
         return forked(root, body)
 
-    def _build(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
+    def _build_right(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
         make_small()
+        return self._build(root, scenario, edit)
+
+    def _build(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
         plan = build_dataset(dataset(root, scenario, edit, self.endpoint), workers=1)
         return {"files": delivered(root), "plan": str(plan)}
 
@@ -148,6 +139,25 @@ def _answer(path: Path, body: Callable[[], dict[str, Any]]) -> None:
         os._exit(0)
 
 
-def _verified(plan: str) -> dict[str, Any]:
+def _plant(fault: Fault | None) -> None:
+    if fault is not None:
+        mutate(f"pipeline.{fault.module}", fault.old, fault.new)
+    make_small()
+
+
+def _compared(root: Path, ended: dict[str, Any], golden: dict[str, str], fault: Fault) -> tuple[str, str]:
+    """The verdict on a build that ended well; `verify` has the fault, too, as it would have for anyone."""
+    files = ended["files"]
+    if files == golden:
+        return NOTHING, "the right bytes are delivered all the same"
+    seen = forked(root, lambda: _verified(ended["plan"], fault))
+    if seen.get("findings", seen.get("error")):
+        return VERIFY, str(seen.get("findings", seen.get("error")))
+    wrong = sorted(name for name in files.keys() | golden.keys() if files.get(name) != golden.get(name))
+    return GOLDEN, ", ".join(sorted({name.partition("/")[0] for name in wrong}))
+
+
+def _verified(plan: str, fault: Fault) -> dict[str, Any]:
+    _plant(fault)
     findings = verify_build(open_build(plan)).findings
     return {"findings": "; ".join(dict.fromkeys(one.what for one in findings))}
