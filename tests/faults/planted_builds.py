@@ -68,7 +68,6 @@ EDITS: dict[str, dict[str, Any]] = {
     "drop empty": {"dedup": {**REMOVE, "drop_empty": True}},
     "no dedup": {"dedup": REMOVE},
     "eot": {"tokenizer": {"eot": "<|fim_prefix|>"}},
-    "vocabulary": {"tokenizer": {"name": "r50k_base", "engine": "tiktoken"}},
     "selection": {"selection": {"minimum_tokens": 60}},
     "seed": {"shuffle": {"seed": 8}},
     "cells": {"shuffle": {"seed": 7, "cells": 6}},
