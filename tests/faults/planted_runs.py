@@ -71,7 +71,7 @@ class Tries:
         """A build, and if there is an edit a second one in the same work folder."""
 
         def body() -> dict[str, Any]:
-            _plant(fault)
+            _plant(fault, scenario)
             ended = self._build(root, scenario, "")
             if not edit:
                 return ended
@@ -82,7 +82,7 @@ class Tries:
         return forked(root, body)
 
     def _build_right(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
-        make_small()
+        make_small(grouped=scenario == "grouped")
         return self._build(root, scenario, edit)
 
     def _build(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
@@ -160,10 +160,10 @@ def made_good() -> Iterator[list[str]]:
         Build._run_and_check = checked  # type: ignore[method-assign]
 
 
-def _plant(fault: Fault | None) -> None:
+def _plant(fault: Fault | None, scenario: str) -> None:
     if fault is not None:
         mutate(f"pipeline.{fault.module}", fault.old, fault.new)
-    make_small()
+    make_small(grouped=scenario == "grouped")
 
 
 def _compared(root: Path, ended: dict[str, Any], golden: dict[str, str], fault: Fault) -> tuple[str, str]:
@@ -181,6 +181,6 @@ def _compared(root: Path, ended: dict[str, Any], golden: dict[str, str], fault: 
 
 
 def _verified(plan: str, fault: Fault) -> dict[str, Any]:
-    _plant(fault)
+    _plant(fault, fault.scenario)
     findings = verify_build(open_build(plan)).findings
     return {"findings": "; ".join(dict.fromkeys(one.what for one in findings))}
