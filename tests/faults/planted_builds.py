@@ -56,6 +56,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "selected": {"selection": {"minimum_tokens": 120}},
     "packed": {"packing": {"fit": "best_fit"}},
     "apart": {"exports": APART},
+    "grouped": {},
     "source order": {"shuffle": {"order": "source"}},
     "cells": {"shuffle": {"seed": 7, "cells": 12}},
 }
@@ -68,9 +69,8 @@ EDITS: dict[str, dict[str, Any]] = {
     "drop empty": {"dedup": {**REMOVE, "drop_empty": True}},
     "no dedup": {"dedup": REMOVE},
     "eot": {"tokenizer": {"eot": "<|fim_prefix|>"}},
-    "vocabulary": {"tokenizer": {"name": "r50k_base", "engine": "tiktoken"}},
     "selection": {"selection": {"minimum_tokens": 60}},
-    "seed": {"shuffle": {"seed": 8}},
+    "seed": {"shuffle": {"seed": 8, "cells": 5}},
     "cells": {"shuffle": {"seed": 7, "cells": 6}},
     "context tokens": {"exports": {**EXPORTS, "webdataset": {"context_tokens": 33, "contexts_per_shard": 20}}},
     "packing": {"packing": {"eot": "around"}},
@@ -161,11 +161,15 @@ def dataset(
     return check_config(settings, where="test")
 
 
-def make_small() -> None:
-    """Batches and blocks of a few KiB, so that no loop goes round once only. No byte depends on them."""
+def make_small(*, grouped: bool = False) -> None:
+    """Batches and blocks of a few KiB, so that no loop goes round once only; `grouped`: few export units of several
+    files. No byte depends on them.
+    """
     for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
         importlib.import_module(f"pipeline.{module}").BATCH_TOKENS = BATCH_TOKENS
     importlib.import_module("pipeline.stages.plan").SMALLEST_PART_BYTES = 1
+    if grouped:
+        importlib.import_module("pipeline.stages.layout").MAXIMUM_UNITS = 2
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):
         getattr(importlib.import_module(f"pipeline.{module}"), function).__kwdefaults__["block_bytes"] = BLOCK_BYTES
     s3 = importlib.import_module("pipeline.storage.s3")

@@ -59,8 +59,6 @@ REUSE = [
           edit="no dedup"),
     Fault("tokenize leaves out the tokenizer's settings", "stages.tokenize",
           '"tokenizer": wanted, "lock"', '"lock"', edit="eot"),
-    Fault("tokenize leaves out the vocabulary", "stages.tokenize",
-          '"tokenizer": wanted, "lock": lock, ', "", edit="vocabulary"),
     Fault("tokenize leaves out the selection", "stages.tokenize",
           'settings["selection"] = build.config.selection.model_dump()', "pass", "selected", edit="selection"),
     Fault("scatter leaves out the seed", "stages.build",

@@ -7,13 +7,14 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages import Build, open_build
 from pipeline.storage import open_store
 from pipeline.verify.verification import verify_build
 from tests.faults.fault import Fault
@@ -47,7 +48,7 @@ class Tries:
         golden = self.right(fault.scenario, fault.edit)
         root = self._root(fault.scenario)
         ended = self._built(root, fault.scenario, fault.edit, fault)
-        verdict = (BUILD, ended["error"]) if "error" in ended else self._compared(root, ended, golden)
+        verdict = (BUILD, ended["error"]) if "error" in ended else _compared(root, ended, golden, fault)
         self._remove(root)
         return verdict
 
@@ -57,7 +58,7 @@ class Tries:
             fresh, second = self._root(scenario), self._root(scenario)
             edit_sources(fresh, edit)
             self._mirror(fresh, scenario)
-            right = forked(fresh, lambda: self._build(fresh, scenario, edit))
+            right = forked(fresh, lambda: self._build_right(fresh, scenario, edit))
             again = self._built(second, scenario, edit, None)
             if "error" in right or again.get("files") != right["files"]:
                 raise AssertionError(f"without a fault, {scenario} with {edit or 'no edit'}: {right} {again}"[:500])
@@ -66,23 +67,11 @@ class Tries:
             self._remove(second)
         return self.golden[scenario, edit]
 
-    def _compared(self, root: Path, ended: dict[str, Any], golden: dict[str, str]) -> tuple[str, str]:
-        files = ended["files"]
-        if files == golden:
-            return NOTHING, "the right bytes: this fault shows nothing"
-        seen = forked(root, lambda: _verified(ended["plan"]))
-        if seen.get("findings", seen.get("error")):
-            return VERIFY, str(seen.get("findings", seen.get("error")))
-        wrong = sorted(name for name in files.keys() | golden.keys() if files.get(name) != golden.get(name))
-        kinds = sorted({name.partition("/")[0] for name in wrong})
-        return GOLDEN, ", ".join(kinds)
-
     def _built(self, root: Path, scenario: str, edit: str, fault: Fault | None) -> dict[str, Any]:
         """A build, and if there is an edit a second one in the same work folder."""
 
         def body() -> dict[str, Any]:
-            if fault is not None:
-                mutate(f"pipeline.{fault.module}", fault.old, fault.new)
+            _plant(fault, scenario)
             ended = self._build(root, scenario, "")
             if not edit:
                 return ended
@@ -92,10 +81,14 @@ class Tries:
 
         return forked(root, body)
 
+    def _build_right(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
+        make_small(grouped=scenario == "grouped")
+        return self._build(root, scenario, edit)
+
     def _build(self, root: Path, scenario: str, edit: str) -> dict[str, Any]:
-        make_small()
-        plan = build_dataset(dataset(root, scenario, edit, self.endpoint), workers=1)
-        return {"files": delivered(root), "plan": str(plan)}
+        with made_good() as accounts:
+            plan = build_dataset(dataset(root, scenario, edit, self.endpoint), workers=1)
+        return {"files": delivered(root), "plan": str(plan), "made_good": accounts}
 
     def _root(self, scenario: str) -> Path:
         number = sum(1 for _ in self.folder.iterdir())
@@ -148,6 +141,46 @@ def _answer(path: Path, body: Callable[[], dict[str, Any]]) -> None:
         os._exit(0)
 
 
-def _verified(plan: str) -> dict[str, Any]:
+@contextmanager
+def made_good() -> Iterator[list[str]]:
+    """The accounts that did not balance at first, in a build that goes on: the steps to blame ran again."""
+    accounts: list[str] = []
+    checked = Build._run_and_check
+
+    def noting(build: Build, stage: str, unit: str, *, verify: bool) -> Any:
+        path, checks = checked(build, stage, unit, verify=verify)
+        if checks:
+            accounts.append(f"account: {stage}, {'; '.join(dict.fromkeys(check.name for check in checks))}")
+        return path, checks
+
+    Build._run_and_check = noting  # type: ignore[method-assign]
+    try:
+        yield accounts
+    finally:
+        Build._run_and_check = checked  # type: ignore[method-assign]
+
+
+def _plant(fault: Fault | None, scenario: str) -> None:
+    if fault is not None:
+        mutate(f"pipeline.{fault.module}", fault.old, fault.new)
+    make_small(grouped=scenario == "grouped")
+
+
+def _compared(root: Path, ended: dict[str, Any], golden: dict[str, str], fault: Fault) -> tuple[str, str]:
+    """The verdict on a build that ended well; `verify` has the fault, too, as it would have for anyone."""
+    files = ended["files"]
+    if ended["made_good"]:
+        return BUILD, f"{'; '.join(ended['made_good'])}, {'made good' if files == golden else 'and wrong all the same'}"
+    if files == golden:
+        return NOTHING, "the right bytes are delivered all the same"
+    seen = forked(root, lambda: _verified(ended["plan"], fault))
+    if seen.get("findings", seen.get("error")):
+        return VERIFY, str(seen.get("findings", seen.get("error")))
+    wrong = sorted(name for name in files.keys() | golden.keys() if files.get(name) != golden.get(name))
+    return GOLDEN, ", ".join(sorted({name.partition("/")[0] for name in wrong}))
+
+
+def _verified(plan: str, fault: Fault) -> dict[str, Any]:
+    _plant(fault, fault.scenario)
     findings = verify_build(open_build(plan)).findings
     return {"findings": "; ".join(dict.fromkeys(one.what for one in findings))}

@@ -119,7 +119,7 @@ WRITING = [
     Fault("names of contexts count from 1", "stages.export",
           '{ordinal:09d}" for shard, ordinal', '{ordinal + 1:09d}" for shard, ordinal'),
     Fault("a Nanoset is linked to the first Megatron part", "stages.export",
-          "_linked(build, parts[number], output", "_linked(build, parts[0], output"),
+          "_linked(build, parts[number], output", "_linked(build, parts[0], output", "grouped"),
     Fault("the stream's EOT stands behind each document", "export.numpy_shards",
           "framing = Framing(None, bos_id=eot_id,", "framing = Framing(eot_id, bos_id=None,"),
     Fault("a .npy shard says that its tokens are signed", "export.numpy_shards",
