@@ -116,8 +116,15 @@ def verify(
         int | None, typer.Option(help="Instead: make this many random records again from their sources.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Which records --sample draws.", min=0)] = 0,
+    version: Annotated[
+        str | None,
+        typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination alone."),
+    ] = None,
 ) -> None:
     """Read everything again: digests, accounts, exports, destinations. Exits 1 when something is wrong."""
+    if version is not None:
+        _verify_version(config, version, workers or 1)
+        return
     from pipeline.stages import open_build, plan_dataset
 
     planned = open_build(plan_dataset(load_config(config)))
@@ -131,6 +138,18 @@ def verify(
     found = verify_build(planned, workers=workers or 1)
     typer.echo(render(found))
     if found.findings:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _verify_version(config: Path, version: str, workers: int) -> None:
+    from pipeline.verify import render_version, verify_version
+    from pipeline.verify.delivered import VERSION
+
+    if version != "latest" and not VERSION.fullmatch(version):
+        raise typer.BadParameter(f"{version!r} is neither 12 hex digits nor latest", param_hint="--version")
+    verification = verify_version(load_config(config), version, workers=workers)
+    typer.echo(render_version(verification))
+    if verification.findings:
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -59,7 +59,7 @@ def _bare(name: str) -> str:
 
 def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
     """The folder below which `output.name` lies, in the work folder."""
-    return build.folder("export", layout.unit_of(build, export, output)) / export
+    return build.step_folder("export", layout.unit_of(build, export, output)) / export
 
 
 def record_stretches(

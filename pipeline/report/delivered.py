@@ -80,6 +80,14 @@ class VocabularySummary(Facts):
     token_bytes: Count
 
 
+class DecodedSummary(Facts):
+    """Documents whose ids decode to their text: exactly, or as the tokenizer normalizes it; and all others."""
+
+    exactly: Count
+    normalized: Count
+    unproven: Count
+
+
 class EstimatedFigure(Facts):
     """One figure as it was estimated before the build, and what came out.
 

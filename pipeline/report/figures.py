@@ -19,6 +19,18 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
+def sum_text(content: str) -> str:
+    """The first 12 digits of a content sum."""
+    return content[:12]
+
+
+def decoded_text(exactly: int, normalized: int, unproven: int) -> str:
+    """How many documents' ids decode to their text."""
+    rest = ((normalized, "to its normalized form"), (unproven, "not proven"))
+    others = "".join(f", {count:,} {how}" for count, how in rest if count)
+    return f"ids: {counted(exactly, 'document')} decoded to the exact text{others}"
+
+
 def unproved_text(without_checksum: int) -> str:
     """What follows the requests of a stage where files or parts of files have no checksum in their store."""
     many = "file or part" if without_checksum == 1 else "files or parts"

@@ -11,11 +11,13 @@ from pipeline.report.figures import (
     bytes_text,
     count_text,
     counted,
+    decoded_text,
     grouped,
     largest_first,
     rate_text,
     seconds_text,
     share_text,
+    sum_text,
     unproved_text,
 )
 from pipeline.report.flow import flow_picture
@@ -25,7 +27,7 @@ from pipeline.report.summary import BuildSummary
 from pipeline.report.training import training_flags
 
 LISTED_ROWS = 2000  # a page of 50,000 rows helps nobody; the JSON summary has them all
-FORMATS = {one.__name__: one for one in (bytes_text, count_text, grouped, rate_text, seconds_text)}
+FORMATS = {one.__name__: one for one in (bytes_text, count_text, grouped, rate_text, seconds_text, sum_text)}
 
 
 @cache
@@ -40,7 +42,9 @@ def report_environment(*folders: Path) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(FORMATS)
-    environment.globals.update(FORMATS, share_text=share_text, counted=counted, largest_first=largest_first)
+    environment.globals.update(
+        FORMATS, share_text=share_text, counted=counted, decoded_text=decoded_text, largest_first=largest_first
+    )
     environment.globals.update(cell_bar=cell_bar, listed_rows=LISTED_ROWS)
     environment.globals.update(as_share=lambda share: share_text(share, 1), exactly=lambda value: f"{value:,.10g}")
     return environment
@@ -56,7 +60,8 @@ def render_html(summary: BuildSummary) -> str:
             figures=_figures(summary),
             flow_picture=flow_picture(summary),
             flags=training_flags(summary),
-            checks=sorted(summary.checks, key=lambda check: check.ok),
+            count_checks=sorted((check for check in summary.checks if not check.of_content), key=lambda one: one.ok),
+            content_checks=summary.content_checks,
             most_seconds=max((stage.seconds for stage in summary.stages), default=0.0),
             most_bytes_per_second=max((stage.bytes_per_second or 0.0 for stage in summary.stages), default=0.0),
             quarantined_documents=sum(file.documents for file in summary.quarantine),

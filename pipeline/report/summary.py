@@ -23,6 +23,7 @@ from pipeline.report.content import (
     SourceFileDuplicates,
 )
 from pipeline.report.delivered import (
+    DecodedSummary,
     DestinationSummary,
     EstimatedFigure,
     ExportSummary,
@@ -34,6 +35,7 @@ from pipeline.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, 
 __all__ = [
     "BalanceCheck",
     "BuildSummary",
+    "DecodedSummary",
     "DestinationSummary",
     "DuplicateSummary",
     "EstimatedFigure",
@@ -76,7 +78,7 @@ class QuarantineFile(Facts):
 
 
 class BalanceCheck(Facts):
-    """One identity that was checked: two sums of labelled counts (or two digests) that must be equal."""
+    """One identity that was checked: two sums of labelled counts, or two content sums, that must be equal."""
 
     name: str
     left: tuple[tuple[str, int | str], ...]
@@ -88,8 +90,13 @@ class BalanceCheck(Facts):
         return _side(self.left) == _side(self.right)
 
     @property
+    def of_content(self) -> bool:
+        """Whether content sums (hex digits) are compared, not counts."""
+        return any(isinstance(value, str) for _, value in (*self.left, *self.right))
+
+    @property
     def difference(self) -> int | None:
-        """left - right of counts; None when digests are compared."""
+        """left - right of counts; None when content is compared."""
         left, right = _side(self.left), _side(self.right)
         return left - right if isinstance(left, int) and isinstance(right, int) else None
 
@@ -104,7 +111,7 @@ class BuildSummary(Facts):
     """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets.
 
     `latest_stays` says why `latest` does not point to this version; "" if it does. `other_files` says which files
-    beside the sources were passed over, if any.
+    beside the sources were passed over, if any. `checks` of content stand in order of the chain from source to files.
     """
 
     dataset: str
@@ -124,6 +131,7 @@ class BuildSummary(Facts):
     quarantine: tuple[QuarantineFile, ...] = ()
     checks: tuple[BalanceCheck, ...] = ()
     vocabulary: VocabularySummary | None = None
+    decoded: DecodedSummary | None = None
     estimate: tuple[EstimatedFigure, ...] = ()
     latest_stays: str = ""
 
@@ -131,6 +139,11 @@ class BuildSummary(Facts):
     def failed_checks(self) -> tuple[BalanceCheck, ...]:
         """The checks that do not hold."""
         return tuple(check for check in self.checks if not check.ok)
+
+    @property
+    def content_checks(self) -> tuple[BalanceCheck, ...]:
+        """The accounts of content, in order of the chain."""
+        return tuple(check for check in self.checks if check.of_content)
 
     @property
     def verdict(self) -> Literal["does not balance", "in progress", "complete"]:

@@ -11,11 +11,13 @@ from pipeline.report.figures import (
     bytes_text,
     count_text,
     counted,
+    decoded_text,
     grouped,
     largest_first,
     rate_text,
     seconds_text,
     share_text,
+    sum_text,
     unproved_text,
 )
 from pipeline.report.summary import BalanceCheck, BuildSummary, Flow, PowerHistogram
@@ -220,6 +222,14 @@ def balance(summary: BuildSummary) -> Iterator[RenderableType]:
     failed = summary.failed_checks
     good = len(summary.checks) - len(failed)
     yield Text.assemble(mark(good=not failed), f" {good:,} of {counted(len(summary.checks), 'account')} in balance")
+    rows: list[Row] = [
+        (mark(good=True), name_text(check.name), sum_text(str(check.left[0][1])), Text(_labels(check)))
+        for check in summary.content_checks
+        if check.ok
+    ]
+    yield from listed(("", "", ">", ""), rows, LISTED_REASONS, "more accounts of content")
+    if ids := summary.decoded:
+        yield Text(decoded_text(ids.exactly, ids.normalized, ids.unproven))
     for check in failed[:LISTED_REASONS]:
         yield Text.assemble(mark(good=False), " ", (plain(check.name), "bold"), overflow="fold")
         yield Text(f"  {_both_sides(check)}", overflow="fold")
@@ -227,10 +237,15 @@ def balance(summary: BuildSummary) -> Iterator[RenderableType]:
         yield Text(f"and {len(failed) - LISTED_REASONS:,} more that do not", style="dim")
 
 
+def _labels(check: BalanceCheck) -> str:
+    left, right = (" + ".join(plain(label) for label, _ in terms) for terms in (check.left, check.right))
+    return f"{left} = {right}"
+
+
 def _both_sides(check: BalanceCheck) -> str:
     left, right = (
         " + ".join(
-            f"{plain(label)} {value:,}" if isinstance(value, int) else f"{plain(label)} {plain(value)}"
+            f"{plain(label)} {value:,}" if isinstance(value, int) else f"{plain(label)} {plain(sum_text(value))}"
             for label, value in terms
         )
         for terms in (check.left, check.right)

@@ -117,7 +117,7 @@ def _reached(build: Build) -> tuple[set[Path], set[str]]:
 def _require_readable(build: Build) -> None:
     try:
         _ = build.config, build.plan
-    except (OSError, ValueError) as error:
+    except (CorpusmillError, OSError, ValueError) as error:
         raise PermanentError(
             "a plan that is needed cannot be read, so nothing says which folders are still needed",
             where=build.plan_folder,

@@ -71,7 +71,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.storage import Traffic
 
     source = build.config.source
-    counts: Counter[str] = Counter(lines=0, documents_out=0, documents_empty=0, text_bytes_out=0, bytes_read=0)
+    counts: Counter[str] = Counter(files=0, lines=0, documents_out=0, documents_empty=0, text_bytes_out=0, bytes_read=0)
     examples: list[dict[str, Any]] = []
     lengths = []
     traffic = Traffic()
@@ -79,6 +79,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     with TextShardWriter(folder) as writer, (folder / QUARANTINE).open("wb") as quarantine:
         for copy in download.local_copies(build, shard, traffic):
             writer.start_source(copy.name)
+            counts["files"] += 1
             for batch in read_source(copy, source):
                 content += texts_sum(batch.text, batch.bounds.astype(np.uint64), 1, int(shard), writer.documents)
                 writer.append(batch)
@@ -101,10 +102,12 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     return Outcome(counts=dict(counts), details=details, traffic=count_traffic(traffic))
 
 
-def _checks(_build: Build, _shard: str, receipt: Receipt) -> list[Check]:
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     counts = receipt.counts
+    downloaded = build.receipt("download", shard).counts["files"]
     reasons = tuple((f"rejected {reason}", count) for reason, count in rejected_reasons(receipt).items())
-    return [Check("lines", (("lines", counts["lines"]),), (("documents", counts["documents_out"]), *reasons))]
+    files = Check("files", (("downloaded", downloaded),), (("indexed", counts["files"]),))
+    return [files, Check("lines", (("lines", counts["lines"]),), (("documents", counts["documents_out"]), *reasons))]
 
 
 STAGE = Stage(

@@ -120,14 +120,11 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from pipeline.export.manifest import MANIFEST, write_manifest
 
     exported = build.receipts("export")
-    holds = {_token_file(one["name"]): one for receipt in exported for one in receipt.details["files"]}
-    webdataset_bytes = 0
+    holds = held_by_file(exported)
     if build.config.exports.webdataset is not None:
         (folder / "webdataset").mkdir()
         shards = [(name, one["records"]) for name, one in holds.items() if name.startswith("webdataset/")]
-        listed = write_manifest(folder / "webdataset" / MANIFEST, [(Path(name).stem, count) for name, count in shards])
-        tars = [one.size_bytes for receipt in exported for one in receipt.outputs if one.name.endswith(".tar")]
-        webdataset_bytes = listed["bytes"] + sum(tars)
+        write_manifest(folder / "webdataset" / MANIFEST, [(Path(name).stem, count) for name, count in shards])
     wanted = build.config.exports.numpy
     if wanted is not None and wanted.placeholders:
         write_placeholders((one.name for one in layout.output_plans(build, "numpy")), folder / "numpy")
@@ -146,17 +143,14 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         "name": build.config.name,
         "vocabulary": asdict(vocabulary(build)),
         "formats": {name: _format(build, name) for name in build.config.exports.formats()},
-        "files": [
-            {**file, **{key: held[key] for held in [holds.get(str(file["name"]), {})] for key in HELD if key in held}}
-            for file in files
-        ],
+        "files": [{**file, **holds.get(str(file["name"]), {})} for file in files],
         **({"references": references} if references else {}),
     }
     text = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
     (folder / DATASET).write_bytes(text)
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
     for reference in references:
-        _write_reference(build, folder / reference["name"], reference, version, webdataset_bytes)
+        (folder / reference["name"]).write_text(reference_text(description, reference, version))
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
     sizes = [int(file["size_bytes"]) for file in files]
     return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
@@ -208,27 +202,33 @@ def export_paths(build: Build, name: str) -> list[Path]:
 
 
 def _write_sums(folder: Path, exported: dict[str, str]) -> None:
-    """`SHA256SUMS` of the dataset: what is exported and what lies in this folder, in order of name."""
     mine = {str(file["name"]): str(file["sha256"]) for file in _written(folder)}
-    sums = sorted({**exported, **mine}.items())
-    (folder / SUMS).write_text("".join(f"{sha256}  {name}\n" for name, sha256 in sums))
+    (folder / SUMS).write_text(sums_text({**exported, **mine}))
 
 
-def _write_reference(build: Build, path: Path, reference: dict[str, Any], version: str, size_bytes: int) -> None:
-    """One `exp_data` file; its paths as configured, not made absolute."""
+def sums_text(digests: dict[str, str]) -> str:
+    """`SHA256SUMS` of the dataset: of all other files name -> sha256, in order of name."""
+    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(digests.items()))
+
+
+def reference_text(description: dict[str, Any], reference: dict[str, Any], version: str) -> str:
+    """One `exp_data` file: it follows from dataset.json's content. Paths as configured, not made absolute."""
     from pipeline.export.manifest import MANIFEST, exp_data
 
-    url = f"{reference['destination']}/{build.config.name}/{version}/webdataset/"
+    url = f"{reference['destination']}/{description['name']}/{version}/webdataset/"
+    manifest = f"webdataset/{MANIFEST}"
+    sizes = {str(file["name"]): int(file["size_bytes"]) for file in description["files"]}
+    tars = [size for name, size in sizes.items() if name.startswith("webdataset/") and name.endswith(".tar")]
     content = exp_data(
-        name=build.config.name,
+        name=description["name"],
         sources=reference["sources"],
-        num_tokens=_exported(build, "webdataset")["slots"],
-        size_bytes=size_bytes,
+        num_tokens=description["formats"]["webdataset"]["slots"],
+        size_bytes=sizes[manifest] + sum(tars),
         dataset_url=url,
         manifest_url=f"{url}{MANIFEST}",
-        tokenizer=vocabulary(build).name,
+        tokenizer=description["vocabulary"]["name"],
     )
-    path.write_text(json.dumps(content, indent=4, ensure_ascii=False) + "\n")
+    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
 
 
 def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:
@@ -277,6 +277,15 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     width = build.config.exports.webdataset.context_tokens
     units = build.units("tokenize")
     return meter.finish(pieces)
+
+
+def held_by_file(exported: Iterable[Receipt]) -> dict[str, dict[str, Any]]:
+    """Name of each exported file of tokens -> what dataset.json says that it holds, from the export units' receipts."""
+    return {
+        _token_file(one["name"]): {key: one[key] for key in HELD if key in one}
+        for receipt in exported
+        for one in receipt.details["files"]
+    }
 
 
 def _token_file(output: str) -> str:

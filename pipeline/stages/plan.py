@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import DatasetConfig, absolute
+from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome, Step, run_once
 from pipeline.stages.apart import require_apart, require_none_written, written_places
 from pipeline.stages.stage import VERSIONS
@@ -183,6 +184,7 @@ def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | No
         entries = [entry for file in files for entry in _entries(file, size, endpoint_url, uncut, taken)]
         shards = group_into_shards(entries, shard_bytes)
         if len(shards) <= MAXIMUM_SHARDS:
+            _require_every_byte_once(files, [entry for shard in shards for entry in shard])
             return Plan(shards=shards, uncut=uncut or None)
         shard_bytes *= 2
 
@@ -216,6 +218,42 @@ def _entries(
         )
         for number, cut in enumerate(cuts)
     ]
+
+
+def _require_every_byte_once(files: list[StoredFile], entries: list[SourceFile]) -> None:
+    """BalanceError unless the entries, in order, are the files: each whole, or in parts that cover it without a gap.
+
+    A part's own bytes are counted, not the tail that it reads beyond them; of parquet, its row groups.
+    """
+    at = 0
+    for file in files:
+        covered = number = groups = 0
+        while at < len(entries) and entries[at].location == file.location:
+            part = entries[at].part
+            if part is None or part.kind == "rows":
+                contiguous = number == 0 if part is None else part.row_groups[0] == groups < part.row_groups[1]
+                groups = part.row_groups[1] if part else 0
+                own = file.size_bytes if part is None else 0
+            else:
+                contiguous = part.pieces[0][0] == covered and (part.kind == "lines") == (part.own_bytes == 0)
+                own = part.own_bytes or sum(size for _, size in part.pieces)
+            if not contiguous or (part is not None and part.number != number):
+                raise _gap(file, f"part {number} from byte {covered:,} on", entries[at])
+            covered, number, at = covered + own, number + 1, at + 1
+        if number == 0 or (not groups and covered != file.size_bytes):
+            raise _gap(file, f"{file.size_bytes:,} bytes in parts", f"{covered:,} bytes in {number} parts")
+    if at < len(entries):
+        raise _gap(entries[at], "no more parts than the files have", f"{len(entries) - at} more")
+
+
+def _gap(file: StoredFile | SourceFile, expected: object, got: object) -> BalanceError:
+    return BalanceError(
+        "the plan does not read every byte of a source file once",
+        where=file.name,
+        expected=expected,
+        got=got,
+        next_step="report this with the file's size and source.shard_bytes: the program is wrong",
+    )
 
 
 def group_into_shards(files: list[SourceFile], shard_bytes: int) -> list[list[SourceFile]]:

@@ -19,6 +19,7 @@ from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
 from pipeline.report.summary import (
     BalanceCheck,
     BuildSummary,
+    DecodedSummary,
     DestinationSummary,
     DuplicateSummary,
     EstimatedFigure,
@@ -49,6 +50,7 @@ from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.upload import destination_folder
 
 BESIDE_THE_TRUNK = {"writeback", "audit"}
+CHAIN = ("text", "kept text", "content", "documents content", "contexts content")  # docs/guarantees.md
 REPEATED_STRINGS = 10
 UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
 
@@ -73,8 +75,9 @@ def summarize(build: Build) -> BuildSummary:
         exports=tuple(_export(build, name) for name in build.config.exports.formats()),
         destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
         quarantine=_quarantine(build),
-        checks=tuple(_check(stage, check) for stage in stages for check in merged_checks(build.checks(stage))),
+        checks=_checks(build, stages),
         vocabulary=_vocabulary(build),
+        decoded=_decoded(build),
         latest_stays=why_latest_stays(build.plan_receipt) if build.units("upload") else "",
     )
     return summary.model_copy(update={"estimate": _estimate(build, summary)})
@@ -301,6 +304,13 @@ def _vocabulary(build: Build) -> VocabularySummary:
     return VocabularySummary(name=found.name, ids=found.size, eot_id=found.eot_id, token_bytes=width)
 
 
+def _decoded(build: Build) -> DecodedSummary:
+    documents, normalized, unproven = (
+        build.total("tokenize", f"documents_{what}") for what in ("out", "normalized", "unproven")
+    )
+    return DecodedSummary(exactly=documents - normalized - unproven, normalized=normalized, unproven=unproven)
+
+
 def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:
     """The last estimate against what came out; nothing if the dataset was never estimated."""
     found = last_estimate(build)
@@ -349,6 +359,18 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
             path = build.folder("index", shard) / QUARANTINE
             files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))
     return tuple(files)
+
+
+def _checks(build: Build, stages: list[str]) -> tuple[BalanceCheck, ...]:
+    """The accounts of every stage; those of content first, in order of the chain."""
+    checks = [(stage, check) for stage in stages for check in merged_checks(build.checks(stage))]
+    checks.sort(key=lambda pair: (not pair[1].of_content, pair[1].of_content and _link(pair[1].name)))
+    return tuple(_check(stage, check) for stage, check in checks)
+
+
+def _link(account: str) -> int:
+    """Where an account of content stands in CHAIN; the exports' last."""
+    return CHAIN.index(account) if account in CHAIN else len(CHAIN)
 
 
 def merged_checks(checks: list[Check]) -> list[Check]:

@@ -8,6 +8,7 @@ Out: a `Verification`: what was read, and a `Finding` for every fault: what, whe
     receipts.py      receipt <-> folder's fingerprint <-> digests that later receipts name; files <-> receipt; balance
     recount.py       counts, details and the order-free record digest, from the files
     exports.py       each format's own verifier, with sizes from the layout and ids from the tokenize receipts
+    delivered.py     a delivered version by itself, without a build
     repair.py        two destinations against each other, without a build
     destinations.py  every file there, of the right size and sha256, and nothing else
 
@@ -25,7 +26,8 @@ for its content: 400 to 500 MB/s in all on one core, 1.2 s for a build of 500 ti
 per worker a few blocks and the ends of one shard's records (about 40 bytes each).
 """
 
+from pipeline.verify.delivered import render_version, verify_version
 from pipeline.verify.finding import Finding
 from pipeline.verify.verification import Verification, render, verify_build
 
-__all__ = ["Finding", "Verification", "render", "verify_build"]
+__all__ = ["Finding", "Verification", "render", "render_version", "verify_build", "verify_version"]

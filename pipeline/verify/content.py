@@ -64,15 +64,22 @@ def output_content(
     return {"content": str(total), "cells": [[cell, str(content)] for cell, content in sorted(cells.items())]}
 
 
-def file_content(name: str, path: Path, about: Readable) -> ContentSum:
-    """The content of one delivered file of tokens, `path`, of the format `name`; ValueError for what is none."""
+def file_content(name: str, path: Path, about: Readable) -> dict[str, Any]:
+    """What one delivered file of tokens, `path`, of the format `name` holds, as dataset.json states it: `content`,
+    `slots` and, if it has records, `records`. Raises as the format's reader does for a damaged file.
+    """
     if name == "numpy":
-        return _content(_whole(_stream(path, about)))
-    total, seen = NOTHING, 0
+        stream = _stream(path, about)
+        return {"content": str(_content(_whole(stream))), "slots": len(stream)}
+    total, records, slots = NOTHING, 0, 0
     for tokens, lengths in READERS[name](path if name == "webdataset" else path.with_suffix(""), about):
-        total += weigh(piece_sums(tokens, lengths), 0, np.arange(seen, seen + len(lengths), dtype=np.uint64))
-        seen += len(lengths)
-    return total
+        ordinals = np.arange(records, records + len(lengths), dtype=np.uint64)
+        total += weigh(piece_sums(tokens, lengths), 0, ordinals)
+        records += len(lengths)
+        slots += len(tokens)
+    if name != "webdataset":  # with special tokens
+        slots = path.stat().st_size // about.dtype.itemsize
+    return {"content": str(total), "records": records, "slots": slots}
 
 
 def _places(slices: list[list[int]], seen: int, records: int) -> Iterator[tuple[int, Words, slice]]:

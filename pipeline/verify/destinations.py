@@ -27,6 +27,9 @@ def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool
 
     Files in folders are digested anew. Of objects in a bucket the checksums that the store computed are compared with
     those of the work folder's files; an object without any, or with other ones, is read (objects.py).
+
+    Content is not read a second time here: a file with the sha256 of its export's receipt holds what that export's own
+    check (exports.py) compared with dataset.json, and any other file is a finding already.
     """
     wanted = build.config.destinations[int(unit)]
     try:
@@ -58,7 +61,7 @@ def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool
             digests = dict(zip(present, pool.map(digest, present), strict=True))
     except DAMAGE as error:
         return [*found, finding_of(error, "a destination cannot be read", location)], 0, 0
-    found += _compare(location, expected, there, digests)
+    found += compare_files(location, expected, there, digests)
     read = present if is_local(location) else []
     return found, len(read), sum(expected[name][0] for name in read)
 
@@ -83,12 +86,13 @@ def _paths(build: RecordedBuild) -> dict[str, Path]:
         return {}
 
 
-def _compare(
+def compare_files(
     location: str, expected: Listing, there: dict[str, StoredFile], digests: dict[str, str | None]
 ) -> list[Finding]:
+    """What is expected at a location, what is listed there, and the digests; a file without one is not judged."""
     if not there:
         what = "a destination holds nothing of this version"
-        return [Finding(what, location, f"{len(expected):,} files, {DATASET} among them", "no file")]
+        return [Finding(what, location, f"{DATASET} and the files that it lists", "no file")]
     found = []
     for name, (size, sha256) in sorted(expected.items()):
         path = f"{location}/{name}"
@@ -100,7 +104,7 @@ def _compare(
             got = there[name].size_bytes
             what = "a file at a destination has another size"
             found.append(Finding(what, f"{path}, byte {min(got, size)}", f"{size:,} bytes", f"{got:,} bytes"))
-        elif digests[name] != sha256:
+        elif digests.get(name, sha256) != sha256:
             what = "a file at a destination is not the one that was sent"
             found.append(Finding(what, path, f"sha256 {sha256}", f"sha256 {digests[name] or 'unknown'}"))
     what = "a file at a destination is not part of the dataset"

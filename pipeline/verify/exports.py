@@ -17,7 +17,7 @@ from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_sha
 from pipeline.ledger import Receipt
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.layout import framing_of
-from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, listing
+from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
 from pipeline.stages.scatter import KINDS
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.tokens.record_shard import open_record_shard
@@ -126,8 +126,9 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
     references = {reference["name"] for reference in said.get("references", ())}
     own = [one for one in listing(build.receipt("manifest", UNIT)) if one["name"] not in references | {DATASET, SUMS}]
     delivered = [one for receipt in [*exported.values(), *written] for one in listing(receipt)]
-    outputs = {one["name"]: one for one in [*delivered, *own]}
-    listed = {one["name"]: {key: one[key] for key in ("name", "size_bytes", "sha256")} for one in said["files"]}
+    held = held_by_file(exported.values())
+    outputs = {str(one["name"]): {**one, **held.get(str(one["name"]), {})} for one in [*delivered, *own]}
+    listed = {one["name"]: one for one in said["files"]}
     found = [
         Finding(DIFFERS, f"{path}, {name}", *difference(outputs.get(name, {}), listed.get(name, {})))
         for name in sorted(outputs.keys() | listed.keys())

@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import xxhash
+
 from pipeline.ledger import RECEIPT_NAME, Receipt, output_file
+from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import stage_named
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
@@ -102,6 +105,9 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
         if got != output:
             what = "an output's bytes are not those that were written"
             found.append(Finding(what, str(path), output.digest, got.digest))
+    if (digests := xxhash.xxh3_128_hexdigest(read_digests(folder))) != receipt.blocks:
+        what = "the digests of the outputs' blocks are not those that were written"
+        found.append(Finding(what, str(folder / BLOCKS_NAME), f"xxh3_128 {receipt.blocks}", f"xxh3_128 {digests}"))
     for name in sorted(there):
         if not _is_temporary(name):
             what = "a file lies beside the outputs that no receipt names"

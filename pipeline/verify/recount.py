@@ -90,6 +90,7 @@ def _index(_build: RecordedBuild, unit: str, folder: Path) -> Recount:
     if kept != rejected:
         raise _contradiction(folder / QUARANTINE, f"{dict(rejected)}, as {SOURCES_FILE} says", dict(kept))
     counts = {
+        "files": len(text.sources),
         "lines": sum(source.lines for source in text.sources),
         "documents_out": text.documents,
         "documents_empty": int((np.diff(bounds) == 1).sum()),

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.ledger import RECEIPT_NAME, Receipt
+from pipeline.report.figures import counted
 from pipeline.stages.build import Build
 from pipeline.verify.destinations import check_destination
 from pipeline.verify.exports import check_manifests, verify_outputs
@@ -73,6 +74,10 @@ def verify_step(build: RecordedBuild, name: StepName) -> Verification:
             found, files, read_bytes = found + more, files + more_files, read_bytes + more_bytes
     except DAMAGE as error:
         found.append(finding_of(error, f"{stage} {unit} cannot be read", folder))
+    if not found and receipt.seal != receipt.expected_seal():  # what no other check can see: seconds, versions
+        what = "a receipt is not the one that was written"
+        seals = f"seal {receipt.expected_seal()}", receipt.seal or "none"
+        found.append(Finding(what, str(folder / RECEIPT_NAME), *seals))
     return Verification(1, files, read_bytes, tuple(found))
 
 
@@ -105,9 +110,13 @@ def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding
             yield Finding(what, f"{path}, {part}.{key}", "no such entry", str(said[key]))
 
 
-def render(verification: Verification) -> str:
-    """In words for a terminal: one line when all is well, else every finding with its place."""
-    read = f"{verification.steps:,} steps, {verification.files:,} files, {verification.read_bytes:,} bytes re-read"
+def render(verification: Verification, *, of: str = "step", next_step: str | None = None) -> str:
+    """In words for a terminal: one line when all is well, else every finding with its place.
+
+    `of` says what `steps` counts; `next_step` says what to do about the findings.
+    """
+    files = counted(verification.files, "file")
+    read = f"{counted(verification.steps, of)}, {files}, {verification.read_bytes:,} bytes re-read"
     if not verification.findings:
         return f"{read}; all well"
     lines = [f"{read}; {len(verification.findings):,} findings"]
@@ -119,7 +128,7 @@ def render(verification: Verification) -> str:
             f"   expected  {finding.expected}",
             f"   got       {finding.got}",
         ]
-    return "\n".join([*lines, "", NEXT])
+    return "\n".join([*lines, "", next_step or NEXT])
 
 
 NEXT = (

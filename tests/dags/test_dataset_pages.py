@@ -118,7 +118,7 @@ def write_receipt(work: Path, unit: str) -> str:
         seconds=1.0,
         peak_rss_bytes=0,
     )
-    (folder / RECEIPT_NAME).write_text(json.dumps(receipt.model_dump(mode="json")))
+    (folder / RECEIPT_NAME).write_text(json.dumps(receipt.sealed().model_dump(mode="json")))
     return str(folder / RECEIPT_NAME)
 
 

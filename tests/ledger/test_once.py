@@ -54,8 +54,8 @@ def test_run_once_receipt_gets_its_name_when_every_output_is_on_the_device(tmp_p
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(Path, "replace", recorded_replace)
     folder = run_once(STEP, tmp_path, write).parent
-    assert set(done[:4]) == {"a.bin", "b.bin", "sub", folder.name}
-    assert done[4:] == [f".{RECEIPT_NAME}", f".{RECEIPT_NAME} -> {RECEIPT_NAME}", folder.name]
+    assert set(done[:5]) == {"a.bin", "b.bin", ".blocks", "sub", folder.name}
+    assert done[5:] == [f".{RECEIPT_NAME}", f".{RECEIPT_NAME} -> {RECEIPT_NAME}", folder.name]
 
 
 def test_run_once_receipt_says_how_it_came_about(tmp_path) -> None:
@@ -155,7 +155,7 @@ def test_run_once_killed_in_the_middle_runs_again_from_clean(tmp_path) -> None:
     assert process.exitcode == -signal.SIGKILL
     assert valid_receipt(STEP, tmp_path) is None
     path = run_once(STEP, tmp_path, write)
-    assert sorted(one.name for one in path.parent.iterdir()) == [".lock", "a.bin", RECEIPT_NAME, "sub"]
+    assert sorted(one.name for one in path.parent.iterdir()) == [".blocks", ".lock", "a.bin", RECEIPT_NAME, "sub"]
 
 
 def test_run_once_full_device_is_a_transient_error_that_names_the_folder(tmp_path) -> None:

@@ -50,7 +50,8 @@ def test_render_html_usual_build_says_the_facts() -> None:
     for fact in (
         "web-en",
         "complete",
-        "7 of 7 accounts in balance",
+        "11 of 11 accounts in balance",
+        "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form, 13 not proven",
         "579 MiB in 349,901 ranges",
         "13.3 % of the text",
         "499,001 contexts of 2,049 tokens",
@@ -111,11 +112,23 @@ def test_render_html_estimate_stands_beside_what_came_out() -> None:
 def test_render_html_failed_check_stands_first_and_says_what_is_missing() -> None:
     text = Page(render_html(examples.broken())).text
     assert "does not balance" in text
-    assert "7 of 8 accounts in balance" in text
+    assert "11 of 12 accounts in balance" in text
     section = text[text.index("Both sides") :]
     assert section.index("tokenize shard 00017") < section.index("index: documents")
     assert "3 missing" in section
     assert "60 of 64" in text
+
+
+def test_render_html_sums_of_content_stand_first_in_order_of_the_chain_and_are_shortened() -> None:
+    build = examples.usual()
+    text = render_html(build)
+    section = text[text.index('<section id="balance">') :]
+    names = [check.name for check in build.checks]
+    assert [check.of_content for check in build.checks] == [True] * 5 + [False] * 6
+    assert sorted(names, key=section.index) == names
+    for check in build.content_checks:
+        whole = check.left[0][1]
+        assert section.count(f'<code title="{whole}">{whole[:12]}</code>') == 2
 
 
 def test_render_html_too_much_of_a_document_is_said_as_too_many() -> None:

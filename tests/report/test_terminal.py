@@ -66,9 +66,24 @@ def test_print_summary_usual_build_says_the_facts() -> None:
         "\N{MINUS SIGN}3,411 documents",
         "499,001 contexts of 2,049 tokens",
         "64 of 64 files verified",
-        "7 of 7 accounts in balance",
+        "11 of 11 accounts in balance",
+        "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form",
     ):
         assert fact in text, fact
+
+
+def test_print_summary_sums_of_content_stand_together_in_order_of_the_chain() -> None:
+    lines = [line.rstrip() for line in printed(examples.usual(), 100).splitlines()]
+    first = next(number for number, line in enumerate(lines) if "11 of 11 accounts" in line) + 1
+    for line, check in zip(lines[first:], examples.usual().content_checks, strict=False):
+        (left, content), (right, _) = check.left[0], check.right[0]
+        assert line.split() == ["✓", *check.name.split(), content[:12], *f"{left} = {right}".split()]
+
+
+def test_print_summary_failed_content_says_both_sums_shortened() -> None:
+    wrong = examples.usual().content_checks[0].model_copy(update={"right": (("read again", "f" * 32),)})
+    text = printed(examples.usual().model_copy(update={"checks": (wrong,)}), 80)
+    assert "indexed 3dd45f29186b ≠ read again ffffffffffff" in text
 
 
 def test_print_summary_counts_files_without_a_checksum_of_the_store() -> None:

@@ -7,6 +7,7 @@ import hashlib
 from pipeline.report.summary import (
     BalanceCheck,
     BuildSummary,
+    DecodedSummary,
     DestinationSummary,
     DuplicateSummary,
     ExportSummary,
@@ -300,7 +301,18 @@ def usual() -> BuildSummary:
                 ),
             ),
         ),
+        decoded=DecodedSummary(exactly=1_229_000, normalized=940, unproven=13),
         checks=(
+            *(
+                BalanceCheck(name=name, left=((left, content),), right=((right, content),))
+                for name, left, right, content in (
+                    ("writeback: text", "indexed", "read again", "3dd45f29186bf6d4f691a10679b60faf"),
+                    ("manifest: kept text", "written back", "encoded", "90c1f5a2be0177d3f15e5d0c9b3a44e8"),
+                    ("scatter: content", "tokenized + repeated", "in contexts", "63b5802dd7918336b079036015b22c4a"),
+                    ("manifest: contexts content", "scattered", "gathered", "5d1c9e0f77ab332100f1a2b3c4d5e6f7"),
+                    ("manifest: webdataset content", "gathered", "exported", "b1946ac92492d2347c6235b4d2611184"),
+                )
+            ),
             BalanceCheck(
                 name="index: documents",
                 left=(("in", documents),),
@@ -323,11 +335,6 @@ def usual() -> BuildSummary:
                 name="scatter: token slots",
                 left=(("tokens", tokens), ("special", special), ("padding", pad)),
                 right=(("slots", slots),),
-            ),
-            BalanceCheck(
-                name="shuffle is a permutation",
-                left=(("before", "5d1c9e0f77ab3321"),),
-                right=(("after", "5d1c9e0f77ab3321"),),
             ),
             BalanceCheck(
                 name="export webdataset: records", left=(("gathered", contexts),), right=(("exported", contexts),)

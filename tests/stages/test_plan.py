@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from pipeline.config import check_config
 from pipeline.errors import BalanceError
 from pipeline.local import build_dataset
 from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.plan import SourceFile, SourcePart, _require_every_byte_once
+from pipeline.storage import StoredFile
 from tests.system.corpus import configuration, lines_of
 
 
@@ -89,3 +92,45 @@ def test_build_whose_plan_has_a_name_twice_fails(tmp_path, monkeypatch, shards: 
     fill(tmp_path / "src", {"a.jsonl": 1, "big.jsonl": 50})
     with pytest.raises(FileExistsError if shards == "one shard" else BalanceError, match=r"z\.jsonl|twice"):
         built(tmp_path)
+
+
+def cut_into(
+    file: StoredFile, kind: str, pieces: list[tuple[int, int]], owns: list[int] | None = None
+) -> list[SourceFile]:
+    parts = [
+        SourcePart(of=file.name, number=n, kind=kind, pieces=(piece,), own_bytes=own, row_groups=(0, 0))
+        for n, (piece, own) in enumerate(zip(pieces, owns or [0] * len(pieces), strict=True))
+    ]
+    return [SourceFile(**{**asdict(file), "name": f"{n}", "size_bytes": 1}, part=part) for n, part in enumerate(parts)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces", "owns"),
+    [
+        ("lines", [(0, 40), (40, 50)], None),  # the end is missing
+        ("lines", [(0, 40), (39, 61)], None),  # a byte twice
+        ("lines", [(0, 40), (41, 59)], None),  # a byte left out
+        ("frames", [(0, 60), (40, 60)], [60, 60]),  # the tail counts as its own
+        ("frames", [(0, 60)], [40]),  # the last part is missing
+    ],
+)
+def test_plan_that_does_not_read_every_byte_once_is_refused(kind, pieces, owns) -> None:
+    file = StoredFile("a.jsonl", "/a.jsonl", 100, "100-1")
+    other = StoredFile("b.jsonl", "/b.jsonl", 5, "5-1")
+    with pytest.raises(BalanceError):
+        _require_every_byte_once([file, other], [*cut_into(file, kind, pieces, owns), SourceFile(**asdict(other))])
+
+
+def test_plan_that_reads_every_byte_once_is_taken() -> None:
+    lines, frames = (StoredFile(name, f"/{name}", 100, "100-1") for name in ("a.jsonl", "b.jsonl.zst"))
+    whole = StoredFile("c.jsonl", "/c.jsonl", 0, "0-1")
+    entries = [
+        *cut_into(lines, "lines", [(0, 40), (40, 60)]),
+        *cut_into(frames, "frames", [(0, 60), (40, 60)], [40, 60]),
+    ]
+    _require_every_byte_once([lines, frames, whole], [*entries, SourceFile(**asdict(whole))])
+    for lost in range(5):
+        left = [*entries, SourceFile(**asdict(whole))]
+        del left[lost]
+        with pytest.raises(BalanceError):
+            _require_every_byte_once([lines, frames, whole], left)

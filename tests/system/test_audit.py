@@ -15,8 +15,9 @@ from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.audit import DATASET, require_audited, sampled_documents
 from pipeline.stages.build import StepMissingError
 from pipeline.stages.stage import waves_until
+from pipeline.tokens.tokenizer import Tokenizer
 from tests.system.corpus import configuration, lines_of, write_corpus
-from tests.tokens.vocabularies import shared
+from tests.tokens.vocabularies import GPT2, described, shared, with_added, written
 
 WORDS = ["water", "stone", "naïve", "the", "of", "light"]
 
@@ -31,14 +32,26 @@ def outputs(root: Path) -> list[Path]:
     return [path for path in (root / "outputs").rglob("*") if path.is_file()]
 
 
-def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path) -> None:
+def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path, monkeypatch) -> None:
+    """An engine that splits one token in two: the ids decode to the text, so that only the audit can tell."""
     write_corpus(tmp_path / "corpus", documents=24)
     receipt, build = planned(tmp_path)
-    run_build(receipt, workers=1, waves=waves_until("tokenize"))
-    shard = build.units("tokenize")[0]
-    tokens = np.memmap(build.folder("tokenize", shard) / "tokens", "<u4", "r+")
-    tokens[5] += 1
-    tokens.flush()
+    encode = Tokenizer.encode
+
+    def splitting(self: Tokenizer, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        tokens, ends = encode(self, texts)
+        words = self.reference.token_bytes() or {}
+        ids = {token: number for number, token in words.items()}
+        for place, number in enumerate(tokens.tolist()):
+            word = words[number]
+            if len(word) > 1 and word[:1] in ids and word[1:] in ids:
+                tokens = np.concatenate([tokens[:place], [ids[word[:1]], ids[word[1:]]], tokens[place + 1 :]])
+                return tokens.astype(self.dtype), ends + (ends > place)
+        return tokens, ends
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tokenizer, "encode", splitting)
+        run_build(receipt, workers=1, waves=waves_until("tokenize"))
     with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
         run_build(receipt, workers=1)
     assert "a1.jsonl, line" in str(caught.value)
@@ -47,6 +60,23 @@ def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path
     for stage in ("scatter", "gather", "export", "manifest"):
         assert not list((build.work / stage).glob("*")), stage
     assert outputs(tmp_path) == []
+
+
+def test_audit_is_wider_where_decoding_proves_nothing(tmp_path) -> None:
+    """A token that takes a space with it: its documents do not decode to their text."""
+    write_corpus(tmp_path / "corpus", documents=60)
+    samples = {}
+    for name, description in (("plain", described(GPT2)), ("odd", with_added(described(GPT2), lstrip=True))):
+        (tmp_path / name).mkdir()
+        tokenizer = {"name": name, "file": written(description, tmp_path / name), "engine": "tokenizers"}
+        audit = {"share": 0.2, "minimum_documents": 1}
+        receipt, build = planned(tmp_path, tokenizer=tokenizer, audit=audit)
+        run_build(receipt, workers=1, waves=waves_until("audit"))
+        unproven = build.total("tokenize", "documents_unproven")
+        assert unproven == (build.total("tokenize", "documents_out") if name == "odd" else 0)
+        shards = build.units("tokenize")
+        samples[name] = sum(build.receipt("audit", shard).counts["sampled"] for shard in shards)
+    assert 2 * samples["plain"] < samples["odd"] <= 4 * samples["plain"]
 
 
 def test_audit_default_share_and_minimum_are_those_of_every_shard_together(tmp_path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,8 @@ def one_less_exported(name: str, what: str) -> Lie:
 
 
 MANIFEST = ("manifest", "dataset")
+FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
+OF_CONTENT = {"text", "kept text", "content", *(f"{name} content" for name in (*FORMATS, "documents", "contexts"))}
 # (the step whose receipt lies, its lie, the step whose accounts notice, the account)
 LIES = [
     (("index", "00000"), one_more("lines"), ("index", "00000"), "lines"),
@@ -108,7 +111,7 @@ def step_with(build: Build, stage: str, unit: str) -> tuple[str, str]:
     ("lying", "lie", "noticing", "account"), LIES, ids=[f"{one[0][0]}-{one[2][0]}-{one[3]}" for one in LIES]
 )
 def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
-    built: Path, lying: tuple[str, str], lie: Lie, noticing: tuple[str, str], account: str
+    built: Path, lying: tuple[str, str], lie: Lie, noticing: tuple[str, str], account: str, caplog: Any
 ) -> None:
     build = open_build(built)
     build.run(*noticing)
@@ -116,12 +119,17 @@ def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
     lied = build.receipt(*step).model_copy(deep=True)
     lie(lied)
     build._receipts[step] = lied
+    if account in OF_CONTENT:
+        build.run(*noticing)  # the steps to blame ran once more, and what they say now is true
+        assert f"{' '.join(noticing)} does not balance" in caplog.text
+        assert build.receipt(*step) != lied
+        return
     with pytest.raises(BalanceError) as caught:
         build.run(*noticing)
     said = str(caught.value).splitlines()
     assert said[0] == f"{' '.join(noticing)} does not balance"
     (line,) = [one for one in said if one.strip().startswith(f"{account}  ")]
-    assert line.endswith((" missing", " too many", " contents differ"))
+    assert line.endswith((" missing", " too many"))
     assert any(one.strip().startswith("receipt ") and one.endswith("receipt.json") for one in said)
 
 

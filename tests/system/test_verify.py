@@ -332,7 +332,7 @@ def test_verify_two_receipts_swapped_are_both_named_and_nothing_else(built, stag
 
 
 def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
-    """A forger who mends size and digest in the receipt is betrayed by what later receipts say of it."""
+    """A forger who mends size and digest in the receipt is betrayed by what later receipts say, and by the content."""
     step = folder(built, "tokenize")
     path, receipt = step / "tokens", step / "receipt.json"
     content = path.read_bytes()
@@ -342,8 +342,9 @@ def test_verify_output_and_its_receipt_changed_together_is_named(built) -> None:
             f"xxh3_128:{file_digest(path, 'xxh3_128')}"
         )
         with replaced(receipt, json.dumps(edited).encode()):
-            (found,) = findings(built)
-    assert (found.what, found.where) == (NOT_THE_ONE, str(receipt))
+            found = findings(built)
+    assert [one.where for one in found] == [str(receipt), f"{receipt}, details.content"]
+    assert found[0].what == NOT_THE_ONE
 
 
 def test_verify_record_changed_in_a_cell_with_its_receipt_mended_shows_in_its_content(built) -> None:

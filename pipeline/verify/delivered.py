@@ -1,0 +1,212 @@
+"""A delivered version verified by itself: no work folder and no plan is needed, only the destinations.
+
+The sha256 of dataset.json is the version, so it vouches for the list: names, sizes, sha256, and what each file of
+tokens holds. SHA256SUMS and the `exp_data` references, which it cannot list, follow from it byte by byte. One whole
+dataset.json at any destination is enough to check them all.
+
+Files of tokens are then read by content.py's independent readers. A file whose sha256 is wrong is not: one fault is
+one finding. Objects in a bucket are fetched into a temporary folder, one output at a time for each worker, and are
+compared with the store's own checksum as they arrive.
+
+Price: every file once for its sha256, files of tokens once more for their content (content.py); on disk, of remote
+destinations, one output for each worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.config import DatasetConfig, DestinationConfig, FramingConfig, absolute
+from pipeline.fingerprint import file_digest
+from pipeline.stages.manifest import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
+from pipeline.stages.upload import is_index_cache
+from pipeline.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
+from pipeline.verify.content import Readable, file_content
+from pipeline.verify.destinations import Listing, compare_files
+from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
+from pipeline.verify.repair import LATEST
+from pipeline.verify.verification import Verification, render
+
+VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
+NEXT = (
+    "next  corpusmill repair mends one destination from another; corpusmill upload sends what differs again if the work"
+    " folder still has it; else build again: the same version has the same bytes"
+)
+PART = re.compile(r"\.(bin|idx|ds|ds\.index|ds\.metadata|ds\.loss)$")  # files of one output differ in it
+
+
+@dataclass(frozen=True)
+class Place:
+    """What lies at one destination under one version; `text` is its dataset.json, if there is one."""
+
+    store: Store
+    version: str
+    files: dict[str, StoredFile]
+    text: bytes | None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A dataset.json that belongs to its version: its content, what each file must be, what is stated of each."""
+
+    content: dict[str, Any]
+    expected: Listing
+    stated: dict[str, dict[str, Any]]
+
+
+def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> Verification:
+    """Verify a version (12 digits, or "latest") at every destination of a configuration. Damage never raises."""
+    findings: list[Finding] = []
+    places: list[Place] = []
+    for destination in config.destinations:
+        folder = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+        try:
+            places.append(_open(destination, folder, version))
+        except DAMAGE as error:
+            findings.append(finding_of(error, "a destination cannot be read", f"{folder}/{version}"))
+    versions = {place.version for place in places}
+    if len(versions) > 1:
+        where = ", ".join(place.store.folder for place in places)
+        what = "latest is not the same version at every destination"
+        findings.append(Finding(what, where, "one version", ", ".join(sorted(versions))))
+    described = {place.version: one for place in places if (one := _described(place))}
+    files = read_bytes = 0
+    with ThreadPoolExecutor(workers) as pool:
+        for place in places:
+            try:
+                wrong, sizes = _check(place, described.get(place.version), pool)
+            except DAMAGE as error:
+                wrong, sizes = [finding_of(error, "a destination cannot be read", place.store.folder)], []
+            findings += wrong
+            files, read_bytes = files + len(sizes), read_bytes + sum(sizes)
+    return Verification(len(config.destinations), files, read_bytes, tuple(findings))
+
+
+def render_version(verification: Verification) -> str:
+    """In words for a terminal; see `render`."""
+    return render(verification, of="destination", next_step=NEXT)
+
+
+def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
+    if version == "latest":
+        with open_store(folder, endpoint_url=destination.endpoint_url).open(LATEST) as file:
+            version = json.loads(file.read())["version"]
+        if not VERSION.fullmatch(version):
+            raise ValueError(f"{LATEST} names no version of {VERSION_DIGITS} digits")
+    store = open_store(f"{folder}/{version}", endpoint_url=destination.endpoint_url)
+    files = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
+    return Place(store, version, files, _read(store, files, DATASET))
+
+
+def _read(store: Store, files: dict[str, StoredFile], name: str) -> bytes | None:
+    if name not in files:
+        return None
+    with store.open(name) as file:
+        return file.read()
+
+
+def _described(place: Place) -> Described | None:
+    """None unless the place's dataset.json is the version's."""
+    if place.text is None or not hashlib.sha256(place.text).hexdigest().startswith(place.version):
+        return None
+    content = json.loads(place.text)
+    texts = {DATASET: place.text}
+    for reference in content.get("references", ()):
+        texts[reference["name"]] = reference_text(content, reference, place.version).encode()
+    stated = {file["name"]: file for file in content["files"]}
+    expected = {name: (file["size_bytes"], file["sha256"]) for name, file in stated.items()}
+    expected.update((name, _size_and_sha256(text)) for name, text in texts.items())
+    sums = sums_text({name: sha256 for name, (_, sha256) in expected.items()})
+    return Described(content, {**expected, SUMS: _size_and_sha256(sums.encode())}, stated)
+
+
+def _size_and_sha256(text: bytes) -> tuple[int, str]:
+    return len(text), hashlib.sha256(text).hexdigest()
+
+
+def _check(place: Place, described: Described | None, pool: ThreadPoolExecutor) -> tuple[list[Finding], list[int]]:
+    """Findings, and the sizes of the files that were read whole."""
+    folder = place.store.folder
+    if not place.files:
+        return compare_files(folder, {}, {}, {}), []
+    if described is None:
+        what = f"no destination has the {DATASET} of this version, so nothing can be said of its other files"
+        got = "nothing" if place.text is None else f"sha256 {hashlib.sha256(place.text).hexdigest()}"
+        return [Finding(what, f"{folder}/{DATASET}", f"a sha256 that begins with {place.version}", got)], []
+    outputs: dict[str, list[str]] = {}
+    for name in described.expected:
+        outputs.setdefault(PART.sub("", name), []).append(name)
+    found: list[Finding] = []
+    digests: dict[str, str | None] = {}
+    for more, read in pool.map(partial(_check_output, place, described), outputs.values()):
+        found += more
+        digests.update(read)
+    found = compare_files(folder, described.expected, place.files, digests) + found
+    found += _check_totals(f"{folder}/{DATASET}", described)
+    return found, [place.files[name].size_bytes for name in digests]
+
+
+def _check_output(place: Place, described: Described, names: list[str]) -> tuple[list[Finding], dict[str, str | None]]:
+    """Findings on the content of one output, and the sha256 of each of its files."""
+    digests: dict[str, str | None] = {}
+    present = [name for name in names if name in place.files]
+    with ExitStack() as stack:
+        folder = Path(place.store.folder)
+        if not is_local(place.store.folder):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            for file in (place.files[name] for name in present):
+                if file.size_bytes == described.expected[file.name][0]:
+                    if not is_local(place.store.folder):
+                        wanted = Wanted(file.name, file.size_bytes, file.identity)
+                        fetch(place.store, wanted, folder / file.name, folder / f"{file.name}.partial")
+                    digests[file.name] = file_digest(folder / file.name)
+            if any(digests.get(name) != described.expected[name][1] for name in names):
+                return [], digests
+            found = [finding for name in names for finding in _check_content(place, described, folder, name)]
+        except DAMAGE as error:
+            found = [finding_of(error, "a file at a destination cannot be read", f"{place.store.folder}/{present[0]}")]
+    return found, digests
+
+
+def _check_content(place: Place, described: Described, folder: Path, name: str) -> Iterator[Finding]:
+    stated = {key: value for key, value in described.stated.get(name, {}).items() if key in HELD}
+    if not stated:
+        return
+    kind = name.partition("/")[0]
+    framing = FramingConfig.model_validate(described.content["formats"][kind].get("framing", {}))
+    about = Readable(framing, np.dtype(described.content["vocabulary"]["dtype"]))
+    where = f"{place.store.folder}/{name}"
+    try:
+        held = file_content(kind, folder / name, about)
+    except DAMAGE as error:
+        yield finding_of(error, f"a {kind} file cannot be read back", where)
+        return
+    if held != stated:
+        yield Finding(f"a file does not hold what {DATASET} states", where, *difference(stated, held))
+
+
+def _check_totals(where: str, described: Described) -> Iterator[Finding]:
+    """What dataset.json states of each format against what it states of the format's files."""
+    for kind, stated in described.content["formats"].items():
+        totals: Counter[str] = Counter()
+        for name, file in described.stated.items():
+            if name.startswith(f"{kind}/") and "slots" in file:
+                totals.update({key: file[key] for key in ("records", "slots") if key in file}, outputs=1)
+        wanted = {key: stated[key] for key in ("outputs", "records", "slots") if key in stated}
+        if totals != Counter(wanted):
+            what = f"{DATASET} states other totals of a format than of its files"
+            yield Finding(what, f"{where}, {kind}", *difference(wanted, dict(totals)))

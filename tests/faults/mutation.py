@@ -1,0 +1,48 @@
+"""A fault planted in the program, in this process alone: a line of a module's source replaced, the module run anew."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pipeline
+
+
+def import_everything() -> None:
+    """Import all of the program, so that a mutation reaches whoever imported from its module."""
+    for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
+        import_module(module.name)
+
+
+def mutate(name: str, old: str, new: str) -> None:
+    """Replace `old`, which the module's source holds once, by `new`. For a process that ends afterwards.
+
+    Modules that imported something from it get the new one. Kernels are compiled anew and not from the cache, whose
+    keys know nothing of constants; a kernel that calls a changed kernel of another module keeps the old one.
+    """
+    module = import_module(name)
+    path = Path(str(module.__file__))
+    source = path.read_text()
+    if source.count(old) != 1:
+        raise ValueError(f"{name} holds {old!r} {source.count(old)} times")
+    changed = source.replace(old, new).replace("cache=True", "cache=False")
+    before = dict(vars(module))
+    exec(compile(changed, str(path), "exec"), module.__dict__)  # noqa: S102
+    _hand_on(module, before)
+    import_module("pipeline.tokens.tokenizer")._loaded.cache_clear()
+
+
+def _hand_on(module: ModuleType, before: dict[str, object]) -> None:
+    """Give the new things to all modules that hold the old ones, by their own name or in a table."""
+    changed = {id(value): vars(module)[name] for name, value in before.items() if not name.startswith("__")}
+    for other in [one for name, one in sys.modules.items() if name.startswith("pipeline.") and one is not module]:
+        for name, value in list(vars(other).items()):
+            if name in before and value is before[name] and not name.startswith("__"):
+                setattr(other, name, vars(module)[name])
+            elif isinstance(value, dict) and not name.startswith("__"):
+                value.update(
+                    {key: changed[id(one)] for key, one in value.items() if callable(one) and id(one) in changed}
+                )
