@@ -1,9 +1,10 @@
 """Claim: a long-lived work folder delivers what a build from scratch does, whatever was edited, killed or damaged.
 
 Runs tests/search/edits.py by seeds until so many steps were taken: each seed is five long-lived folders of up to 20
-steps, and a build from scratch beside every step, all in this process. Seeds that stand in the result file of this
-commit are not run again, so the command goes on where it was stopped; a difference is written down with its seed, and
-`--only SEED` shrinks it to the least edits that show it. `python benchmarks/edits.py --steps 1000`
+steps, and a build from scratch beside every step, all in this process. Seeds that stand in the
+result file are not run again, so the command goes on where it was stopped (`--anew` forgets them); a difference is
+written down with its seed, and `--only SEED` shrinks it to the least edits that show it.
+`python benchmarks/edits.py --steps 1000`
 """
 
 from __future__ import annotations

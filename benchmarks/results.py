@@ -19,7 +19,9 @@ def write_result(name: str, claim: str, figures: dict[str, object]) -> Path:
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
     )
-    dirty = subprocess.run(["git", "status", "--porcelain"], cwd=HERE, capture_output=True, text=True, check=True)
+    dirty = subprocess.run(
+        ["git", "status", "--porcelain", ":/", ":!results"], cwd=HERE, capture_output=True, text=True, check=True
+    )
     result = {
         "claim": claim,
         "figures": figures,
