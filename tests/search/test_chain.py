@@ -75,7 +75,7 @@ def test_build_of_a_random_configuration_is_the_oracles(files: dict[str, Source]
 
 
 @pytest.mark.slow
-@settings(whole_builds, max_examples=400)
+@settings(whole_builds, max_examples=60)
 @given(files, said)
 def test_build_of_many_random_configurations_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
     require_oracle(files, wanted)
