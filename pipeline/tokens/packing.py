@@ -101,7 +101,7 @@ class ContextPlan:
         low, high = np.maximum(first - before, 0), np.minimum(stop - before, lengths)
         return PieceTokens(
             lengths,
-            np.maximum(before - first, 0).astype(np.uint64),
+            np.clip(before - first, 0, self.sizes[pieces]).astype(np.uint64),
             np.minimum(low, lengths).astype(np.uint64),
             np.maximum(high - low, 0).astype(np.uint64),
         )
@@ -138,7 +138,7 @@ class PieceTokens:
     """Where the tokens of documents stand in pieces, each array of length (pieces,).
 
     documents  int64: tokens of the piece's whole document
-    skipped    uint64: slots of the piece ahead of its first token
+    skipped    uint64: slots of the piece ahead of its first token; all of them if it holds none
     firsts     uint64: number of that token in the document
     sizes      uint64: tokens in the piece
     """

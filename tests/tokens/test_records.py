@@ -4,10 +4,11 @@ import tempfile
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptDataError
@@ -76,6 +77,7 @@ def test_document_records_in_any_order_are_the_documents(documents: list[list[in
     ),
     random=st.randoms(use_true_random=False),
 )
+@example(documents=[[0], [0, 0]], width=3, packing=Packing(eot="around", bos=True), random=Random(1))
 def test_records_content_pieces_of_documents_add_up_however_they_are_packed(documents, width, packing, random) -> None:
     """The documents' content of all contexts, less what overlaps, is that of the documents."""
     shard = replace(shard_of(documents), pad_id=10, bos_id=11)
