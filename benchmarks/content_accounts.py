@@ -30,7 +30,7 @@ MECHANISMS = {
         ("pipeline.content_kernels", "texts_sum"),
         ("pipeline.content_kernels", "records_sum"),
         ("pipeline.content_kernels", "token_sums"),
-        ("pipeline.dedup.writeback", "text_content"),
+        ("pipeline.dedup.writeback", "text_parts"),
         ("pipeline.shuffle.gather", "_content"),
         ("pipeline.tokens.records", "Records.content"),
         ("pipeline.tokens.records", "Records.repeated_content"),
