@@ -1,4 +1,4 @@
-"""The share of a build's CPU that accounts of content, decoding of every document and digests on opening take (aim: 4 %).
+"""How much of a build's CPU accounts of content, decoding every document and digests on opening take (aim: 4 %).
 
 One build in one process, everything on: deduplication with writeback, four formats. CPU seconds of each mechanism are
 measured where it is called, without those of another one inside it, against all CPU seconds of the build.
