@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ledger import Check, Outcome, Receipt
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
 from pipeline.stages.index import require_few_rejected
 from pipeline.stages.stage import Stage
@@ -23,10 +23,10 @@ def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    # No library's version: a text has one suffix array.
+    # A text has one suffix array whatever made it; lines are looked into by msgspec.
     source = build.config.source  # the metadata of a parquet row is JSON of its text and its id
     fields = {"text_field": source.text_field, "id_field": source.id_field}
-    return {**fields, "unigram": build.config.index.unigram}
+    return {**fields, "unigram": build.config.index.unigram, "libraries": versions_of("msgspec")}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:

@@ -29,8 +29,8 @@ def read_ranks(content: bytes) -> dict[bytes, int]:
 
 
 def read_ids(content: bytes) -> list[int]:
-    """The id of every line; ValueError for a line without one."""
-    return [int(line.rpartition(b" ")[2]) for line in content.splitlines() if line]
+    """The id of every line; ValueError or IndexError for a line without one."""
+    return [int(line.split()[1]) for line in content.splitlines() if line]
 
 
 def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> list[int]:
