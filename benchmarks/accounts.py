@@ -1,7 +1,7 @@
 """Claims: accounting costs at most 5 % of a build's CPU time; an unchanged dataset of 200 shards re-runs in 10 s.
 
 The share is measured inside one build in one process: CPU seconds of digesting sources and outputs, receipts, balance
-checks and record digests, against all CPU seconds. Two costs beside it are stated apart, because a build without
+checks, against all CPU seconds. Two costs beside it are stated apart, because a build without
 accounts would have them too: flushing files to the device, and reading the destination's copies again.
 `python benchmarks/accounts.py CORPUS_FOLDER`
 """
@@ -58,7 +58,6 @@ def configuration(root: Path, corpus: list[str], shard_bytes: str) -> dict[str, 
 
 def share_of_accounting(corpus: str) -> dict[str, object]:
     from pipeline.ledger import once, receipt
-    from pipeline.shuffle import gather, scatter
     from pipeline.stages import build, download
     from pipeline.storage import local
 
@@ -70,8 +69,6 @@ def share_of_accounting(corpus: str) -> dict[str, object]:
     download.pieces_checksum = timed("digests", download.pieces_checksum)
     once.write_receipt = timed("receipts", once.write_receipt)
     build.require_balanced = timed("balance", build.require_balanced)
-    scatter.record_digest = timed("record digests", scatter.record_digest)
-    gather.record_digest = timed("record digests", gather.record_digest)
     os.fsync = timed("flushing to the device", os.fsync)
     local.file_digest = timed("reading the destination again", local.file_digest)
     began = time.process_time()
