@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "form": {"addresses", "errors", "config", "section", "form"},
     "storage": LIGHT | {"storage"},
     "ledger": LIGHT | {"content", "storage", "ledger"},
-    "documents": LIGHT | {"storage", "documents", "words"},
+    "documents": LIGHT | KERNELS | {"storage", "documents"},
     "slices": set(),
     "words": set(),
     "dedup": LIGHT | KERNELS | {"documents", "dedup", "slices"},

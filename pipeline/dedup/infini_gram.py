@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.documents.located import changed_source, read_located_blocks
+from pipeline.documents.text_shard import IndexedSource
 
 METADATA, METADATA_OFFSETS = "metadata", "metaoff"
 
@@ -37,33 +37,29 @@ def append_metadata(
     metadata: BinaryIO,
     offsets: BinaryIO,
     *,
-    source: str,
-    line_numbers: NDArray[np.uint64],
-    bounds: NDArray[np.uint64],
+    indexed: IndexedSource,
     text_field: str,
 ) -> int:
     """Append the lines of one source file's documents, read from its decompressed `stream`; returns their bytes.
 
-    line_numbers    uint64 (n,): the 0-based lines that are documents; bounds uint64 (n + 1,): TextShard.bounds
-    Raises CorruptDataError if a line is not what was indexed.
+    Raises CorruptDataError if a line's text is not the one that was indexed.
     """
-    numbers = line_numbers.astype(np.int64)
-    places = bounds.astype(np.int64)
-    text_bytes = places[1:] - places[:-1] - 1
+    numbers = indexed.line_numbers.astype(np.int64)
+    bounds = indexed.bounds.tolist()
     begun = written = metadata.tell()
-    for block in read_located_blocks(
-        stream, source=source, line_numbers=numbers, text_bytes=text_bytes, text_field=text_field
-    ):
+    for block in read_located_blocks(stream, source=indexed.path, line_numbers=numbers):
         lines, starts = [], []
         spans = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
         for document, (start, end) in enumerate(spans, start=block.first_document):
+            text = indexed.text[bounds[document] + 1 : bounds[document + 1]].tobytes()
             try:
                 fields = json.loads(block.data[start:end])
-            except ValueError as error:
-                got = f"a line that is not JSON: {error}"
-                raise changed_source(source, int(numbers[document]), int(text_bytes[document]), got) from error
-            del fields[text_field]
-            row = {"path": source, "linenum": int(numbers[document]), "metadata": fields}
+                same = fields.pop(text_field).encode() == text
+            except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, no text, no object, no string
+                same = False
+            if not same:
+                raise changed_source(indexed.path, int(numbers[document]), "another line")
+            row = {"path": indexed.path, "linenum": int(numbers[document]), "metadata": fields}
             lines.append(json.dumps(row).encode("ascii") + b"\n")
             starts.append(written)
             written += len(lines[-1])

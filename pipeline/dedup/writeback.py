@@ -8,12 +8,12 @@ duplicate keys), the space between tokens, ``\\r\\n`` and a missing last newline
 ranges, `remove` of a file without rejected lines is the identity. Rejected lines are left out (the quarantine has
 them), and the line count is otherwise unchanged.
 
-Every document's text is measured against the text shard on the way, so a source that changed since it was indexed is
-an error and not a wrong cut.
+Every document's line is hashed and compared with the text shard's hash of it, so a source that changed since it was
+indexed is an error and not a wrong cut. Of what `remove` writes, every line is read again: an untouched one must have
+that hash still, and of a cut one the text is decoded for the account of the kept texts.
 
-Price: one pass over the decompressed file, which orjson parses, and a second one over the texts that change: 240 MB of
-lines a second of CPU time for `annotate`, 190 for `remove` where texts with half of the bytes change, 140 where most
-do, compression not counted. Memory is a few blocks, or four times the longest line if that is more.
+Price: one pass over the decompressed file; only lines that change are parsed. Memory is a few blocks, or four times the
+longest line if that is more.
 """
 
 from __future__ import annotations
@@ -30,10 +30,20 @@ from numpy.typing import NDArray
 from pipeline.content import NOTHING, ContentSum
 from pipeline.content_kernels import place_weights, text_hashes, weighted_sum
 from pipeline.documents.json_members import find_value, insert_place
-from pipeline.documents.json_strings import INSIDE_A_CHARACTER, decode, find_places
+from pipeline.documents.json_strings import INSIDE_A_CHARACTER, find_places
 from pipeline.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
-from pipeline.documents.located import LocatedBlock, changed_source, read_located_blocks
+from pipeline.documents.located import (
+    LocatedBlock,
+    changed_source,
+    find_line_ends,
+    locate,
+    read_located_blocks,
+    read_text,
+)
+from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError, CorruptDataError
+
+EMPTY = b'""'
 
 Edit = tuple[int, int, bytes]
 """Bytes [start, end) of a block give way to these."""
@@ -64,15 +74,18 @@ class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
 
     `documents_changed` have ranges (removed or noted); `documents_empty` became empty, dropped or not. A document that
-    was empty before is neither. `text_bytes_out` is measured in what is written, not derived from the ranges.
+    was empty before is neither. `documents_intact` were written by `remove` as they were indexed. `documents_out` and
+    `text_bytes_out` are measured in what is written, not derived from the ranges.
 
-    `text_content` is of the texts as they were read, `kept_content` of what stays of each, decoded from the lines that
-    are written; a document that is dropped counts as an empty text. Both weigh a document by shard and ordinal.
+    `text_content` is of the indexed texts whose lines were read again, `kept_content` of what stays of each, where it
+    changed decoded from what is written; a document that is dropped counts as an empty text. Both weigh a document by
+    shard and ordinal.
     """
 
     documents_in: int = 0
     documents_out: int = 0
     documents_changed: int = 0
+    documents_intact: int = 0
     documents_empty: int = 0
     text_bytes_in: int = 0
     text_bytes_removed: int = 0
@@ -89,7 +102,7 @@ class _Documents:
     document i at `first_range[i] : first_range[i + 1]`.
     """
 
-    source: str
+    indexed: IndexedSource
     line_numbers: NDArray[np.int64]
     text_bytes: NDArray[np.int64]
     first_range: NDArray[np.int64]
@@ -100,74 +113,94 @@ class _Documents:
         return ranges
 
     def changed(self, document: int, got: str) -> CorruptDataError:
-        return changed_source(self.source, int(self.line_numbers[document]), int(self.text_bytes[document]), got)
+        return changed_source(self.indexed.path, int(self.line_numbers[document]), got)
+
+    def require_unchanged(self, block: LocatedBlock) -> None:
+        """CorruptDataError for a line that is not the one that was indexed."""
+        (other,) = np.nonzero(
+            block.line_hashes() != self.indexed.line_hashes[block.first_document : block.end_document]
+        )
+        if len(other):
+            raise self.changed(block.first_document + int(other[0]), "another line")
 
 
 def write_back_file(
     stream: BinaryIO,
     sink: BinaryIO,
     *,
-    source: str,
-    line_numbers: NDArray[np.uint64],
-    bounds: NDArray[np.uint64],
+    indexed: IndexedSource,
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
-    place: tuple[int, int] = (0, 0),
+    unit: int = 0,
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
 ) -> WriteBackCounts:
     """Copies the decompressed lines of one source file from `stream` to `sink` and edits them on the way.
 
-    `source`        the file's name, for messages
-    `line_numbers`  uint64 (n,): the 0-based lines that are documents, ascending (the text shard's, for this file)
-    `bounds`        uint64 (n + 1,): `TextShard.bounds` of these documents
-    `ranges`        uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
-                    one document and aligned to UTF-8 characters; empty ones are ignored
-    `place`         the number of the shard, and the ordinal in it of the file's first document
+    `indexed`  the text shard's documents of this file
+    `ranges`   uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
+               one document and aligned to UTF-8 characters; empty ones are ignored
+    `unit`     the number of the shard
 
     Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
     that cannot be placed. After an error the output is not whole and must be thrown away.
     """
     annotating = options.mode == "annotate"
     path = _annotation_path(options.annotate_key, options.text_field) if annotating else []
-    documents = _documents(source, line_numbers, bounds, ranges)
+    documents = _documents(indexed, ranges)
     counts = WriteBackCounts(documents_changed=int(np.count_nonzero(np.diff(documents.first_range))))
     if not annotating:
         counts.text_bytes_removed = int(np.diff(documents.ranges).sum())
     for block in read_located_blocks(
         stream,
-        source=source,
+        source=indexed.path,
         line_numbers=documents.line_numbers,
-        text_bytes=documents.text_bytes,
-        text_field=options.text_field,
         block_bytes=block_bytes,
         longest_line_bytes=longest_line_bytes,
     ):
-        text_bytes = int(documents.text_bytes[block.first_document : block.end_document].sum())
-        counts.documents_in += len(block.lines)
-        counts.documents_out += len(block.lines)
-        counts.text_bytes_in += text_bytes
-        counts.text_bytes_out += text_bytes
-        texts = text_parts(block.texts)
-        weights = document_weights(place, np.arange(block.first_document, block.end_document))
-        counts.text_content += weighted_sum(texts, weights)
-        edits = [_without_line(block, line) for line in np.delete(np.arange(len(block.line_ends)), block.lines)]
+        documents.require_unchanged(block)
+        rejected = np.delete(np.arange(len(block.line_ends)), block.lines)
+        cut = [] if annotating else list(_cut_strings(block, documents, options.text_field))
+        empty = [place for place, _, string in cut if string == EMPTY]
+        dropped = empty if options.drop_empty else []
+        edits = [_without_line(block, line) for line in (*rejected, *block.lines[dropped])]
+        edits += [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
         if annotating:
             edits += _annotations(block, documents, path, options.replace_existing)
-        else:
-            cut = list(_cut_strings(block, documents, options.text_field))
-            kept = [decode(string, 0, len(string)) for _, _, string in cut]
-            texts[:, [place for place, _, _ in cut]] = text_parts(kept)
-            edits += _removals(block, cut, kept, options.drop_empty, counts)
+        written = _edited(block.data, edits)
+        sink.write(written)
+
+        here = slice(block.first_document, block.end_document)
+        texts = text_hashes(indexed.text, indexed.bounds[:-1][here] + np.uint64(1), indexed.bounds[1:][here])
+        weights = document_weights(unit, indexed.first_document, block.first_document, block.end_document)
+        counts.text_content += weighted_sum(texts, weights)
+        sizes = documents.text_bytes[here].copy()
+        line_ends = find_line_ends(written)
+        counts.documents_in += len(sizes)
+        counts.documents_out += len(line_ends)
+        counts.documents_empty += len(empty)
+        counts.text_bytes_in += int(sizes.sum())
+        stays = np.delete(np.arange(len(sizes)), dropped)
+        if not annotating and len(stays) == len(line_ends):  # else the account of documents does not balance
+            lines = locate(written, line_ends, np.arange(len(line_ends)), block.first_document)
+            changed = [place for place, _, _ in cut]
+            kept = _texts_again(lines, stays, changed, options.text_field)
+            texts[:, changed], sizes[changed] = text_parts(kept), list(map(len, kept))
+            same = lines.line_hashes() == indexed.line_hashes[here][stays]
+            counts.documents_intact += int(np.count_nonzero(same[np.isin(stays, changed, invert=True)]))
+        counts.text_bytes_out += int(sizes.sum())
         counts.kept_content += weighted_sum(texts, weights)
-        sink.write(_edited(block.data, edits))
     return counts
 
 
-def _documents(
-    source: str, line_numbers: NDArray[np.uint64], bounds: NDArray[np.uint64], ranges: NDArray[np.uint64]
-) -> _Documents:
-    places = bounds.astype(np.int64)
+def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: list[int], text_field: str) -> list[bytes]:
+    """What `lines`, those of some `documents`, hold as the texts of the ones that changed; nothing where none is."""
+    spans = dict(zip(documents.tolist(), zip(lines.starts.tolist(), lines.ends.tolist(), strict=True), strict=True))
+    return [read_text(lines.data, spans[one], text_field) or b"" if one in spans else b"" for one in changed]
+
+
+def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents:
+    places = indexed.bounds.astype(np.int64)
     spans = ranges.astype(np.int64).reshape(-1, 2)
     spans = spans[spans[:, 0] != spans[:, 1]]
     first_range = np.searchsorted(spans[:, 0], places)
@@ -179,9 +212,11 @@ def _documents(
         and np.all(spans[1:, 0] >= spans[:-1, 1])
     )
     if not inside:
-        raise _misfit(source, f"{len(spans):,} ranges for {len(places) - 1:,} documents, of which one does not fit")
+        raise _misfit(
+            indexed.path, f"{len(spans):,} ranges for {len(places) - 1:,} documents, of which one does not fit"
+        )
     relative = spans - (places[owner] + 1)[:, None]
-    return _Documents(source, line_numbers.astype(np.int64), np.diff(places) - 1, first_range, relative)
+    return _Documents(indexed, indexed.line_numbers.astype(np.int64), np.diff(places) - 1, first_range, relative)
 
 
 def _misfit(source: str, got: str) -> CorruptDataError:
@@ -202,10 +237,10 @@ def text_parts(texts: list[bytes]) -> NDArray[np.uint64]:
     return text_hashes(joined, ends - lengths, ends)
 
 
-def document_weights(place: tuple[int, int], documents: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """uint64 (2, n): the weights of some documents of a file in a content sum; see write_back_file for `place`."""
-    shard, first_ordinal = place
-    return place_weights(shard, documents.astype(np.uint64) + np.uint64(first_ordinal))
+def document_weights(unit: int, first_ordinal: int, first: int, end: int) -> NDArray[np.uint64]:
+    """uint64 (2, n): the weights of documents [first, end) of a file in a content sum of the shard `unit`, where the
+    file's first one has the ordinal `first_ordinal`."""
+    return place_weights(unit, np.arange(first_ordinal + first, first_ordinal + end, dtype=np.uint64))
 
 
 def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) -> Iterator[_CutString]:
@@ -226,25 +261,12 @@ def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) ->
     if (cuts == INSIDE_A_CHARACTER).any():
         place = places[np.searchsorted(ends, np.argmax(cuts == INSIDE_A_CHARACTER), side="right")]
         line_number = documents.line_numbers[block.first_document + place] + 1
-        raise _misfit(documents.source, f"ranges that cut a character in line {line_number}")
+        raise _misfit(documents.indexed.path, f"ranges that cut a character in line {line_number}")
     at = 0
     for place, (start, end), behind in zip(places.tolist(), spans, ends.tolist(), strict=True):
         kept = iter((start, *cuts[at:behind].tolist(), end))
         yield place, (start, end), b"".join([block.data[begin:stop] for begin, stop in zip(kept, kept, strict=True)])
         at = behind
-
-
-def _removals(
-    block: LocatedBlock, cut: list[_CutString], kept: list[bytes], drop_empty: bool, counts: WriteBackCounts
-) -> Iterator[Edit]:
-    for (place, span, string), text in zip(cut, kept, strict=True):
-        counts.text_bytes_out += len(text) - len(block.texts[place])
-        counts.documents_empty += not text
-        if not text and drop_empty:
-            counts.documents_out -= 1
-            yield _without_line(block, block.lines[place])
-        else:
-            yield *span, string
 
 
 def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
@@ -275,7 +297,7 @@ def _annotations(block: LocatedBlock, documents: _Documents, path: list[str], re
         else:
             raise ConfigError(
                 "a document already has the annotation's key",
-                where=f"{documents.source}, line {documents.line_numbers[document] + 1}",
+                where=f"{documents.indexed.path}, line {documents.line_numbers[document] + 1}",
                 expected=f"nothing at {'.'.join(path[:depth])!r}",
                 next_step="name another annotate_key, or set replace_existing if the old value may go",
             )

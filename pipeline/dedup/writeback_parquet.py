@@ -21,6 +21,7 @@ from pipeline.content_kernels import weighted_sum
 from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
 from pipeline.documents.located import changed_source
 from pipeline.documents.parquet import open_parquet, text_column, utf8_values
+from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError
 
 RANGES = pa.list_(pa.list_(pa.int64()))
@@ -30,25 +31,24 @@ def write_back_table(
     stream: BinaryIO,
     sink: BinaryIO,
     *,
-    source: str,
     row_groups: tuple[int, int] | None,
-    row_numbers: NDArray[np.uint64],
-    bounds: NDArray[np.uint64],
+    indexed: IndexedSource,
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
-    place: tuple[int, int] = (0, 0),
+    unit: int = 0,
 ) -> WriteBackCounts:
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
 
-    `row_numbers` count from the first row of these row groups. Raises CorruptDataError for a row that is not what was
+    Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that is not what was
     indexed; ConfigError for an annotation whose column is there already.
     """
+    source = indexed.path
     file = open_parquet(stream, source)
     text_field = options.text_field
     kind = text_column(file, source, text_field)
     annotated = options.mode == "annotate"
     schema = _schema(file.schema_arrow, options, source) if annotated else file.schema_arrow
-    rows = row_numbers.astype(np.int64)
+    rows = indexed.line_numbers.astype(np.int64)
     counts = WriteBackCounts()
     first_row = 0
     with pq.ParquetWriter(sink, schema, compression=_compression(file)) as writer:
@@ -58,18 +58,27 @@ def write_back_table(
             kept = table.take(rows[low:high] - first_row)
             first_row += table.num_rows
             texts = utf8_values(kept.column(text_field).combine_chunks())
-            found = [_ranges_of(document, bounds, ranges) for document in range(low, high)]
-            cut = _cut_texts(texts, found, source, rows[low:high], bounds[low : high + 1], counts)
-            weights = document_weights(place, np.arange(low, high))
-            counts.text_content += weighted_sum(text_parts([text or b"" for text in texts]), weights)
-            written = texts if annotated else cut
-            counts.kept_content += weighted_sum(text_parts([text or b"" for text in written]), weights)
+            parts = text_parts([text or b"" for text in texts])
+            changed = np.flatnonzero(parts[0] != indexed.line_hashes[low:high])
+            if len(changed):
+                raise changed_source(source, int(rows[low + changed[0]]), "another text")
+            found = [_ranges_of(document, indexed.bounds, ranges) for document in range(low, high)]
+            cut = [without_ranges(text or b"", spans) for text, spans in zip(texts, found, strict=True)]
+            counts.documents_in += len(texts)
+            counts.documents_changed += sum(map(bool, found))
+            counts.text_bytes_in += sum(len(text or b"") for text in texts)
+            written = parts if annotated else text_parts(cut)
+            weights = document_weights(unit, indexed.first_document, low, high)
+            counts.text_content += weighted_sum(parts, weights)
+            counts.kept_content += weighted_sum(written, weights)
             if annotated:
                 counts.text_bytes_out += sum(len(text or b"") for text in texts)
                 kept = _with_column(kept, options.annotate_key, pa.array(found, RANGES))
             else:
                 counts.text_bytes_out += sum(map(len, cut))
                 counts.text_bytes_removed += sum(end - start for spans in found for start, end in spans)
+                untouched = [not spans for spans in found]
+                counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[untouched]))
                 counts.documents_empty += sum(bool(spans) and not text for text, spans in zip(cut, found, strict=True))
                 kept = _with_column(kept, text_field, _text_array(cut, kind))
                 if options.drop_empty:
@@ -78,9 +87,7 @@ def write_back_table(
             counts.documents_out += kept.num_rows
             writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
     if counts.documents_in != len(rows):
-        missing = counts.documents_in
-        size = int(bounds[missing + 1] - bounds[missing]) - 1
-        raise changed_source(source, int(rows[missing]), size, f"{first_row:,} rows in all")
+        raise changed_source(source, int(rows[counts.documents_in]), f"{first_row:,} rows in all")
     return counts
 
 
@@ -104,27 +111,6 @@ def _ranges_of(document: int, bounds: NDArray[np.uint64], ranges: NDArray[np.uin
     first, last = np.searchsorted(ranges[:, 0], bounds[[document, document + 1]])
     start = int(bounds[document]) + 1
     return [[low - start, high - start] for low, high in ranges[first:last].tolist() if low < high]
-
-
-def _cut_texts(
-    texts: list[bytes | None],
-    found: list[list[list[int]]],
-    source: str,
-    rows: NDArray[np.int64],
-    bounds: NDArray[np.uint64],
-    counts: WriteBackCounts,
-) -> list[bytes]:
-    """The texts without their ranges, each measured against the text shard first."""
-    cut = []
-    sizes = (np.diff(bounds).astype(np.int64) - 1).tolist()
-    for text, spans, row, size in zip(texts, found, rows.tolist(), sizes, strict=True):
-        if text is None or len(text) != size:
-            raise changed_source(source, row, size, "no text" if text is None else f"a text of {len(text):,} bytes")
-        counts.documents_in += 1
-        counts.text_bytes_in += size
-        counts.documents_changed += bool(spans)
-        cut.append(without_ranges(text, spans))
-    return cut
 
 
 def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:

@@ -11,6 +11,7 @@ The text shard is the layout of infini-gram (one shard of a v6 index of bytes) w
                   0            7  8
     offset        0            7  8              uint64 LE a document: where its separator stands in `tokenized`
     linenum       0            1  4              uint64 LE a document: the 0-based line of its source file
+    linehash      .            .  .              uint64 LE a document: a hash of that line, or of a parquet row's text
     ids           d o c - 1 7                    the documents' ids, UTF-8, back to back
     id_ends       5            5  6              uint64 LE a document: one past its id in `ids`
     sources.json  [{"path", "first_document", "documents", "lines", "line_bytes", "rejected": {reason: lines}}, ...]
@@ -20,12 +21,12 @@ A document's text is ``tokenized[offset[i] + 1 : offset[i + 1]]``; for the last 
 
 Invariants:
 * lines = documents + rejected lines, for every source file; nothing is left out in silence.
-* tokenized's size = text bytes + documents; offset, linenum and id_ends have 8 bytes a document.
+* tokenized's size = text bytes + documents; offset, linenum, linehash and id_ends have 8 bytes a document.
 * ``tokenized[offset[i]] == 0xFF``, and no other byte of `tokenized` is 0xFF.
 * The sum of `line_bytes` is the decompressed size of the source files.
 
 Price: one pass over the source files, one core; memory is some 75 MB whatever the input, plus about four times the
-longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and ids plus 25 bytes a document.
+longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and ids plus 33 bytes a document.
 
 Other rooms use `read_documents` (jsonl), `TextShardWriter` and `open_text_shard` (text_shard), `open_decompressed` and
 `open_compressed` (compression), `append_rejections` (quarantine), and `find_value` (json_members: where a value

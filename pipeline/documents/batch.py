@@ -10,6 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.content_kernels import text_hashes
+
 SEPARATOR = b"\xff"
 """Stands before every text; no byte of UTF-8 is that."""
 
@@ -49,6 +51,8 @@ class DocumentBatch:
                     in the line; nothing for a document without an id, or whose id is null
     `id_bounds`     int64 (documents + 1,): the id of document i is `ids[id_bounds[i] : id_bounds[i + 1]]`
     `line_numbers`  uint64 (documents,): the 0-based line each document came from, ascending
+    `line_hashes`   uint64 (documents,): a hash of that line, without its newline or a byte order mark before it; of a
+                    parquet file's row, of its text
     `rejections`    the lines in between that are not documents, ascending
     `line_bytes`    decompressed bytes that these lines took in the file, newlines and a byte order mark included, so
                     that the sum over a file's batches is the file's decompressed size
@@ -60,6 +64,7 @@ class DocumentBatch:
     ids: NDArray[np.uint8]
     id_bounds: NDArray[np.int64]
     line_numbers: NDArray[np.uint64]
+    line_hashes: NDArray[np.uint64]
     line_bytes: int
     rejections: list[Rejection]
 
@@ -95,15 +100,15 @@ def batch_of(
     line_numbers: NDArray[np.uint64],
     line_bytes: int,
     rejections: list[Rejection],
+    line_hashes: NDArray[np.uint64] | None = None,
 ) -> DocumentBatch:
-    """A batch of texts and ids that come one by one. ValueError for a text with the byte 0xFF, which is not UTF-8."""
-    if any(SEPARATOR in one for one in texts):
-        raise ValueError(f"a document of {source!r} holds the byte 0xFF, so it is not UTF-8")
-    text = SEPARATOR.join((b"", *texts))
+    """A batch of texts and ids, UTF-8, that come one by one; without `line_hashes` they are those of the texts."""
+    text = np.frombuffer(SEPARATOR.join((b"", *texts)), np.uint8)
     bounds, id_bounds = (np.zeros(len(texts) + 1, np.int64) for _ in range(2))
     np.cumsum([len(one) + 1 for one in texts], out=bounds[1:])
     np.cumsum([len(one) for one in ids], out=id_bounds[1:])
     whole_ids = np.frombuffer(b"".join(ids), np.uint8)
-    return DocumentBatch(
-        source, np.frombuffer(text, np.uint8), bounds, whole_ids, id_bounds, line_numbers, line_bytes, rejections
-    )
+    if line_hashes is None:
+        starts, ends = bounds[:-1].astype(np.uint64) + np.uint64(1), bounds[1:].astype(np.uint64)
+        line_hashes = text_hashes(text, starts, ends)[0]
+    return DocumentBatch(source, text, bounds, whole_ids, id_bounds, line_numbers, line_hashes, line_bytes, rejections)

@@ -47,7 +47,8 @@ def find_value(data: Line, key: str, start: int = 0, end: int | None = None) -> 
 
 
 def _address(data: Any) -> int:
-    return int(np.frombuffer(data, np.uint8).ctypes.data)
+    address: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    return address
 
 
 def insert_place(data: bytes, start: int, end: int) -> tuple[int, bytes]:

@@ -20,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 import orjson
 
+from pipeline.content_kernels import text_hashes
 from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from pipeline.documents.json_members import (
     LONGEST_PARSED_BYTES,
@@ -64,6 +65,7 @@ def _parse(block: LineBlock, source: str, text_field: str, id_field: str, first_
     texts: list[bytes] = []
     ids: list[bytes] = []
     line_numbers: list[int] = []
+    spans: list[tuple[int, int]] = []
     rejections: list[Rejection] = []
     view = memoryview(block.data)
     for number, (start, end) in enumerate(block.spans(first=first_line == 0), start=first_line):
@@ -76,7 +78,10 @@ def _parse(block: LineBlock, source: str, text_field: str, id_field: str, first_
             texts.append(document[0])
             ids.append(document[1])
             line_numbers.append(number)
-    return batch_of(source, texts, ids, np.array(line_numbers, np.uint64), block.stream_bytes, rejections)
+            spans.append((start, end))
+    starts, ends = np.array(spans, np.uint64).reshape(-1, 2).T
+    hashes = text_hashes(np.frombuffer(block.data, np.uint8), starts, ends)[0]
+    return batch_of(source, texts, ids, np.array(line_numbers, np.uint64), block.stream_bytes, rejections, hashes)
 
 
 def _parse_line(line: Line, text_field: str, id_field: str) -> tuple[bytes, bytes] | None:

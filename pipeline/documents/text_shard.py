@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from pipeline.documents.batch import SEPARATOR, DocumentBatch, RejectionReason
 from pipeline.errors import CorruptDataError
 
-TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, SOURCES_FILE = "tokenized", "offset", "linenum", "sources.json"
+TEXT_FILE, OFFSET_FILE, SOURCES_FILE = "tokenized", "offset", "sources.json"
+LINE_NUMBER_FILE, LINE_HASH_FILE = "linenum", "linehash"
 ID_FILE, ID_END_FILE = "ids", "id_ends"
-TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
+TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, LINE_HASH_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -61,6 +62,7 @@ class TextShardWriter:
         self._text = _create(folder / TEXT_FILE)
         self._offsets = _create(folder / OFFSET_FILE)
         self._line_numbers = _create(folder / LINE_NUMBER_FILE)
+        self._line_hashes = _create(folder / LINE_HASH_FILE)
         self._ids = _create(folder / ID_FILE)
         self._id_ends = _create(folder / ID_END_FILE)
         self._id_bytes = 0
@@ -81,6 +83,7 @@ class TextShardWriter:
         self._text.write(batch.text.data)
         self._offsets.write((batch.bounds[:-1] + (self.text_bytes + self.documents)).astype("<u8").tobytes())
         self._line_numbers.write(batch.line_numbers.astype("<u8").tobytes())
+        self._line_hashes.write(batch.line_hashes.astype("<u8").tobytes())
         self._ids.write(batch.ids.data)
         self._id_ends.write((batch.id_bounds[1:] + self._id_bytes).astype("<u8").tobytes())
         self._id_bytes += len(batch.ids)
@@ -105,7 +108,7 @@ class TextShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for file in (self._text, self._offsets, self._line_numbers, self._ids, self._id_ends):
+        for file in (self._text, self._offsets, self._line_numbers, self._line_hashes, self._ids, self._id_ends):
             file.close()
         if kind is None:
             self._finish_source()
@@ -135,18 +138,42 @@ class DocumentIds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class IndexedSource:
+    """What a text shard holds of one source file, for whoever reads that file again. Arrays as in TextShard.
+
+    `first_document`  the ordinal in the shard of its first document
+    `text`            the whole shard's
+    `bounds`          uint64 (documents + 1,): its documents' separators in `text`, and where the last document ends
+    `line_numbers`, `line_hashes`  uint64 (documents,)
+    """
+
+    path: str
+    first_document: int
+    text: NDArray[np.uint8]
+    bounds: NDArray[np.uint64]
+    line_numbers: NDArray[np.uint64]
+    line_hashes: NDArray[np.uint64]
+
+    @property
+    def documents(self) -> int:
+        return len(self.line_numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TextShard:
     """An open text shard. The arrays are memory-mapped and read-only.
 
     `text`          uint8 (documents + text_bytes,): the file `tokenized`, separators included
     `offsets`       uint64 (documents,): where each document's separator stands in `text`
     `line_numbers`  uint64 (documents,): each document's 0-based line in its source file
+    `line_hashes`   uint64 (documents,): the hash of that line (see DocumentBatch)
     """
 
     folder: Path
     text: NDArray[np.uint8]
     offsets: NDArray[np.uint64]
     line_numbers: NDArray[np.uint64]
+    line_hashes: NDArray[np.uint64]
     sources: tuple[SourceEntry, ...]
 
     @property
@@ -173,6 +200,18 @@ class TextShard:
         found = self.offsets[first_document : first_document + documents + 1]
         bounds[: len(found)] = found
         return bounds
+
+    def indexed(self, source: SourceEntry) -> IndexedSource:
+        """What it holds of one of its sources."""
+        documents = slice(source.first_document, source.first_document + source.documents)
+        return IndexedSource(
+            source.path,
+            source.first_document,
+            self.text,
+            self.bounds(source.first_document, source.documents),
+            self.line_numbers[documents],
+            self.line_hashes[documents],
+        )
 
     def source_of(self, ordinal: int) -> tuple[str, int]:
         """(path of the source file, 0-based line in it) of one document. Raises IndexError."""
@@ -202,6 +241,7 @@ def open_text_shard(folder: Path) -> TextShard:
             text=_map(folder / TEXT_FILE, np.uint8),
             offsets=_map(folder / OFFSET_FILE, np.uint64),
             line_numbers=_map(folder / LINE_NUMBER_FILE, np.uint64),
+            line_hashes=_map(folder / LINE_HASH_FILE, np.uint64),
             sources=tuple(SourceEntry(**entry) for entry in entries),
         )
         ids = shard.document_ids()
@@ -224,10 +264,10 @@ def _check_counts(shard: TextShard, ids: DocumentIds) -> None:
         if source.first_document != documents or source.lines != source.documents + sum(source.rejected.values()):
             raise _corrupt(shard.folder, f"{source.path} to start at document {documents} and to balance", source)
         documents += source.documents
-    counts = (len(shard.offsets), len(shard.line_numbers), len(ids.ends), documents)
+    counts = (len(shard.offsets), len(shard.line_numbers), len(shard.line_hashes), len(ids.ends), documents)
     if len(set(counts)) > 1:
         raise _corrupt(
-            shard.folder, "as many offsets as line numbers as ends of ids as documents of all sources", counts
+            shard.folder, "as many offsets as line numbers as hashes as ends of ids as documents of all sources", counts
         )
     id_bytes = int(ids.ends[-1]) if documents else 0
     if id_bytes != len(ids.data):

@@ -42,14 +42,9 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     with (folder / METADATA).open("wb") as metadata, (folder / METADATA_OFFSETS).open("wb") as offsets:
         for copy, source in zip(download.local_copies(build, shard), text.sources, strict=True):
             with open_as_lines(copy, build.config.source) as lines:
+                field = build.config.source.text_field
                 metadata_bytes += append_metadata(
-                    lines,
-                    metadata,
-                    offsets,
-                    source=copy.name,
-                    line_numbers=text.line_numbers[source.first_document : source.first_document + source.documents],
-                    bounds=text.bounds(source.first_document, source.documents),
-                    text_field=build.config.source.text_field,
+                    lines, metadata, offsets, indexed=text.indexed(source), text_field=field
                 )
     documents = (folder / METADATA_OFFSETS).stat().st_size // 8
     return Outcome(

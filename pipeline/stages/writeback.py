@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pipeline.content import NOTHING, ContentSum
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
-from pipeline.stages.sources import PARQUET, SourceCopy, count_traffic, open_lines, open_table
+from pipeline.stages.sources import PARQUET, count_traffic, open_lines, open_table
 from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
 from pipeline.storage import Traffic
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
+    from pipeline.dedup.writeback import WriteBackOptions
     from pipeline.stages.build import Build
 
 FOLDER = "documents"
@@ -47,6 +44,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from pipeline.dedup.ranges import read_ranges
     from pipeline.dedup.writeback import write_back_file
+    from pipeline.dedup.writeback_parquet import write_back_table
     from pipeline.documents.compression import open_compressed
     from pipeline.documents.text_shard import open_text_shard
 
@@ -59,43 +57,29 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     for copy, source in zip(download.local_copies(build, shard, traffic), text.sources, strict=True):
         path = folder / FOLDER / copy.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        bounds = text.bounds(source.first_document, source.documents)
-        first, last = np.searchsorted(ranges[:, 0], bounds[[0, -1]])
-        if copy.is_parquet:
-            numbers = text.line_numbers[source.first_document : source.first_document + source.documents]
-            place = int(shard), source.first_document
-            _add(_rows(copy, options, path, numbers, bounds, ranges[first:last], place), totals, content)
-            continue
-        with (
-            open_lines(copy) as lines,
-            path.open("xb") as file,
-            open_compressed(file, copy.name) as sink,
-        ):
-            counts = write_back_file(
-                lines,
-                sink,
-                source=copy.name,
-                line_numbers=text.line_numbers[source.first_document : source.first_document + source.documents],
-                bounds=bounds,
-                ranges=ranges[first:last],
-                options=options,
-                place=(int(shard), source.first_document),
-            )
-        _add(counts, totals, content)
+        indexed = text.indexed(source)
+        first, last = np.searchsorted(ranges[:, 0], indexed.bounds[[0, -1]])
+        edit: dict[str, Any] = {
+            "indexed": indexed,
+            "ranges": ranges[first:last],
+            "options": options,
+            "unit": int(shard),
+        }
+        with path.open("xb") as file:
+            if copy.is_parquet:
+                row_groups = copy.file.part.row_groups if copy.file.part else None
+                with open_table(copy) as table:
+                    counts = write_back_table(table, file, row_groups=row_groups, **edit)
+            else:
+                with open_lines(copy) as lines, open_compressed(file, copy.name) as sink:
+                    counts = write_back_file(lines, sink, **edit)
+        for field in fields(counts):
+            (content if field.name in content else totals)[field.name] += getattr(counts, field.name)
     return Outcome(
         counts={**totals, "bytes_read": len(text.text)},
         details={name: str(part) for name, part in content.items()},
         traffic=count_traffic(traffic),
     )
-
-
-def _add(counts: WriteBackCounts, totals: Counter[str], content: dict[str, ContentSum]) -> None:
-    for field in fields(counts):
-        value = getattr(counts, field.name)
-        if isinstance(value, ContentSum):
-            content[field.name] += value
-        else:
-            totals[field.name] += value
 
 
 def _options(build: Build) -> WriteBackOptions:
@@ -112,37 +96,13 @@ def _options(build: Build) -> WriteBackOptions:
     )
 
 
-def _rows(
-    copy: SourceCopy,
-    options: WriteBackOptions,
-    path: Path,
-    numbers: NDArray[np.uint64],
-    bounds: NDArray[np.uint64],
-    ranges: NDArray[np.uint64],
-    place: tuple[int, int],
-) -> WriteBackCounts:
-    """Write a parquet file, or one part of it, back."""
-    from pipeline.dedup.writeback_parquet import write_back_table
-
-    with open_table(copy) as table, path.open("xb") as file:
-        return write_back_table(
-            table,
-            file,
-            source=copy.name,
-            row_groups=copy.file.part.row_groups if copy.file.part else None,
-            row_numbers=numbers,
-            bounds=bounds,
-            ranges=ranges,
-            options=options,
-            place=place,
-        )
-
-
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     indexed = build.receipt("index", shard)
     counts, index = receipt.counts, indexed.counts
     dedup = build.config.dedup
     removed = build.receipt("union", shard).counts["removed_bytes"] if dedup.mode == "remove" else 0
+    as_indexed = (("written as indexed", counts["documents_intact"]), ("cut", counts["documents_changed"]))
+    same = Check("lines", (("documents indexed", index["documents_out"]),), as_indexed)
     dropped = (("dropped, emptied", counts["documents_empty"]),) if dedup.drop_empty else ()
     return [
         Check(
@@ -150,6 +110,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
             (("indexed", ContentSum.parse(indexed.details["content"])),),
             (("read again", ContentSum.parse(receipt.details["text_content"])),),
         ),
+        *([same] if dedup.mode == "remove" else []),
         Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",

@@ -19,7 +19,14 @@ from pipeline.dedup.writeback_parquet import without_ranges
 from pipeline.errors import ConfigError, CorruptDataError
 from tests.documents.json_lines import files
 from tests.oracles.content import texts
-from tests.oracles.documents import documents_of, lines_of, member_spans, records_written_back, text_shard_of
+from tests.oracles.documents import (
+    documents_of,
+    indexed_source,
+    lines_of,
+    member_spans,
+    records_written_back,
+    text_shard_of,
+)
 
 Ranges = list[list[tuple[int, int]]]
 FIRST_BYTE = 1000  # where this file's documents start in the text shard: other source files come before
@@ -29,14 +36,15 @@ def write_back(
     data: bytes, ranges: Ranges | None = None, mode: str = "remove", **options: Any
 ) -> tuple[bytes, WriteBackCounts]:
     """`ranges` are relative to each document's text; documents left out have none."""
-    documents, _ = documents_of(data, "text")
-    return write_back_documents(data, documents, ranges or [], mode, **options)
+    return write_back_indexed(data, data, ranges or [], mode, **options)
 
 
-def write_back_documents(
-    data: bytes, documents: list[tuple[int, bytes]], ranges: Ranges, mode: str = "remove", **options: Any
+def write_back_indexed(
+    indexed: bytes, data: bytes, ranges: Ranges, mode: str = "remove", **options: Any
 ) -> tuple[bytes, WriteBackCounts]:
-    tokenized, offsets = text_shard_of([text for _, text in documents])
+    """`data` was `indexed` when it was indexed."""
+    documents, _ = documents_of(indexed, "text")
+    _, offsets = text_shard_of([text for _, text in documents])
     absolute = [
         (FIRST_BYTE + offset + 1 + start, FIRST_BYTE + offset + 1 + end)
         for offset, found in zip(offsets, ranges, strict=False)
@@ -47,9 +55,7 @@ def write_back_documents(
     counts = write_back_file(
         io.BytesIO(data),
         sink,
-        source="web/a.jsonl",
-        line_numbers=np.array([number for number, _ in documents], np.uint64),
-        bounds=np.array([*offsets, len(tokenized)], np.uint64) + np.uint64(FIRST_BYTE),
+        indexed=indexed_source("web/a.jsonl", indexed, documents, FIRST_BYTE),
         ranges=np.array(absolute, np.uint64).reshape(-1, 2),
         options=WriteBackOptions(mode, "text", **options),  # type: ignore[arg-type]
         **sizes,
@@ -96,6 +102,7 @@ def test_write_back_any_file_reads_as_the_oracle_says(
         "documents_in": len(texts_in),
         "documents_out": len(texts_out),
         "documents_changed": sum(map(bool, real)),
+        "documents_intact": 0 if annotate else len(texts_in) - sum(map(bool, real)),
         "documents_empty": sum(not out and len(was) > 0 for was, out in zip(texts_in, texts_out, strict=True)),
         "text_bytes_in": sum(map(len, texts_in)),
         "text_bytes_removed": 0 if annotate else sum(end - start for found in real for start, end in found),
@@ -191,8 +198,8 @@ def test_file_without_documents_gives_an_empty_file(data: bytes, mode: str) -> N
 
 def test_line_too_long_when_it_was_indexed_is_left_out() -> None:
     data = b'{"text": "a"}\n{"text": "' + b"x" * 100 + b'"}\n{"text": "b"}\n'
-    documents = [(0, b"a"), (2, b"b")]
-    output, _ = write_back_documents(data, documents, [], longest_line_bytes=50)
+    indexed = b'{"text": "a"}\n{}\n{"text": "b"}\n'
+    output, _ = write_back_indexed(indexed, data, [], longest_line_bytes=50)
     assert output == b'{"text": "a"}\n{"text": "b"}\n'
 
 
@@ -266,11 +273,11 @@ def test_annotate_key_without_a_place_is_an_error(key: str) -> None:
 )
 @pytest.mark.parametrize("block_bytes", [1, 8 << 20])
 def test_source_that_changed_since_it_was_indexed_is_an_error(changed: bytes, block_bytes: int) -> None:
-    documents = [(0, b"aaa"), (1, b"bbb")]
+    indexed = b'{"text": "aaa"}\n{"text": "bbb"}\n'
     with pytest.raises(
         CorruptDataError, match=r"(?s)not the one that was indexed.*web/a\.jsonl, line [12]\b.*reprocess"
     ):
-        write_back_documents(changed, documents, [[], [(0, 1)]], block_bytes=block_bytes)
+        write_back_indexed(indexed, changed, [[], [(0, 1)]], block_bytes=block_bytes)
 
 
 @pytest.mark.parametrize(

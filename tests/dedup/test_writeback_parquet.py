@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
 from pipeline.dedup.writeback_parquet import write_back_table
+from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError, CorruptDataError
+from tests.oracles.documents import indexed_source
 
 KINDS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
 Ranges = list[list[tuple[int, int]]]
@@ -33,19 +36,23 @@ def write_back(
     pq.write_table(table, source, row_group_size=group_rows)
     texts = table["text"].to_pylist()
     rows = [row for row, text in enumerate(texts) if text is not None]
-    bounds = np.cumsum([0, *(len(texts[row].encode()) + 1 for row in rows)]).astype(np.uint64)
+    bounds = np.cumsum([0, *(len(texts[row].encode()) + 1 for row in rows)])
     found = [(int(at) + 1 + a, int(at) + 1 + b) for at, one in zip(bounds, ranges, strict=False) for a, b in one]
     counts = write_back_table(
         source,
         sink,
-        source="web/a.parquet",
         row_groups=None,
-        row_numbers=np.array(rows, np.uint64),
-        bounds=bounds,
+        indexed=indexed_rows(rows, [texts[row].encode() for row in rows]),
         ranges=np.array(found, np.uint64).reshape(-1, 2),
         options=WriteBackOptions(mode, "text", **options),  # type: ignore[arg-type]
     )
     return pq.read_table(sink), counts
+
+
+def indexed_rows(rows: list[int], texts: list[bytes]) -> IndexedSource:
+    """As the text shard has rows, whose hashes are those of their texts."""
+    indexed = indexed_source("web/a.parquet", b"\n".join(texts) + b"\n", list(enumerate(texts)))
+    return replace(indexed, line_numbers=np.array(rows, np.uint64))
 
 
 @st.composite
@@ -116,10 +123,8 @@ def test_table_that_changed_since_it_was_indexed_is_an_error() -> None:
         write_back_table(
             source,
             io.BytesIO(),
-            source="web/a.parquet",
             row_groups=None,
-            row_numbers=np.arange(2, dtype=np.uint64),
-            bounds=np.array([0, 4, 8], np.uint64),
+            indexed=indexed_rows([0, 1], [b"abc", b"def"]),
             ranges=np.zeros((0, 2), np.uint64),
             options=WriteBackOptions("remove", "text"),
         )

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
+
+from pipeline.documents.text_shard import IndexedSource
+from tests.oracles.content import text_hash
+
 
 def lines_of(data: bytes) -> list[bytes]:
     """Every line without its newline; a last line need not end."""
@@ -79,6 +84,20 @@ def text_shard_of(texts: list[bytes]) -> tuple[bytes, list[int]]:
         offsets.append(len(tokenized))
         tokenized += b"\xff" + text
     return tokenized, offsets
+
+
+def indexed_source(path: str, data: bytes, documents: list[tuple[int, bytes]], first_byte: int = 0) -> IndexedSource:
+    """What a text shard holds of a file: `documents` as (line, text), behind `first_byte` bytes of other files."""
+    tokenized, offsets = text_shard_of([text for _, text in documents])
+    lines = lines_of(data.removeprefix(b"\xef\xbb\xbf"))
+    return IndexedSource(
+        path,
+        first_document=0,
+        text=np.frombuffer(bytes(first_byte) + tokenized, np.uint8),
+        bounds=np.array([*offsets, len(tokenized)], np.uint64) + np.uint64(first_byte),
+        line_numbers=np.array([number for number, _ in documents], np.uint64),
+        line_hashes=np.array([text_hash(lines[number])[0] for number, _ in documents], np.uint64),
+    )
 
 
 def member_spans(line: bytes, key: str) -> list[tuple[int, int]]:

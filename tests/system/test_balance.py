@@ -67,6 +67,7 @@ LIES = [
     (("gather", "documents-00000"), one_more("slots"), ("gather", "documents-00000"), "slots"),
     (("gather", "documents-00000"), other_content(), MANIFEST, "documents content"),
     (("index", "00000"), other_content(), ("writeback", "00000"), "text"),
+    (("writeback", "00000"), one_more("documents_intact"), ("writeback", "00000"), "lines"),
     (("writeback", "00000"), other_content("text_content"), ("writeback", "00000"), "text"),
     (("writeback", "00000"), other_content("kept_content"), MANIFEST, "kept text"),
     (("tokenize", "00000"), other_content("text_content"), MANIFEST, "kept text"),

@@ -15,8 +15,10 @@ import pytest
 
 from pipeline.dedup.ranges import read_ranges, write_ranges
 from pipeline.dedup.writeback import WriteBackOptions, write_back_file
+from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError
 from pipeline.stages.match import BYTES_PER_ANCHOR, partitions_for
+from tests.oracles.content import text_hash
 from tests.oracles.dataset import deduplicated_texts
 from tests.system.corpus import lines_of
 from tests.system.dedup_runs import run
@@ -125,13 +127,19 @@ def test_writeback_of_a_large_file_holds_blocks_and_not_the_file() -> None:
     count, sink = 64_000, Sink()
     bounds = np.arange(count + 1, dtype=np.uint64) * np.uint64(988)
     ranges = np.array([[988 * i + 1, 988 * i + 101] for i in range(0, count, 7)], np.uint64)
+    indexed = IndexedSource(
+        "a.jsonl",
+        first_document=0,
+        text=np.frombuffer((b"\xff" + b"x" * 987) * count, np.uint8),
+        bounds=bounds,
+        line_numbers=np.arange(count, dtype=np.uint64),
+        line_hashes=np.full(count, text_hash(line[:-1])[0], np.uint64),
+    )
     tracemalloc.start()
     counts = write_back_file(
         Lines(),  # type: ignore[arg-type]
         sink,  # type: ignore[arg-type]
-        source="a.jsonl",
-        line_numbers=np.arange(count, dtype=np.uint64),
-        bounds=bounds,
+        indexed=indexed,
         ranges=ranges,
         options=WriteBackOptions("remove", "text"),
         block_bytes=1 << 20,
