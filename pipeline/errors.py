@@ -104,4 +104,6 @@ class StorageFullError(TransientError):
 
 
 class StoreUnavailableError(TransientError):
-    """A store did not answer, or answered that it is busy."""
+    """A store did not answer, or answered that it is busy; `wait_seconds`: how long it asked to wait."""
+
+    wait_seconds = 0.0

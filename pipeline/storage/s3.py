@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, TypeVar
 
 from pipeline.addresses import is_open_to_others
 from pipeline.errors import SourceError, VerificationError
-from pipeline.storage.checksums import Checksum
+from pipeline.storage.checksums import Checksum, etag_value
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
-from pipeline.storage.ranged import open_remote, range_body
+from pipeline.storage.ranged import arriving, open_remote, range_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
 from pipeline.storage.s3_errors import ABSENT, explained, is_absent
 from pipeline.storage.twice import listed_twice
@@ -85,25 +85,24 @@ class S3Store:
         return self._stored(name, head["ContentLength"], head["ETag"]) if head else None
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
-        """See Store. The request names the ETag, and the answer's own is compared: not every server minds If-Match."""
+        """See Store. The answer's own ETag is compared: not every server minds If-Match, and no weak one matches."""
         if first == last:
             return b""
-        etag = f'"{identity.partition("-")[2]}"'
+        etag = identity.partition("-")[2]
 
         def read() -> bytes:
             try:
-                got = self.client.get_object(
-                    Bucket=self.bucket, Key=self.key(name), Range=f"bytes={first}-{last - 1}", IfMatch=etag
-                )
-                data: bytes = got["Body"].read()
-                said = got["ETag"]
+                span = f"bytes={first}-{last - 1}"
+                got = self.client.get_object(Bucket=self.bucket, Key=self.key(name), Range=span)
+                said = etag_value(got["ETag"])
             except self.client.exceptions.ClientError as error:
-                code = error.response["Error"]["Code"]
-                if code in {"412", "PreconditionFailed", "416", "InvalidRange"} or code in ABSENT:
+                if error.response["Error"]["Code"] in {"416", "InvalidRange", *ABSENT}:
                     raise changed_since_planned(self.location(name), identity, self._identity_now(name)) from error
                 raise
             if said != etag:
                 raise changed_since_planned(self.location(name), identity, f"ETag {said}")
+            with arriving(got["Body"]._raw_stream.shutdown, where=self.location(name), size_bytes=last - first):
+                data: bytes = got["Body"].read()
             size = size_of(identity)
             return range_body(data, got.get("ContentRange"), first, last, size_bytes=size, where=self.location(name))
 
@@ -137,10 +136,10 @@ class S3Store:
         return _whole_checksums(head) or tuple(self._etag_checksum(name, head))
 
     def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
-        """The ETag as a checksum; under KMS or customer keys it is none."""
+        """The ETag as a checksum, where it is one."""
         if not _etag_is_md5(head):
             return []
-        value = head["ETag"].strip('"')
+        value = etag_value(head["ETag"])
         digest, _, parts = value.partition("-")
         if len(digest) != 32 or set(digest) - set("0123456789abcdef"):
             return []
@@ -225,7 +224,7 @@ class S3Store:
         """Whether an answer's ETag is an md5; ChecksumMismatchError if it is another one than what was sent."""
         if not _etag_is_md5(answer):
             return False  # S3 has compared what was sent with the digest that came with it
-        if (got := answer["ETag"].strip('"')) != md5:
+        if (got := etag_value(answer["ETag"])) != md5:
             raise ChecksumMismatchError("an upload arrived changed", where=where, expected=f"md5 {md5}", got=got)
         return True
 
@@ -278,7 +277,7 @@ class S3Store:
 
     def _stored(self, name: str, size_bytes: int, etag: str) -> StoredFile:
         return StoredFile(
-            name, f"s3://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{etag.strip(chr(34))}"
+            name, f"s3://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{etag_value(etag)}"
         )
 
 
@@ -328,7 +327,9 @@ def _whole_checksums(head: Any) -> tuple[Checksum, ...]:
 
 
 def _etag_is_md5(answer: Any) -> bool:
-    """Not so under KMS or customer keys."""
+    """Not so under KMS or customer keys, nor of a weak one, which does not say that bytes are equal."""
+    if answer["ETag"].startswith("W/"):
+        return False
     return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import StoreUnavailableError
-from pipeline.storage.checksums import multipart_etag
+from pipeline.storage.checksums import etag_value, multipart_etag
 from pipeline.storage.retries import POLICY, ChecksumMismatchError
 from pipeline.storage.s3_errors import UploadGoneError
 from pipeline.storage.verified import changed_before_upload
@@ -94,7 +94,7 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
         def once() -> str:
             done = store.client.upload_part(**named, PartNumber=number, Body=data, **_content_md5(store, md5.digest()))
             store.require_etag(done, md5.hexdigest(), where)
-            return str(done["ETag"])
+            return f'"{etag_value(done["ETag"])}"'
 
         etag = store.call("write", f"{where} part {number}", once)
         store.traffic.add(bytes_sent=len(data))
@@ -162,7 +162,7 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             sent = list(pool.map(send, range(1, -(-size_bytes // COPY_PART_BYTES) + 1)))
-        etag = multipart_etag(bytes.fromhex(one["ETag"].strip('"')) for one in sent)
+        etag = multipart_etag(bytes.fromhex(etag_value(one["ETag"])) for one in sent)
         _complete(store, named, sent, where, etag)
     except BaseException:
         _abort(store, named)
@@ -195,9 +195,10 @@ def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]],
             if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag):
                 raise
             return False
-        if "-" in done["ETag"] and done["ETag"].strip('"') != etag and "ServerSideEncryption" not in done:
-            raise ChecksumMismatchError("an upload arrived changed", where=where, expected=etag, got=done["ETag"])
-        return bool(done["ETag"].strip('"') == etag)
+        got = etag_value(done["ETag"])
+        if "-" in got and got != etag and "ServerSideEncryption" not in done:
+            raise ChecksumMismatchError("an upload arrived changed", where=where, expected=etag, got=got)
+        return got == etag
 
     return store.call("write", where, complete)
 
@@ -205,7 +206,7 @@ def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]],
 def _is_there(store: S3Store, named: dict[str, Any], etag: str) -> bool:
     """Whether the object is what the upload would have made; the sha256 with it is compared later, too."""
     head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
-    return head["ETag"].strip('"') == etag or "-" not in head["ETag"]
+    return etag_value(head["ETag"]) == etag or "-" not in head["ETag"]
 
 
 def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
@@ -248,7 +249,7 @@ def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: rang
         for number, etag in rows:
             if number not in parts:
                 return {}
-            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag.strip('"'):
+            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag_value(etag):
                 return {}
             good[number] = etag
     return good
