@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import absolute
-from pipeline.errors import VerificationError
+from pipeline.errors import CorpusmillError, VerificationError
 from pipeline.ledger import Outcome
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
 from pipeline.stages.runs import why_latest_stays
@@ -73,6 +73,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
     traffic = Traffic()
     store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
+    _remove_unfinished(destination, endpoint_url, traffic)
     files = dataset_files(build)
     content = [file for file in files if file[0] != DATASET]
     once, again = _told_apart(content)
@@ -95,6 +96,22 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     moved = {"files_sent": sum(sent), "files_named": sum(named)}
     counts = {"files": len(files), "dataset_bytes": size, "bytes_read": size}
     return Outcome(counts=counts, traffic={**count_traffic(traffic), **moved})
+
+
+def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traffic) -> None:
+    """Remove what killed uploads of other versions left, which nobody sees and everybody pays for.
+
+    This version's are finished by its own upload, file by file. One of another version that is under way just now
+    begins its file anew. Not to be able to is no reason to deliver nothing.
+    """
+    parent, _, version = destination.rpartition("/")
+    try:
+        removed = open_store(parent, endpoint_url=endpoint_url, traffic=traffic).remove_unfinished(keep=f"{version}/")
+    except CorpusmillError as error:
+        log.warning("what killed uploads left in %s stays: %s", parent, error)
+        return
+    if removed:
+        log.info("removed %d unfinished uploads from %s", removed, parent)
 
 
 def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) -> bool:

@@ -205,6 +205,17 @@ class GcsStore:
 
         self._call("delete", self._location(name), delete)
 
+    def remove_unfinished(self, *, keep: str) -> int:
+        """See Store."""
+        kept = self._prefix + keep
+        return self._abort_unfinished(self._prefix, self.folder, lambda key: not key.startswith(kept))
+
+    def _abort_unfinished(self, prefix: str, where: str, is_left: Callable[[str], bool]) -> int:
+        def call(verb: str, request: Callable[[], T]) -> T:
+            return self._call(verb, where, request)
+
+        return abort_unfinished(self._client, self.bucket, prefix, is_left, call, timeout_seconds=TIMEOUT_SECONDS)
+
     def _new_blob(self, name: str, sha256: str) -> Any:
         blob = self._bucket.blob(self._key(name))
         blob.metadata = {DIGEST_KEY: sha256}
@@ -225,13 +236,11 @@ class GcsStore:
 
         where = self._location(name)
 
-        def call(verb: str, request: Callable[[], T]) -> T:
-            return self._call(verb, where, request)
-
         def by_our_policy(request: Callable[[], T]) -> Callable[[], T]:
-            return lambda: call("write", request)
+            return lambda: self._call("write", where, request)
 
-        abort_unfinished(self._client, self.bucket, self._key(name), call, timeout_seconds=TIMEOUT_SECONDS)
+        key = self._key(name)
+        self._abort_unfinished(key, where, lambda other: other == key)
         size_bytes = source.stat().st_size
         with explained("write", where):
             transfer_manager.upload_chunks_concurrently(

@@ -172,6 +172,10 @@ class HubStore:
         """A hub is no destination."""
         self._refuse()
 
+    def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
     def _refuse(self) -> NoReturn:
         raise ConfigError(
             "a hub can be read, not written",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -36,6 +38,8 @@ IN_THE_WAY = {
     errno.ENOENT,
 }
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
+ARRIVING = re.compile(r"\.[0-9a-f]{32}\.partial")
+FORGOTTEN_SECONDS = 86_400
 _arrivals = count()
 
 
@@ -158,6 +162,17 @@ class LocalStore:
     def delete(self, name: str) -> None:
         """See Store."""
         self._path(name).unlink(missing_ok=True)
+
+    def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002 - what is being written now is known by its age
+        """See Store: files under the name of an arrival that nobody has written to for a day, of any name."""
+        left = 0
+        with explained(self._root):
+            for path in self._root.rglob(f".*{PARTIAL}"):
+                with suppress(FileNotFoundError):  # it arrived, or another upload removes the same
+                    if ARRIVING.fullmatch(path.name) and time.time() - path.lstat().st_mtime > FORGOTTEN_SECONDS:
+                        path.unlink()
+                        left += 1
+        return left
 
     def _path(self, name: str) -> Path:
         return self._root / safe_relative_name(name, where=self.folder)

@@ -220,6 +220,12 @@ class S3Store:
             "delete", self.location(name), lambda: self.client.delete_object(Bucket=self.bucket, Key=self.key(name))
         )
 
+    def remove_unfinished(self, *, keep: str) -> int:
+        """See Store."""
+        from pipeline.storage.s3_multipart import abort_unfinished
+
+        return abort_unfinished(self, self._prefix, keep=self._prefix + keep)
+
     def require_etag(self, answer: Any, md5: str, where: str) -> bool:
         """Whether an answer's ETag is an md5; ChecksumMismatchError if it is another one than what was sent."""
         if not _etag_is_md5(answer):

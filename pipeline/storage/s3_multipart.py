@@ -209,21 +209,42 @@ def _is_there(store: S3Store, named: dict[str, Any], etag: str) -> bool:
     return etag_value(head["ETag"]) == etag or "-" not in head["ETag"]
 
 
-def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
-    """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
-    where = f"s3://{names['Bucket']}/{names['Key']}"
+def unfinished(store: S3Store, prefix: str) -> list[tuple[str, str]]:
+    """(key, id) of every upload in parts of keys that begin so, which was begun and neither completed nor aborted."""
+    behind: dict[str, str] | None = {}
+    uploads: list[tuple[str, str]] = []
 
-    def uploads() -> list[str]:
+    def page(behind: dict[str, str]) -> tuple[list[tuple[str, str]], dict[str, str] | None]:
         try:
-            listed = store.client.list_multipart_uploads(Bucket=names["Bucket"], Prefix=names["Key"])
-            return [one["UploadId"] for one in listed.get("Uploads") or [] if one["Key"] == names["Key"]]
+            answer = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, **behind)
         except store.client.exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
-                return []
+                return [], None
             raise
+        rows = [(row["Key"], row["UploadId"]) for row in answer.get("Uploads") or []]
+        more = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+        return rows, {key: answer[marker] for key, marker in more.items()} if answer.get("IsTruncated") else None
 
+    while behind is not None:
+        rows, behind = store.call("list uploads of", f"s3://{store.bucket}/{prefix}", partial(page, behind))
+        uploads += [row for row in rows if row[0].startswith(prefix)]
+    return uploads
+
+
+def abort_unfinished(store: S3Store, prefix: str, *, keep: str) -> int:
+    """Abort every unfinished upload of keys that begin with `prefix` and not with `keep`; how many there were."""
+    uploads = [(key, upload) for key, upload in unfinished(store, prefix) if not key.startswith(keep)]
+    for key, upload in uploads:
+        _abort(store, {"Bucket": store.bucket, "Key": key, "UploadId": upload})
+    return len(uploads)
+
+
+def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
+    """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
     chosen: tuple[str | None, dict[int, str]] = (None, {})
-    for upload in store.call("list uploads of", where, uploads):
+    for key, upload in unfinished(store, names["Key"]):
+        if key != names["Key"]:
+            continue
         named = {**names, "UploadId": upload}
         good = _good_parts(store, named, content, parts) if chosen[0] is None else {}
         if good:

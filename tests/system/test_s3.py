@@ -68,12 +68,14 @@ def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, s
     )
 
 
-def test_build_second_upload_sends_nothing_again(tmp_path, s3_endpoint, client) -> None:
+def test_build_second_upload_sends_nothing_again_and_removes_killed_ones(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")
     config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
     build_dataset(config, workers=1)
+    client.create_multipart_upload(Bucket="ready", Key="datasets/tiny/000000000000/numpy/killed.npy")
     built = open_build(build_dataset(config, workers=1))
+    assert not client.list_multipart_uploads(Bucket="ready").get("Uploads")
     assert built.receipt("upload", "00000").traffic["files_sent"] == 0
     assert built.receipt("upload", "00000").counts["files"] > 10
 
