@@ -278,6 +278,7 @@ class GcsStore:
             blob = self._bucket.get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
             if blob is not None and (blob.size is None or not blob.generation):
                 raise ValueError("no description of an object")
+            _ = _checksums(blob) if blob is not None else ()  # here, where what is malformed has its error
             return blob
 
         return self._call("look up", self._location(name), look_up)

@@ -272,7 +272,8 @@ class S3Store:
                 if is_absent(error):
                     return None
                 raise
-            _ = there["ContentLength"], there["ETag"], there["Metadata"]
+            # Here, where what is malformed has its error: nobody looks again.
+            _ = there["ContentLength"], there["ETag"], _metadata(there), _whole_checksums(there)
             return there
 
         return self.call("look up", self.location(name), head)
