@@ -34,6 +34,7 @@ from pipeline.stages.sources import count_traffic
 from pipeline.stages.stage import Stage, every
 from pipeline.storage import Store, Traffic, is_local, open_store
 from pipeline.storage.local import explained
+from pipeline.storage.retries import retried
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -152,12 +153,16 @@ def _one_file(store: Store, name: str, other: str) -> bool:
 
 
 def _require_same(store: Store, expected: dict[str, int]) -> None:
-    """List the destination and compare names and sizes. A dataset.json that is not expected yet is an earlier run's."""
-    got = {
-        file.name: file.size_bytes
-        for file in store.iter_files()
-        if not is_index_cache(file.name) and (file.name != DATASET or DATASET in expected)
-    }
+    """List the destination and compare names and sizes. A dataset.json that is not expected yet is an earlier run's.
+
+    Listed again while it changes: another upload of this version may be under way.
+    """
+
+    def listed() -> dict[str, int]:
+        files = (file for file in store.iter_files() if not is_index_cache(file.name))
+        return {file.name: file.size_bytes for file in files if file.name != DATASET or DATASET in expected}
+
+    got = retried(listed, where=store.folder, traffic=store.traffic)
     wrong = (
         *(("missing", name) for name in sorted(expected.keys() - got.keys())),
         *(("extra", name) for name in sorted(got.keys() - expected.keys())),

@@ -142,10 +142,13 @@ def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
                 raise
             pause = 0.0
         except StoreUnavailableError as error:
+            if error.given_up:
+                raise
             pause = max(policy.pause_seconds(where, attempt), min(error.wait_seconds, LONGEST_ASKED_SECONDS))
             if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
                 tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
                 next_step = ("next", "look whether the store can be reached, then run again: what has arrived is kept")
+                error.given_up = True
                 said = any(label == "next" for label, _ in error.details)
                 error.details = (*error.details, ("tried", tried), *(() if said else (next_step,)))
                 raise

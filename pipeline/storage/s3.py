@@ -22,7 +22,7 @@ from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
 from pipeline.storage.ranged import arriving, open_remote, range_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
-from pipeline.storage.s3_errors import ABSENT, explained, is_absent
+from pipeline.storage.s3_errors import ABSENT, DIGEST_KEY, explained, is_absent, recorded_sha256
 from pipeline.storage.twice import listed_twice
 from pipeline.storage.verified import changed_before_upload, matches_file
 
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of the whole content
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 CONNECTIONS = 16  # more than the threads of any transfer
 LARGEST_COPY_BYTES = 5 << 30  # of one CopyObject
@@ -117,7 +116,7 @@ class S3Store:
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
         head = self._require(name, identity)
-        recorded = _metadata(head).get(DIGEST_KEY)
+        recorded = recorded_sha256(head)
         if recorded:
             return (Checksum("sha256", recorded), *_whole_checksums(head))
         return self._computed(name, head)
@@ -157,12 +156,12 @@ class S3Store:
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""
         head = self._head(name)
-        return _metadata(head).get(DIGEST_KEY) if head else None
+        return recorded_sha256(head) if head else None
 
     def holds(self, name: str, path: Path, sha256: str) -> bool:
         """See Store."""
         head = self._head(name)
-        if not head or head["ContentLength"] != path.stat().st_size or _metadata(head).get(DIGEST_KEY) != sha256:
+        if not head or head["ContentLength"] != path.stat().st_size or recorded_sha256(head) != sha256:
             return False
         return matches_file(path, self._etag_checksum(name, head))
 
@@ -237,7 +236,7 @@ class S3Store:
     def require_arrived(self, name: str, size_bytes: int, sha256: str) -> None:
         """VerificationError unless the object is there with this size and recorded sha256."""
         head = self._head(name)
-        got = (head["ContentLength"], _metadata(head).get(DIGEST_KEY)) if head else None
+        got = (head["ContentLength"], recorded_sha256(head)) if head else None
         if got != (size_bytes, sha256):
             raise VerificationError(
                 "an uploaded object is not what was sent",
@@ -273,7 +272,7 @@ class S3Store:
                     return None
                 raise
             # Here, where what is malformed has its error: nobody looks again.
-            _ = there["ContentLength"], there["ETag"], _metadata(there), _whole_checksums(there)
+            _ = there["ContentLength"], there["ETag"], recorded_sha256(there), _whole_checksums(there)
             return there
 
         return self.call("look up", self.location(name), head)
@@ -338,8 +337,3 @@ def _etag_is_md5(answer: Any) -> bool:
     if answer["ETag"].startswith("W/"):
         return False
     return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
-
-
-def _metadata(head: Any) -> dict[str, str]:
-    """User metadata with lower-case keys: S3 lowers them, some servers capitalise."""
-    return {key.lower(): value for key, value in head["Metadata"].items()}

@@ -1,4 +1,4 @@
-"""What boto3 raises, in our words: transient, permanent, or a checksum that does not match."""
+"""What boto3 answers and raises, in our words: transient, permanent, or a checksum that does not match."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableErr
 from pipeline.storage.locations import MALFORMED, malformed_answer
 from pipeline.storage.retries import ChecksumMismatchError, busy
 
+DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of the whole content
 ABSENT = {"404", "NoSuchKey", "NotFound"}
 BUSY = {
     "RequestTimeout",
@@ -42,6 +43,12 @@ class UploadGoneError(TransientError):
 def is_absent(error: Any) -> bool:
     """Whether a ClientError says that the object is not there (and not: the bucket)."""
     return error.response["Error"]["Code"] in ABSENT
+
+
+def recorded_sha256(head: Any) -> str | None:
+    """The digest that the writer of an object recorded; S3 lowers keys of metadata, some servers capitalise them."""
+    recorded: str | None = {key.lower(): value for key, value in head["Metadata"].items()}.get(DIGEST_KEY)
+    return recorded
 
 
 @contextmanager

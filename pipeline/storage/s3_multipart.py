@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import StoreUnavailableError
 from pipeline.storage.checksums import etag_value, multipart_etag
 from pipeline.storage.retries import POLICY, ChecksumMismatchError
-from pipeline.storage.s3_errors import UploadGoneError
+from pipeline.storage.s3_errors import DIGEST_KEY, UploadGoneError, is_absent, recorded_sha256
 from pipeline.storage.verified import changed_before_upload
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> boo
 
 
 def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
-    from pipeline.storage.s3 import DIGEST_KEY
-
     size = source.stat().st_size
     part_bytes = part_size(size)
     where, key = store.location(name), store.key(name)
@@ -104,7 +102,7 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
         sent, digest = _each_part(source, part_bytes, len(parts), send)
         _require_same(source, digest, sha256)
         listed = [{"PartNumber": number, "ETag": etag} for number, (etag, _) in zip(parts, sent, strict=True)]
-        return _complete(store, named, listed, where, multipart_etag(md5 for _, md5 in sent))
+        return _complete(store, named, listed, where, multipart_etag(md5 for _, md5 in sent), sha256)
     except BaseException:
         _abort(store, named)
         raise
@@ -141,8 +139,6 @@ def _each_part(source: Path, part_bytes: int, parts: int, send: Any) -> tuple[li
 
 def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> None:
     """Copy an object inside its bucket by ranges, which has no limit but S3's 5 TiB; its recorded sha256 goes along."""
-    from pipeline.storage.s3 import DIGEST_KEY
-
     where, sha256 = store.location(new_name), store.digest(name)
     names = {"Bucket": store.bucket, "Key": store.key(new_name)}
     metadata = {DIGEST_KEY: sha256} if sha256 else {}
@@ -163,7 +159,7 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
         with ThreadPoolExecutor(THREADS) as pool:
             sent = list(pool.map(send, range(1, -(-size_bytes // COPY_PART_BYTES) + 1)))
         etag = multipart_etag(bytes.fromhex(etag_value(one["ETag"])) for one in sent)
-        _complete(store, named, sent, where, etag)
+        _complete(store, named, sent, where, etag, sha256)
     except BaseException:
         _abort(store, named)
         raise
@@ -184,7 +180,9 @@ def _require_same(source: Path, got: str, sha256: str) -> None:
         raise changed_before_upload(source, sha256)
 
 
-def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str) -> bool:
+def _complete(
+    store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str, sha256: str | None
+) -> bool:
     """Make the object of its parts; whether its ETag is theirs (some servers answer another kind of ETag)."""
 
     def complete() -> bool:
@@ -192,7 +190,7 @@ def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]],
             done = store.client.complete_multipart_upload(**named, MultipartUpload={"Parts": sent})
         except store.client.exceptions.ClientError as error:
             # An answer that was lost: the upload is complete, and the object is what says so.
-            if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag):
+            if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag, sha256):
                 raise
             return False
         got = etag_value(done["ETag"])
@@ -203,10 +201,18 @@ def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]],
     return store.call("write", where, complete)
 
 
-def _is_there(store: S3Store, named: dict[str, Any], etag: str) -> bool:
-    """Whether the object is what the upload would have made; the sha256 with it is compared later, too."""
-    head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
-    return etag_value(head["ETag"]) == etag or "-" not in head["ETag"]
+def _is_there(store: S3Store, named: dict[str, Any], etag: str, sha256: str | None) -> bool:
+    """Whether the object is what the upload would have made. Another upload of the same file may have aborted it, or
+    be about to give the object its metadata (rclone's server does so after the object can be seen).
+    """
+    try:
+        head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
+    except store.client.exceptions.ClientError as error:
+        if is_absent(error):
+            return False
+        raise
+    got = etag_value(head["ETag"])
+    return (got == etag or "-" not in got) and recorded_sha256(head) == sha256
 
 
 def unfinished(store: S3Store, prefix: str) -> list[tuple[str, str]]:

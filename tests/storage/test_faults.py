@@ -144,6 +144,31 @@ def test_upload_that_another_aborted_begins_anew(rclone, hasty, monkeypatch, tmp
     assert store.open("a").read() == data
 
 
+@pytest.mark.parametrize("left", ["nothing", "an object without our metadata"])
+def test_upload_that_another_ended_while_it_was_completed_begins_anew(rclone, hasty, tmp_path, left: str) -> None:
+    """Two uploads that go on with the same parts: one aborts them, or its object has no metadata yet."""
+    data = content(10, 17 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    store = S3Store("s3://corpus", endpoint_url=rclone.endpoint)
+    complete, ended = store.client.complete_multipart_upload, list[str]()
+
+    def complete_when_ended(**said: Any) -> Any:
+        if not ended:
+            ended.append(said["UploadId"])
+            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=said["UploadId"])
+            if left != "nothing":
+                store.client.put_object(Bucket="corpus", Key="a", Body=data)
+        return complete(**said)
+
+    store.client.complete_multipart_upload = complete_when_ended
+    digest = hashlib.sha256(data).hexdigest()
+    store.receive(path, "a", digest)
+    assert ended
+    assert store.digest("a") == digest
+    assert store.open("a").read() == data
+
+
 def test_uploads_of_one_file_at_the_same_time_both_arrive(rclone, hasty, tmp_path) -> None:
     data = content(8, 20 << 20)
     path = tmp_path / "file"
