@@ -18,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env test test-slow test-consumers test-ui screenshots check lock clean
+.PHONY: help setup demo up down compose-env test test-slow fuzz test-consumers test-ui screenshots check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: $(STAMP) ## run the tests, but for the slow ones
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
 	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
+
+fuzz: $(STAMP) ## change inputs of every kind for a minute each (FUZZ_SECONDS=3600 for longer) and keep what goes wrong
+	$(BIN)/python benchmarks/fuzz.py --seconds $(or $(FUZZ_SECONDS),60) --seed $(or $(FUZZ_SEED),0)
 
 test-consumers: $(STAMP) ## let training programs' own readers read a dataset, each in its own environment
 	$(BIN)/python tests/consumers/run.py

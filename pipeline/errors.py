@@ -104,4 +104,10 @@ class StorageFullError(TransientError):
 
 
 class StoreUnavailableError(TransientError):
-    """A store did not answer, or answered that it is busy."""
+    """A store did not answer, or answered that it is busy.
+
+    `wait_seconds`: how long it asked to wait. `given_up`: it has been asked again, and as often as is worth it.
+    """
+
+    wait_seconds = 0.0
+    given_up = False

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pipeline.content_kernels import weighted_sum
 from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
 from pipeline.documents.located import changed_source
-from pipeline.documents.parquet import open_parquet, text_column, utf8_values
+from pipeline.documents.parquet import footer_of, open_parquet, text_column, utf8_values
+from pipeline.documents.parquet_footer import ColumnChunk
 from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError
 
@@ -51,7 +52,7 @@ def write_back_table(
     rows = indexed.line_numbers.astype(np.int64)
     counts = WriteBackCounts()
     first_row = 0
-    with pq.ParquetWriter(sink, schema, compression=_compression(file)) as writer:
+    with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, source))) as writer:
         for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
             table = file.read_row_group(group, use_threads=False)
             low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
@@ -132,10 +133,5 @@ def _with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     return table.append_column(name, values) if place < 0 else table.set_column(place, name, values)
 
 
-def _compression(file: pq.ParquetFile) -> Any:
-    metadata = file.metadata
-    if not metadata.num_row_groups:
-        return "none"
-    columns = [metadata.row_group(0).column(number) for number in range(metadata.num_columns)]
-    codecs = {one.path_in_schema: one.compression.lower() for one in columns}
-    return {path: "none" if codec == "uncompressed" else codec for path, codec in codecs.items()}
+def _compression(chunks: list[list[ColumnChunk]]) -> Any:
+    return {chunk.path: chunk.codec for chunk in chunks[0]} if chunks else "none"

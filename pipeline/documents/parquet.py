@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from pipeline.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
+from pipeline.documents.parquet_footer import ColumnChunk, column_chunks
 from pipeline.documents.splitting import Cut, Uncut
 from pipeline.errors import CorruptDataError, SourceError
 from pipeline.storage import SeekableFile
@@ -30,6 +31,7 @@ DECODED_ROWS = 32
 """Rows that are decoded at once. Of 3 KB of text each: as fast as 4,096; 4 would take three times as long."""
 
 MAGIC = b"PAR1"
+UNREADABLE = (pa.ArrowException, OSError, ValueError)
 
 
 class Placed(SeekableFile):
@@ -62,7 +64,15 @@ def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
     """CorruptDataError for a file that is not whole parquet."""
     try:
         return pq.ParquetFile(stream, pre_buffer=False)
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
+        raise _corrupt(name, error) from error
+
+
+def footer_of(stream: BinaryIO, name: str) -> list[list[ColumnChunk]]:
+    """The column chunks of every row group, of a file that is whole parquet. CorruptDataError."""
+    try:
+        return column_chunks(stream)
+    except UNREADABLE as error:
         raise _corrupt(name, error) from error
 
 
@@ -78,8 +88,9 @@ def _corrupt(name: str, error: Exception) -> CorruptDataError:
 
 def row_group_cuts(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int) -> list[Cut] | Uncut:
     """Parts of whole row groups; each takes the footer, too."""
-    metadata = open_parquet(stream, name).metadata
-    groups = metadata.num_row_groups
+    open_parquet(stream, name)
+    chunks = footer_of(stream, name)
+    groups = len(chunks)
     if groups < 2:
         return Uncut(
             "one shard because a parquet file of one row group cannot be split",
@@ -87,10 +98,7 @@ def row_group_cuts(stream: BinaryIO, name: str, size_bytes: int, target_bytes: i
         )
     stream.seek(size_bytes - 8)
     footer = size_bytes - 8 - int.from_bytes(stream.read(4), "little")
-    starts = [
-        min(_column_start(metadata.row_group(group).column(i)) for i in range(metadata.num_columns))
-        for group in range(groups)
-    ]
+    starts = [min((chunk.start for chunk in group), default=0) for group in chunks]
     if starts != sorted(starts) or footer < starts[-1]:
         return Uncut("one shard because the row groups of this parquet file are not in order", "write it anew")
     bounds = [*starts, footer]
@@ -102,11 +110,6 @@ def row_group_cuts(stream: BinaryIO, name: str, size_bytes: int, target_bytes: i
             cuts.append(Cut("rows", pieces, row_groups=(first, group)))
             first = group
     return cuts
-
-
-def _column_start(column: Any) -> int:
-    dictionary = column.dictionary_page_offset
-    return int(min(dictionary, column.data_page_offset) if dictionary else column.data_page_offset)
 
 
 def text_column(file: pq.ParquetFile, name: str, text_field: str) -> pa.DataType:
@@ -133,14 +136,15 @@ def read_rows(
     file = open_parquet(stream, source)
     text_column(file, source, text_field)
     columns = [text_field, *([id_field] if id_field != text_field and id_field in file.schema_arrow.names else [])]
-    groups = list(range(*(row_groups or (0, file.metadata.num_row_groups))))
+    chunks = footer_of(stream, source)
+    groups = {group: chunks[group] for group in range(*(row_groups or (0, len(chunks))))}
     first_row = 0
     texts: list[bytes | None] = []
-    identities: list[Any] = []
+    identities: list[bytes] = []
     size_bytes = 0
     for batch in _decoded(file, source, columns, groups, stream.seek(0, io.SEEK_END)):
         texts += (values := utf8_values(batch.column(text_field)))
-        identities += batch.column(id_field).to_pylist() if id_field in columns else [None] * batch.num_rows
+        identities += _ids(batch, id_field, source) if id_field in columns else [b""] * batch.num_rows
         size_bytes += sum(len(value or b"") for value in values)
         if size_bytes >= BATCH_BYTES or len(texts) + DECODED_ROWS > ROWS:
             yield _documents(texts, identities, source, first_row)
@@ -151,42 +155,45 @@ def read_rows(
 
 
 def _decoded(
-    file: pq.ParquetFile, source: str, columns: list[str], groups: list[int], file_bytes: int
+    file: pq.ParquetFile, source: str, columns: list[str], groups: dict[int, list[ColumnChunk]], file_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """At most DECODED_ROWS at a time, and fewer if they could be a bomb. Raises CorruptDataError for one."""
     compressed_bytes = decoded_bytes = 0
     try:
-        for group in groups:
-            compressed, pages = _column_bytes(file.metadata.row_group(group), columns)
+        for group, chunks in groups.items():
+            compressed, pages = _column_bytes(chunks, columns)
             compressed_bytes = min(file_bytes, compressed_bytes + compressed)
             require_plausible(source, compressed_bytes, pages)
             plausible_bytes = max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed)
             rows = min(DECODED_ROWS, max(1, plausible_bytes // max(1, pages)))  # no value is larger than its page
+            there = 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+                there += batch.num_rows
                 decoded_bytes += batch.nbytes
                 require_plausible(source, compressed_bytes, decoded_bytes)
                 yield batch
-    except (pa.ArrowInvalid, OSError) as error:
+            if [there] != [chunk.values for chunk in chunks if chunk.column == columns[0]]:
+                raise ValueError(f"row group {group} does not have as many rows as values of {columns[0]}")
+    except UNREADABLE as error:
         raise _corrupt(source, error) from error
 
 
-def _column_bytes(group: Any, columns: list[str]) -> tuple[int, int]:
+def _column_bytes(chunks: list[ColumnChunk], columns: list[str]) -> tuple[int, int]:
     """(compressed, decompressed) bytes of the pages of these columns of a row group, as the footer states them."""
-    chunks = [group.column(place) for place in range(group.num_columns)]
-    read = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
-    return sum(chunk.total_compressed_size for chunk in read), sum(chunk.total_uncompressed_size for chunk in read)
+    read = [chunk for chunk in chunks if chunk.column in columns]
+    return sum(chunk.compressed_bytes for chunk in read), sum(chunk.decompressed_bytes for chunk in read)
 
 
-def _documents(texts: list[bytes | None], identities: list[Any], source: str, first_row: int) -> DocumentBatch:
+def _documents(texts: list[bytes | None], identities: list[bytes], source: str, first_row: int) -> DocumentBatch:
     accepted: list[bytes] = []
     ids: list[bytes] = []
     rows: list[int] = []
     rejections = []
-    for row, text in enumerate(texts):
-        reason = _why_rejected(text)
+    for row, (text, identity) in enumerate(zip(texts, identities, strict=True)):
+        reason = _why_rejected(text, identity)
         if reason is None and text is not None:
             accepted.append(text)
-            ids.append(_id_bytes(identities[row]))
+            ids.append(identity)
             rows.append(first_row + row)
         else:
             assert reason is not None  # noqa: S101
@@ -204,17 +211,25 @@ def utf8_values(column: Any) -> list[bytes | None]:
     return values
 
 
-def _why_rejected(text: bytes | None) -> RejectionReason | None:
+def _why_rejected(text: bytes | None, identity: bytes) -> RejectionReason | None:
     if text is None:
         return RejectionReason.TEXT_NOT_A_STRING
     try:
         text.decode()
+        identity.decode()
     except UnicodeDecodeError:
         return RejectionReason.INVALID_UTF8
     return None
 
 
-def _id_bytes(value: Any) -> bytes:
-    if value is None:
-        return b""
-    return value.encode() if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False).encode()
+def _ids(batch: pa.RecordBatch, id_field: str, source: str) -> list[bytes]:
+    """Strings as their bytes, whatever they are; other values as their JSON; nothing for null."""
+    column = batch.column(id_field)
+    kind = column.type.value_type if isinstance(column.type, pa.DictionaryType) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return [value or b"" for value in utf8_values(column)]
+    try:
+        values = column.to_pylist()
+    except UNREADABLE as error:
+        raise _corrupt(source, error) from error
+    return [b"" if value is None else json.dumps(value, default=str, ensure_ascii=False).encode() for value in values]

@@ -39,8 +39,9 @@ def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = Non
         value = _meant(field, given.get(field.name))
         if _is_empty(value) or (field.kind == "format" and not value):
             continue
-        if field.keys[0] == "exports" and len(field.keys) == 3 and field.keys[1] not in tree["exports"]:
-            continue  # a setting of a format that is off
+        of_format = field.keys[0] == "exports" and len(field.keys) == 3
+        if of_format and not isinstance(tree["exports"].get(field.keys[1]), dict):
+            continue  # the format is off, or it is neither on nor off and refused for that
         section = tree
         for key in field.keys[:-1]:
             section = section.setdefault(key, {})

@@ -40,8 +40,8 @@ def reshuffle_token_shards(
     the last document's; by default there are as many shards as there were. Raises ConfigError for shards of different
     tokenizers, CorruptDataError for one whose files disagree, StorageFullError.
     """
-    description = _common_description(folders)
     total = sum(len(open_token_shard(folder).tokens) for folder in folders)
+    description = _common_description(folders)
     size = tokens_per_shard or max(1, -(-total // len(folders)))
     dtype = np.dtype(description["dtype"]).newbyteorder("<")
     shuffled = shuffle_records(_batches(folders), seed=seed, memory_bytes=memory_bytes, scratch=scratch)

@@ -42,7 +42,7 @@ def upload(config: ConfigFile) -> None:
             planned.run("upload", unit)
             receipt = planned.receipt("upload", unit)
             counts = receipt.counts
-            sent = f"{counts['files_sent']:,} sent of {_in_words(counts['files'], counts['dataset_bytes'])}"
+            sent = f"{receipt.traffic['files_sent']:,} sent of {_in_words(counts['files'], counts['dataset_bytes'])}"
             typer.echo(f"{destination_folder(planned, unit)}  {sent}{_wire(receipt.traffic)}")
 
 
@@ -71,7 +71,7 @@ def _in_words(files: int, size_bytes: int) -> str:
 
 
 def _wire(traffic: dict[str, int]) -> str:
-    if not traffic:
+    if "requests" not in traffic:
         return ""
     moved = traffic["bytes_received"] + traffic["bytes_sent"]
     return f"; {moved:,} bytes over the wire in {traffic['requests']:,} requests, {traffic['retries']:,} retries"

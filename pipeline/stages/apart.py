@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from pipeline.config import DatasetConfig, absolute
 from pipeline.errors import ConfigError
 from pipeline.storage import StoredFile, is_local
-from pipeline.storage.listing import GLOB, split_glob
+from pipeline.storage.listing import is_glob, split_glob
 from pipeline.storage.locations import resolved_locations
 from pipeline.storage.walk import EVERYTHING, may_match_below
 
@@ -32,7 +32,7 @@ def require_apart(sources: list[str], places: Places) -> None:
     for key, place in places:
         written = _resolved(PurePosixPath(place))
         for source in sources:
-            folder, pattern = split_glob(source) if GLOB.search(source) else (PurePosixPath(source), EVERYTHING)
+            folder, pattern = split_glob(source) if is_glob(source) else (PurePosixPath(source), EVERYTHING)
             read = _resolved(folder)
             if read[: len(written)] == written and read != written:
                 raise _overlap(f"a source lies below {key}, so it would read what the build writes", key, place, source)

@@ -30,7 +30,7 @@ VERSIONS = {
     "gather": 3,
     "export": 4,
     "manifest": 6,
-    "upload": 1,
+    "upload": 2,
     "report": 3,
 }
 

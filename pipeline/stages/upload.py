@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import absolute
-from pipeline.errors import VerificationError
+from pipeline.errors import CorpusmillError, VerificationError
 from pipeline.ledger import Outcome
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
 from pipeline.stages.runs import why_latest_stays
@@ -34,6 +34,7 @@ from pipeline.stages.sources import count_traffic
 from pipeline.stages.stage import Stage, every
 from pipeline.storage import Store, Traffic, is_local, open_store
 from pipeline.storage.local import explained
+from pipeline.storage.retries import retried
 
 if TYPE_CHECKING:
     from pipeline.stages.build import Build
@@ -73,6 +74,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
     traffic = Traffic()
     store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
+    _remove_unfinished(destination, endpoint_url, traffic)
     files = dataset_files(build)
     content = [file for file in files if file[0] != DATASET]
     once, again = _told_apart(content)
@@ -91,14 +93,26 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
     (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
     size = sum(file[3] for file in files)
-    counts = {
-        "files": len(files),
-        "files_sent": sum(sent),
-        "files_named": sum(named),
-        "dataset_bytes": size,
-        "bytes_read": size,
-    }
-    return Outcome(counts=counts, traffic=count_traffic(traffic))
+    # What had to be sent says how the destination was, not what it holds now: outside of the receipt's digest.
+    moved = {"files_sent": sum(sent), "files_named": sum(named)}
+    counts = {"files": len(files), "dataset_bytes": size, "bytes_read": size}
+    return Outcome(counts=counts, traffic={**count_traffic(traffic), **moved})
+
+
+def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traffic) -> None:
+    """Remove what killed uploads of other versions left, which nobody sees and everybody pays for.
+
+    This version's are finished by its own upload, file by file. One of another version that is under way just now
+    begins its file anew. Not to be able to is no reason to deliver nothing.
+    """
+    parent, _, version = destination.rpartition("/")
+    try:
+        removed = open_store(parent, endpoint_url=endpoint_url, traffic=traffic).remove_unfinished(keep=f"{version}/")
+    except CorpusmillError as error:
+        log.warning("what killed uploads left in %s stays: %s", parent, error)
+        return
+    if removed:
+        log.info("removed %d unfinished uploads from %s", removed, parent)
 
 
 def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) -> bool:
@@ -139,12 +153,16 @@ def _one_file(store: Store, name: str, other: str) -> bool:
 
 
 def _require_same(store: Store, expected: dict[str, int]) -> None:
-    """List the destination and compare names and sizes. A dataset.json that is not expected yet is an earlier run's."""
-    got = {
-        file.name: file.size_bytes
-        for file in store.iter_files()
-        if not is_index_cache(file.name) and (file.name != DATASET or DATASET in expected)
-    }
+    """List the destination and compare names and sizes. A dataset.json that is not expected yet is an earlier run's.
+
+    Listed again while it changes: another upload of this version may be under way.
+    """
+
+    def listed() -> dict[str, int]:
+        files = (file for file in store.iter_files() if not is_index_cache(file.name))
+        return {file.name: file.size_bytes for file in files if file.name != DATASET or DATASET in expected}
+
+    got = retried(listed, where=store.folder, traffic=store.traffic)
     wrong = (
         *(("missing", name) for name in sorted(expected.keys() - got.keys())),
         *(("extra", name) for name in sorted(got.keys() - expected.keys())),

@@ -105,6 +105,11 @@ def multipart_etag(md5s: Iterable[bytes]) -> str:
     return f"{hashlib.md5(b''.join(parts), usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
+def etag_value(etag: str) -> str:
+    """An ETag without its marks: not every server quotes it, and a proxy that may compress calls it weak."""
+    return etag.removeprefix("W/").strip('"')
+
+
 class Verifier:
     """Digests content in order: whether it contradicts what is stated of it, and our own checksum of it."""
 

@@ -27,7 +27,7 @@ from pipeline.storage.gcs_errors import explained
 from pipeline.storage.gcs_multipart import abort_unfinished
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
-from pipeline.storage.ranged import open_remote, range_body
+from pipeline.storage.ranged import arriving, open_remote, range_body
 from pipeline.storage.retries import Traffic, retried
 from pipeline.storage.s3_multipart import PART_BYTES, THREADS, part_size
 from pipeline.storage.twice import listed_twice
@@ -68,7 +68,9 @@ class GcsStore:
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
         """(files of a page of the listing, token of the next one). KeyError or ValueError if it is no such page."""
         asked = {"prefix": self._prefix, **({"pageToken": token} if token else {})}
-        page = self._get(f"storage/v1/b/{quote(self.bucket, safe='')}/o", asked).json()
+        answer = self._get(f"storage/v1/b/{quote(self.bucket, safe='')}/o", asked)
+        with arriving(answer.raw.shutdown, where=self.folder):
+            page = answer.json()
         rows = page.get("items", [])
         if page["kind"] != "storage#objects" or not all(row["name"].startswith(self._prefix) for row in rows):
             raise ValueError("a page of another listing")
@@ -118,7 +120,8 @@ class GcsStore:
             if (said := answer.headers.get("x-goog-generation", generation)) != generation:
                 raise changed_since_planned(self._location(name), identity, f"generation {said}")
             size, stated = size_of(identity), answer.headers.get("Content-Range")
-            data: bytes = answer.raw.read(decode_content=False)
+            with arriving(answer.raw.shutdown, where=self._location(name), size_bytes=last - first):
+                data: bytes = answer.raw.read(decode_content=False)
             return range_body(data, stated, first, last, size_bytes=size, where=self._location(name))
 
         data = self._call("read", self._location(name), read)
@@ -202,6 +205,17 @@ class GcsStore:
 
         self._call("delete", self._location(name), delete)
 
+    def remove_unfinished(self, *, keep: str) -> int:
+        """See Store."""
+        kept = self._prefix + keep
+        return self._abort_unfinished(self._prefix, self.folder, lambda key: not key.startswith(kept))
+
+    def _abort_unfinished(self, prefix: str, where: str, is_left: Callable[[str], bool]) -> int:
+        def call(verb: str, request: Callable[[], T]) -> T:
+            return self._call(verb, where, request)
+
+        return abort_unfinished(self._client, self.bucket, prefix, is_left, call, timeout_seconds=TIMEOUT_SECONDS)
+
     def _new_blob(self, name: str, sha256: str) -> Any:
         blob = self._bucket.blob(self._key(name))
         blob.metadata = {DIGEST_KEY: sha256}
@@ -222,13 +236,11 @@ class GcsStore:
 
         where = self._location(name)
 
-        def call(verb: str, request: Callable[[], T]) -> T:
-            return self._call(verb, where, request)
-
         def by_our_policy(request: Callable[[], T]) -> Callable[[], T]:
-            return lambda: call("write", request)
+            return lambda: self._call("write", where, request)
 
-        abort_unfinished(self._client, self.bucket, self._key(name), call, timeout_seconds=TIMEOUT_SECONDS)
+        key = self._key(name)
+        self._abort_unfinished(key, where, lambda other: other == key)
         size_bytes = source.stat().st_size
         with explained("write", where):
             transfer_manager.upload_chunks_concurrently(
@@ -266,6 +278,7 @@ class GcsStore:
             blob = self._bucket.get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
             if blob is not None and (blob.size is None or not blob.generation):
                 raise ValueError("no description of an object")
+            _ = _checksums(blob) if blob is not None else ()  # here, where what is malformed has its error
             return blob
 
         return self._call("look up", self._location(name), look_up)

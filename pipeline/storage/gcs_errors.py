@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pipeline.addresses import without_queries
 from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.locations import MALFORMED, malformed_answer
-from pipeline.storage.retries import ChecksumMismatchError
+from pipeline.storage.retries import ChecksumMismatchError, busy
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def explained(verb: str, where: str) -> Iterator[None]:
         if "BadDigest" in str(getattr(answer, "text", "")):
             raise ChecksumMismatchError("an upload arrived changed", where=where, got=said) from None
         if status in {408, 429} or status >= 500:
-            raise StoreUnavailableError(what, where=where, got=said) from None
+            raise busy(what, headers=getattr(answer, "headers", None), where=where, got=said) from None
         next_step = {
             403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
             404: "create the bucket, or mend its name in the configuration",

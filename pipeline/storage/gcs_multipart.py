@@ -1,7 +1,8 @@
 """Uploads to GCS that broke off (kill -9, power): unseen, paid for, and kept until somebody aborts them.
 
 The SDK neither lists nor finishes them. The next upload in parts of the same key aborts them by the XML API
-(https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads, delete-multipart), and sends the whole file.
+(https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads, delete-multipart), and sends the whole file; the next
+upload of another version of the dataset aborts those of all its keys.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
 T = TypeVar("T")
@@ -17,11 +18,12 @@ T = TypeVar("T")
 Call = Callable[[str, Callable[[], T]], T]
 
 
-def abort_unfinished(client: Any, bucket: str, key: str, call: Call[Any], *, timeout_seconds: float) -> None:
-    """Abort every unfinished upload of exactly this key.
+def abort_unfinished(
+    client: Any, bucket: str, prefix: str, is_left: Callable[[str], bool], call: Call[Any], *, timeout_seconds: float
+) -> int:
+    """Abort every unfinished upload of keys that begin with `prefix` and of which `is_left` holds; how many there were.
 
-    `call(verb, request)` makes one request by the policy of retries and explains its errors. A listing is in order of
-    key, so that uploads of `key` come before those of longer ones: its first page, of 1,000, is enough.
+    `call(verb, request)` makes one request by the policy of retries and explains its errors.
     """
     place = f"{client.api_endpoint}/{quote(bucket)}"
 
@@ -35,13 +37,29 @@ def abort_unfinished(client: Any, bucket: str, key: str, call: Call[Any], *, tim
             raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
         return answer
 
-    listing = f"{place}?uploads&prefix={quote(key, safe='')}"
+    def page(behind: dict[str, str]) -> tuple[list[tuple[str, str]], dict[str, str] | None]:
+        query = urlencode({"prefix": prefix, **behind}, quote_via=quote, safe="")
+        answer = ElementTree.fromstring(request("GET", f"{place}?uploads&{query}").content)  # noqa: S314 - the store is trusted with the data
+        rows = [(_text(upload, "Key"), _text(upload, "UploadId")) for upload in answer.iterfind("{*}Upload")]
+        if (answer.findtext("{*}IsTruncated") or "false") == "false":
+            return rows, None
+        more = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
+        return rows, {key: _text(answer, marker) for key, marker in more.items()}
 
-    def uploads() -> list[str]:
-        answer = ElementTree.fromstring(request("GET", listing).content)  # noqa: S314 - the store is trusted with the data
-        found = [upload for upload in answer.iterfind("{*}Upload") if upload.findtext("{*}Key") == key]
-        return [upload.findtext("{*}UploadId") or "" for upload in found]
-
-    for upload in call("list uploads of", uploads):
+    uploads: list[tuple[str, str]] = []
+    behind: dict[str, str] | None = {}
+    while behind is not None:
+        rows, behind = call("list uploads of", partial(page, behind))
+        uploads += [(key, upload) for key, upload in rows if key.startswith(prefix) and is_left(key)]
+    for key, upload in uploads:
         one = f"{place}/{quote(key, safe='~')}?uploadId={quote(upload, safe='')}"
         call("abort an upload of", partial(request, "DELETE", one))
+    return len(uploads)
+
+
+def _text(element: ElementTree.Element, tag: str) -> str:
+    """What a child holds; LookupError without it: the answer has not the form that it must have."""
+    text = element.findtext(f"{{*}}{tag}")
+    if not text:
+        raise LookupError(tag)
+    return text

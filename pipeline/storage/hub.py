@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
+from socket import SHUT_RD
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
@@ -30,15 +31,15 @@ from pipeline.storage.locations import (
     safe_relative_name,
     size_of,
 )
-from pipeline.storage.ranged import open_remote, range_body
-from pipeline.storage.retries import Traffic, retried
+from pipeline.storage.ranged import WINDOW_BYTES, arriving, open_remote, range_body
+from pipeline.storage.retries import Traffic, busy, retried
 from pipeline.storage.twice import listed_twice
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it prints every address, with the signatures of redirects
 
 T = TypeVar("T")
 
-LOCATION = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
+LOCATION = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 TIMEOUT_SECONDS = 60
 EXPECTED = "hf://datasets/owner/name@revision, with or without a folder behind it"
@@ -49,12 +50,13 @@ class HubStore:
 
     def __init__(self, folder: str, *, traffic: Traffic | None = None) -> None:
         matched = LOCATION.fullmatch(folder.rstrip("/"))
-        if not matched:
+        revision = unquote(matched[2] or "main") if matched else ""
+        if not matched or {"", ".", ".."} & {*matched[1].split("/"), *revision.split("/")}:
             raise ConfigError("this is not a dataset of a hub", where=folder, expected=EXPECTED)
         self.folder = folder.rstrip("/")
         self.traffic = traffic or Traffic()
         self._repository: str = matched[1]
-        self._revision = unquote(matched[2] or "main")
+        self._revision = revision
         self._prefix = f"{matched[3]}/" if matched[3] else ""
         self._endpoint = os.environ.get("HF_ENDPOINT")
 
@@ -90,7 +92,7 @@ class HubStore:
         """(files of a page of a listing, address of the next one). KeyError or ValueError if it is no such page."""
         from huggingface_hub.hf_api import RepoFile
 
-        answer = _get(address)
+        answer = _get(address, where=self.folder)
         entries = answer.json()
         rows = [(row["type"], row["path"], row) for row in entries]
         if not isinstance(entries, list) or not all(path.startswith(self._prefix) for _, path, _ in rows):
@@ -122,7 +124,8 @@ class HubStore:
         address = hf_hub_url(self._repository, path, repo_type="dataset", revision=self.commit, endpoint=self._endpoint)
 
         def read() -> bytes:
-            answer = _get(address, {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"})
+            headers = {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"}
+            answer = _get(address, headers, where=self._location(name), size_bytes=last - first)
             size, stated = size_of(identity), answer.headers.get("Content-Range")
             return range_body(answer.content, stated, first, last, size_bytes=size, where=self._location(name))
 
@@ -169,6 +172,10 @@ class HubStore:
         """A hub is no destination."""
         self._refuse()
 
+    def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002
+        """A hub is no destination."""
+        self._refuse()
+
     def _refuse(self) -> NoReturn:
         raise ConfigError(
             "a hub can be read, not written",
@@ -207,8 +214,8 @@ class HubStore:
         return StoredFile(name, location, found.size, f"{found.size}-{content}")
 
 
-def _get(address: str, headers: dict[str, str] | None = None) -> Any:
-    """An answer of the hub, or of where it sends those who ask for a file."""
+def _get(address: str, headers: dict[str, str] | None = None, *, where: str, size_bytes: int = WINDOW_BYTES) -> Any:
+    """An answer of the hub, or of where it sends those who ask for a file; its body is about `size_bytes`."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined]
         build_hf_headers,
         get_session,
@@ -216,9 +223,14 @@ def _get(address: str, headers: dict[str, str] | None = None) -> Any:
     )
 
     said = {**build_hf_headers(), **(headers or {})}
-    answer = get_session().get(address, headers=said, follow_redirects=True, timeout=TIMEOUT_SECONDS)
-    hf_raise_for_status(answer)
-    return answer
+    with get_session().stream("GET", address, headers=said, follow_redirects=True, timeout=TIMEOUT_SECONDS) as answer:
+        if not answer.is_success:
+            answer.read()  # the error says what is in it
+        hf_raise_for_status(answer)
+        connection = answer.extensions["network_stream"].get_extra_info("socket")
+        with arriving(partial(connection.shutdown, SHUT_RD), where=where, size_bytes=size_bytes):
+            answer.read()
+        return answer
 
 
 @contextmanager
@@ -233,9 +245,9 @@ def _explained(verb: str, where: str) -> Iterator[None]:
     except CorpusmillError:
         raise
     except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
+        status = error.response.status_code
         if status in {408, 429} or status >= 500:
-            raise StoreUnavailableError(what, where=where, got=without_queries(error)) from None
+            raise busy(what, headers=error.response.headers, where=where, got=without_queries(error)) from None
         next_step = (
             "check owner, name and revision"
             if status == 404

@@ -53,8 +53,9 @@ def list_all(
     """All source files of a configuration, in the order in which their documents count, and what was passed over.
 
     A path is a folder (searched recursively for names with one of `endings`), a single file or a glob, here, in a
-    bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts. An ending of
-    `named` counts only where the path itself ends so, as in `data/*.json.gz`: a folder's .json may be anything.
+    bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts; a file or an
+    object of exactly that name comes first, and `[[]` means the bracket. An ending of `named` counts only where the
+    path itself ends so, as in `data/*.json.gz`: a folder's .json may be anything.
     Links are followed as walk.py says. Order: natural order of the name relative to the path's folder, whatever the
     order of the paths. Every name is one that a file of one folder can have, and unique, because writeback delivers
     each file under it. SourceError for others, for a file that two paths or links lead to, and when a path matches
@@ -130,11 +131,16 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
 
     files: Iterable[StoredFile]
     is_folder = False
-    if GLOB.search(path):
-        files = _remote_matches(path, endpoint_url) if "://" in path else _local_files(*split_glob(path))
-    elif "://" in path:
-        one = _one_object(path, endpoint_url)
-        files, is_folder = ([one], False) if one else (_below(path, endpoint_url), True)
+    if "://" in path:
+        pattern = _remote_pattern(path)
+        if one := _one_object(path, endpoint_url):
+            files = [one]
+        elif pattern:
+            files = _matching(*pattern, endpoint_url)
+        else:
+            files, is_folder = _below(path, endpoint_url), True
+    elif is_glob(path):
+        files = _local_files(*split_glob(path))
     elif Path(path).is_dir():
         files, is_folder = _local_files(PurePosixPath(path), EVERYTHING), True
     elif Path(path).is_file():
@@ -178,25 +184,36 @@ def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
         yield file
 
 
-def _remote_matches(pattern: str, endpoint_url: str | None) -> Iterator[StoredFile]:
-    """Objects that match a glob; names are relative to its fixed part, below which all are listed."""
-    from pipeline.storage.stores import open_store
-
-    parts, root = _parts(pattern)
-    fixed = next(position for position, part in enumerate(parts) if GLOB.search(part))
-    scheme = pattern.partition("://")[0]
+def _remote_pattern(location: str) -> tuple[str, list[str]] | None:
+    """(what stands before the first part with a wildcard, that part and those behind it) of a glob; None for others."""
+    parts, root = _parts(location)
+    fixed = next((position for position, part in enumerate(parts) if GLOB.search(part)), None)
+    scheme = location.partition("://")[0]
+    if fixed is None:
+        return None
     if fixed < root:
         raise SourceError(
             "the name of a bucket or of a hub's dataset cannot hold wildcards",
-            where=pattern,
+            where=location,
             expected="hf://datasets/owner/name/*.jsonl" if scheme == "hf" else f"{scheme}://bucket/prefix/*.jsonl",
             next_step="list one source for each of them",
         )
-    store = open_store(f"{scheme}://{'/'.join(parts[:fixed])}", endpoint_url=endpoint_url)
-    for file in store.iter_files():
-        if glob_matches(file.name.split("/"), parts[fixed:]):
+    return f"{scheme}://{'/'.join(parts[:fixed])}", parts[fixed:]
+
+
+def _matching(folder: str, pattern: list[str], endpoint_url: str | None) -> Iterator[StoredFile]:
+    """Objects that match a glob; names are relative to its fixed part, below which all are listed."""
+    from pipeline.storage.stores import open_store
+
+    for file in open_store(folder, endpoint_url=endpoint_url).iter_files():
+        if glob_matches(file.name.split("/"), pattern):
             safe_relative_name(file.name, where=file.location)
             yield file
+
+
+def is_glob(path: str) -> bool:
+    """Whether a path has wildcards; one of this machine that is there means what is there, whatever its name holds."""
+    return bool(GLOB.search(path)) and ("://" in path or not Path(path).exists())
 
 
 def split_glob(path: str) -> tuple[PurePosixPath, tuple[str, ...]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -36,12 +38,14 @@ IN_THE_WAY = {
     errno.ENOENT,
 }
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
+ARRIVING = re.compile(r"\.[0-9a-f]{32}\.partial")
+FORGOTTEN_SECONDS = 86_400
 _arrivals = count()
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """What a file system raises while `path` is written, in our words: full, in the way, or failing for now."""
+def explained(path: Path, verb: str = "write to a destination") -> Iterator[None]:
+    """What a file system raises while `path` is used, in our words: full, in the way, or failing for now."""
     try:
         yield
     except OSError as error:
@@ -56,13 +60,13 @@ def explained(path: Path) -> Iterator[None]:
             ) from error
         if error.errno in IN_THE_WAY:
             raise PermanentError(
-                "cannot write to a destination",
+                f"cannot {verb}",
                 where=path,
-                expected="folders and files that may be written, none under the other's name",
+                expected="folders and files that may be used, none under the other's name",
                 got=why,
-                next_step="look what lies there, and who may write there; then run again",
+                next_step="look what lies there, and whose it is; then run again",
             ) from error
-        raise StoreUnavailableError("cannot write to a destination", where=path, got=why) from error
+        raise StoreUnavailableError(f"cannot {verb}", where=path, got=why) from error
 
 
 class LocalStore:
@@ -76,9 +80,12 @@ class LocalStore:
     def iter_files(self) -> Iterator[StoredFile]:
         """Every regular file below the folder, links followed as walk.py says; what is arriving just now left out.
 
-        OSError for a folder that cannot be read, so that nothing is missing in silence.
+        A folder that cannot be read is an error, so that nothing is missing in silence.
         """
-        return (self._stored(name) for name in walk_files(self._root, hidden=True) if not name.endswith(PARTIAL))
+        with explained(self._root, "list a folder"):
+            for name in walk_files(self._root, hidden=True):
+                if not name.endswith(PARTIAL):
+                    yield self._stored(name)
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -86,16 +93,18 @@ class LocalStore:
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
-        return self._stored(name) if self._path(name).is_file() else None
+        with explained(self._path(name), "look up a file"):
+            return self._stored(name) if self._path(name).is_file() else None
 
     def open(self, name: str) -> BinaryIO:
         """See Store."""
-        return self._path(name).open("rb")
+        with explained(self._path(name), "read a file"):
+            return self._path(name).open("rb")
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
         """See Store."""
         require_identity(str(self._path(name)), identity, self.stat(name))
-        with self._path(name).open("rb") as file:
+        with self.open(name) as file, explained(self._path(name), "read a file"):
             file.seek(first)
             return file.read(last - first)
 
@@ -111,7 +120,8 @@ class LocalStore:
     def digest(self, name: str) -> str | None:
         """See Store; reads the whole file."""
         path = self._path(name)
-        return file_digest(path) if path.is_file() else None
+        with explained(path, "read a file"):
+            return file_digest(path) if path.is_file() else None
 
     def holds(self, name: str, path: Path, sha256: str) -> bool:
         """See Store; reads the whole file."""
@@ -157,7 +167,19 @@ class LocalStore:
 
     def delete(self, name: str) -> None:
         """See Store."""
-        self._path(name).unlink(missing_ok=True)
+        with explained(self._path(name), "delete a file"):
+            self._path(name).unlink(missing_ok=True)
+
+    def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002 - what is being written now is known by its age
+        """See Store: files under the name of an arrival that nobody has written to for a day, of any name."""
+        left = 0
+        with explained(self._root):
+            for path in sorted(self._root.rglob(f".*{PARTIAL}")):
+                with suppress(FileNotFoundError):  # it arrived, or another upload removes the same
+                    if ARRIVING.fullmatch(path.name) and time.time() - path.lstat().st_mtime > FORGOTTEN_SECONDS:
+                        path.unlink()
+                        left += 1
+        return left
 
     def _path(self, name: str) -> Path:
         return self._root / safe_relative_name(name, where=self.folder)

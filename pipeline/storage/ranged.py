@@ -6,7 +6,11 @@ Reads of a remote file become ranged requests of one window each, which are retr
 from __future__ import annotations
 
 import io
+import logging
+import threading
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from pipeline.storage.stores import Store
 
 WINDOW_BYTES = 8 << 20
+LEAST_BYTES_PER_SECOND, PATIENCE_SECONDS = 64 << 10, 30.0  # of one connection of several
+
+log = logging.getLogger(__name__)
 
 
 class SeekableFile(io.RawIOBase):
@@ -90,6 +97,41 @@ def open_remote(store: Store, name: str) -> BinaryIO:
     read = partial(store.read_range, name, identity=identity)
     twice = read_twice(read, where=where, traffic=store.traffic)
     return cast(BinaryIO, RangedFile(twice, 0, there.size_bytes))
+
+
+@contextmanager
+def arriving(end: Callable[[], object], *, where: str, size_bytes: int = WINDOW_BYTES) -> Iterator[None]:
+    """A body is read in this block; StoreUnavailableError if it takes longer than the least rate allows.
+
+    A server may send a byte at a time, each before a read times out. `end` shuts the connection from another thread,
+    which ends the read that waits for it; the SDKs have no deadline for a whole body.
+    """
+    seconds = PATIENCE_SECONDS + size_bytes / LEAST_BYTES_PER_SECOND
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        log.warning("%s arrives too slowly: %s bytes were not here after %.0f s", where, f"{size_bytes:,}", seconds)
+        with suppress(RuntimeError, OSError):  # it has arrived in this moment
+            end()
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception:
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise StoreUnavailableError(
+            "a body arrives too slowly",
+            where=where,
+            expected=f"{size_bytes:,} bytes in {seconds:.0f} s: {LEAST_BYTES_PER_SECOND:,} bytes a second",
+            got="less",
+        )
 
 
 def range_body(data: bytes, content_range: str | None, first: int, last: int, *, size_bytes: int, where: str) -> bytes:

@@ -2,7 +2,8 @@
 
     transient  a store that does not answer, resets, answers 429 or 5xx, or breaks off a body (StoreUnavailableError):
                again after a pause that doubles from 0.1 s to 20 s, at most 10 times and 120 s of pauses; the variables
-               CORPUSMILL_STORE_ATTEMPTS and CORPUSMILL_STORE_BUDGET_SECONDS say other numbers, for reads and writes
+               CORPUSMILL_STORE_ATTEMPTS and CORPUSMILL_STORE_BUDGET_SECONDS say other numbers, for reads and writes;
+               after a longer pause, of up to LONGEST_ASKED_SECONDS, where the answer asks for it (Retry-After)
     mismatch   bytes that are not what their checksum says (ChecksumMismatchError): once again; twice is permanent
     permanent  everything else (403, 404, a changed object): at once
 
@@ -15,15 +16,19 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from time import sleep
+from typing import Any, TypeVar
 
 from pipeline.errors import ConfigError, StoreUnavailableError, VerificationError
 
 T = TypeVar("T")
 
+LONGEST_ASKED_SECONDS = 60.0  # a store that needs longer is one for the scheduler's own retries
 TWICE = ("tried", "twice, with the same outcome")
 
 
@@ -93,6 +98,21 @@ class Traffic:
         return {name: getattr(self, name) for name in names}
 
 
+def busy(what: str, *, headers: Any, **details: Any) -> StoreUnavailableError:
+    """The error for an answer that may be another one later; `headers` of the answer by lower-case name, or None.
+
+    Its Retry-After (RFC 9110, 10.2.3) is a number of seconds or a date; anything else asks for nothing.
+    """
+    error = StoreUnavailableError(what, **details)
+    asked = str((headers or {}).get("retry-after") or "")
+    if asked.isdecimal():
+        error.wait_seconds = float(asked)
+    elif asked:
+        with suppress(ValueError, TypeError):
+            error.wait_seconds = (parsedate_to_datetime(asked).astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    return error
+
+
 def twice_if_changed(call: Callable[[], T], traffic: Traffic) -> T:
     """The result of `call`, which makes many requests that are retried by themselves; again if a checksum is wrong."""
     try:
@@ -122,14 +142,17 @@ def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
                 raise
             pause = 0.0
         except StoreUnavailableError as error:
-            pause = policy.pause_seconds(where, attempt)
+            if error.given_up:
+                raise
+            pause = max(policy.pause_seconds(where, attempt), min(error.wait_seconds, LONGEST_ASKED_SECONDS))
             if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
                 tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
                 next_step = ("next", "look whether the store can be reached, then run again: what has arrived is kept")
+                error.given_up = True
                 said = any(label == "next" for label, _ in error.details)
                 error.details = (*error.details, ("tried", tried), *(() if said else (next_step,)))
                 raise
         traffic.add(retries=1)
         paused += pause
-        time.sleep(pause)
+        sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")

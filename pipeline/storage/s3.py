@@ -17,12 +17,12 @@ from typing import Any, BinaryIO, TypeVar
 
 from pipeline.addresses import is_open_to_others
 from pipeline.errors import SourceError, VerificationError
-from pipeline.storage.checksums import Checksum
+from pipeline.storage.checksums import Checksum, etag_value
 from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
-from pipeline.storage.ranged import open_remote, range_body
+from pipeline.storage.ranged import arriving, open_remote, range_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
-from pipeline.storage.s3_errors import ABSENT, explained, is_absent
+from pipeline.storage.s3_errors import ABSENT, DIGEST_KEY, explained, is_absent, recorded_sha256
 from pipeline.storage.twice import listed_twice
 from pipeline.storage.verified import changed_before_upload, matches_file
 
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of the whole content
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 CONNECTIONS = 16  # more than the threads of any transfer
 LARGEST_COPY_BYTES = 5 << 30  # of one CopyObject
@@ -85,25 +84,24 @@ class S3Store:
         return self._stored(name, head["ContentLength"], head["ETag"]) if head else None
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
-        """See Store. The request names the ETag, and the answer's own is compared: not every server minds If-Match."""
+        """See Store. The answer's own ETag is compared: not every server minds If-Match, and no weak one matches."""
         if first == last:
             return b""
-        etag = f'"{identity.partition("-")[2]}"'
+        etag = identity.partition("-")[2]
 
         def read() -> bytes:
             try:
-                got = self.client.get_object(
-                    Bucket=self.bucket, Key=self.key(name), Range=f"bytes={first}-{last - 1}", IfMatch=etag
-                )
-                data: bytes = got["Body"].read()
-                said = got["ETag"]
+                span = f"bytes={first}-{last - 1}"
+                got = self.client.get_object(Bucket=self.bucket, Key=self.key(name), Range=span)
+                said = etag_value(got["ETag"])
             except self.client.exceptions.ClientError as error:
-                code = error.response["Error"]["Code"]
-                if code in {"412", "PreconditionFailed", "416", "InvalidRange"} or code in ABSENT:
+                if error.response["Error"]["Code"] in {"416", "InvalidRange", *ABSENT}:
                     raise changed_since_planned(self.location(name), identity, self._identity_now(name)) from error
                 raise
             if said != etag:
                 raise changed_since_planned(self.location(name), identity, f"ETag {said}")
+            with arriving(got["Body"]._raw_stream.shutdown, where=self.location(name), size_bytes=last - first):
+                data: bytes = got["Body"].read()
             size = size_of(identity)
             return range_body(data, got.get("ContentRange"), first, last, size_bytes=size, where=self.location(name))
 
@@ -118,7 +116,7 @@ class S3Store:
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
         head = self._require(name, identity)
-        recorded = _metadata(head).get(DIGEST_KEY)
+        recorded = recorded_sha256(head)
         if recorded:
             return (Checksum("sha256", recorded), *_whole_checksums(head))
         return self._computed(name, head)
@@ -137,10 +135,10 @@ class S3Store:
         return _whole_checksums(head) or tuple(self._etag_checksum(name, head))
 
     def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
-        """The ETag as a checksum; under KMS or customer keys it is none."""
+        """The ETag as a checksum, where it is one."""
         if not _etag_is_md5(head):
             return []
-        value = head["ETag"].strip('"')
+        value = etag_value(head["ETag"])
         digest, _, parts = value.partition("-")
         if len(digest) != 32 or set(digest) - set("0123456789abcdef"):
             return []
@@ -158,12 +156,12 @@ class S3Store:
     def digest(self, name: str) -> str | None:
         """The sha256 that the writer recorded with the object; None for objects that others wrote."""
         head = self._head(name)
-        return _metadata(head).get(DIGEST_KEY) if head else None
+        return recorded_sha256(head) if head else None
 
     def holds(self, name: str, path: Path, sha256: str) -> bool:
         """See Store."""
         head = self._head(name)
-        if not head or head["ContentLength"] != path.stat().st_size or _metadata(head).get(DIGEST_KEY) != sha256:
+        if not head or head["ContentLength"] != path.stat().st_size or recorded_sha256(head) != sha256:
             return False
         return matches_file(path, self._etag_checksum(name, head))
 
@@ -221,18 +219,24 @@ class S3Store:
             "delete", self.location(name), lambda: self.client.delete_object(Bucket=self.bucket, Key=self.key(name))
         )
 
+    def remove_unfinished(self, *, keep: str) -> int:
+        """See Store."""
+        from pipeline.storage.s3_multipart import abort_unfinished
+
+        return abort_unfinished(self, self._prefix, keep=self._prefix + keep)
+
     def require_etag(self, answer: Any, md5: str, where: str) -> bool:
         """Whether an answer's ETag is an md5; ChecksumMismatchError if it is another one than what was sent."""
         if not _etag_is_md5(answer):
             return False  # S3 has compared what was sent with the digest that came with it
-        if (got := answer["ETag"].strip('"')) != md5:
+        if (got := etag_value(answer["ETag"])) != md5:
             raise ChecksumMismatchError("an upload arrived changed", where=where, expected=f"md5 {md5}", got=got)
         return True
 
     def require_arrived(self, name: str, size_bytes: int, sha256: str) -> None:
         """VerificationError unless the object is there with this size and recorded sha256."""
         head = self._head(name)
-        got = (head["ContentLength"], _metadata(head).get(DIGEST_KEY)) if head else None
+        got = (head["ContentLength"], recorded_sha256(head)) if head else None
         if got != (size_bytes, sha256):
             raise VerificationError(
                 "an uploaded object is not what was sent",
@@ -267,7 +271,8 @@ class S3Store:
                 if is_absent(error):
                     return None
                 raise
-            _ = there["ContentLength"], there["ETag"], there["Metadata"]
+            # Here, where what is malformed has its error: nobody looks again.
+            _ = there["ContentLength"], there["ETag"], recorded_sha256(there), _whole_checksums(there)
             return there
 
         return self.call("look up", self.location(name), head)
@@ -278,7 +283,7 @@ class S3Store:
 
     def _stored(self, name: str, size_bytes: int, etag: str) -> StoredFile:
         return StoredFile(
-            name, f"s3://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{etag.strip(chr(34))}"
+            name, f"s3://{self.bucket}/{self._prefix}{name}", size_bytes, f"{size_bytes}-{etag_value(etag)}"
         )
 
 
@@ -328,10 +333,7 @@ def _whole_checksums(head: Any) -> tuple[Checksum, ...]:
 
 
 def _etag_is_md5(answer: Any) -> bool:
-    """Not so under KMS or customer keys."""
+    """Not so under KMS or customer keys, nor of a weak one, which does not say that bytes are equal."""
+    if answer["ETag"].startswith("W/"):
+        return False
     return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer
-
-
-def _metadata(head: Any) -> dict[str, str]:
-    """User metadata with lower-case keys: S3 lowers them, some servers capitalise."""
-    return {key.lower(): value for key, value in head["Metadata"].items()}

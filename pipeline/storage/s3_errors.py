@@ -1,4 +1,4 @@
-"""What boto3 raises, in our words: transient, permanent, or a checksum that does not match."""
+"""What boto3 answers and raises, in our words: transient, permanent, or a checksum that does not match."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from typing import Any
 
 from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError, TransientError
 from pipeline.storage.locations import MALFORMED, malformed_answer
-from pipeline.storage.retries import ChecksumMismatchError
+from pipeline.storage.retries import ChecksumMismatchError, busy
 
+DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of the whole content
 ABSENT = {"404", "NoSuchKey", "NotFound"}
-BUSY = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "IncompleteBody"}
+BUSY = {
+    "RequestTimeout",
+    "RequestTimeTooSkewed",  # a clock that is being set, or a request that waited
+    "SlowDown",
+    "InternalError",
+    "ServiceUnavailable",
+    "Throttling",
+    "IncompleteBody",
+}
+NOT_THERE = 501  # a request that the server does not have
 MISMATCHES = {"BadDigest", "XAmzContentSHA256Mismatch", "InvalidDigest"}
 NEXT_STEPS = {
     "NoSuchBucket": "create the bucket, or mend its name in the configuration",
@@ -21,6 +31,7 @@ NEXT_STEPS = {
     "404": "there is no such bucket at this address: check its name and endpoint_url",
     "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
     "InvalidAccessKeyId": "the store does not know this access key: check AWS_ACCESS_KEY_ID and endpoint_url",
+    "RequestTimeTooSkewed": "set the clock of this machine",
     "ExpiredToken": "get new temporary credentials, then run again",
 }
 
@@ -32,6 +43,12 @@ class UploadGoneError(TransientError):
 def is_absent(error: Any) -> bool:
     """Whether a ClientError says that the object is not there (and not: the bucket)."""
     return error.response["Error"]["Code"] in ABSENT
+
+
+def recorded_sha256(head: Any) -> str | None:
+    """The digest that the writer of an object recorded; S3 lowers keys of metadata, some servers capitalise them."""
+    recorded: str | None = {key.lower(): value for key, value in head["Metadata"].items()}.get(DIGEST_KEY)
+    return recorded
 
 
 @contextmanager
@@ -90,6 +107,8 @@ def _of_answer(what: str, where: str, error: Any) -> CorpusmillError:
         return ChecksumMismatchError("an upload arrived changed", where=where, got=got)
     if code == "NoSuchUpload":
         return UploadGoneError("an upload in parts is gone: another one of the same file ended it", where=where)
-    if code in BUSY or status == 429 or status >= 500:
-        return StoreUnavailableError(what, where=where, got=got)
-    return PermanentError(what, where=where, got=got, next_step=NEXT_STEPS.get(code))
+    next_step = NEXT_STEPS.get(code)
+    if code in BUSY or status in {408, 429} or (status >= 500 and status != NOT_THERE):
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders")
+        return busy(what, headers=headers, where=where, got=got, next_step=next_step)
+    return PermanentError(what, where=where, got=got, next_step=next_step)

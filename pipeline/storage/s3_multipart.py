@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import StoreUnavailableError
-from pipeline.storage.checksums import multipart_etag
+from pipeline.storage.checksums import etag_value, multipart_etag
 from pipeline.storage.retries import POLICY, ChecksumMismatchError
-from pipeline.storage.s3_errors import UploadGoneError
+from pipeline.storage.s3_errors import DIGEST_KEY, UploadGoneError, is_absent, recorded_sha256
 from pipeline.storage.verified import changed_before_upload
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> boo
 
 
 def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
-    from pipeline.storage.s3 import DIGEST_KEY
-
     size = source.stat().st_size
     part_bytes = part_size(size)
     where, key = store.location(name), store.key(name)
@@ -94,7 +92,7 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
         def once() -> str:
             done = store.client.upload_part(**named, PartNumber=number, Body=data, **_content_md5(store, md5.digest()))
             store.require_etag(done, md5.hexdigest(), where)
-            return str(done["ETag"])
+            return f'"{etag_value(done["ETag"])}"'
 
         etag = store.call("write", f"{where} part {number}", once)
         store.traffic.add(bytes_sent=len(data))
@@ -104,7 +102,7 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
         sent, digest = _each_part(source, part_bytes, len(parts), send)
         _require_same(source, digest, sha256)
         listed = [{"PartNumber": number, "ETag": etag} for number, (etag, _) in zip(parts, sent, strict=True)]
-        return _complete(store, named, listed, where, multipart_etag(md5 for _, md5 in sent))
+        return _complete(store, named, listed, where, multipart_etag(md5 for _, md5 in sent), sha256)
     except BaseException:
         _abort(store, named)
         raise
@@ -141,8 +139,6 @@ def _each_part(source: Path, part_bytes: int, parts: int, send: Any) -> tuple[li
 
 def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> None:
     """Copy an object inside its bucket by ranges, which has no limit but S3's 5 TiB; its recorded sha256 goes along."""
-    from pipeline.storage.s3 import DIGEST_KEY
-
     where, sha256 = store.location(new_name), store.digest(name)
     names = {"Bucket": store.bucket, "Key": store.key(new_name)}
     metadata = {DIGEST_KEY: sha256} if sha256 else {}
@@ -162,8 +158,8 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             sent = list(pool.map(send, range(1, -(-size_bytes // COPY_PART_BYTES) + 1)))
-        etag = multipart_etag(bytes.fromhex(one["ETag"].strip('"')) for one in sent)
-        _complete(store, named, sent, where, etag)
+        etag = multipart_etag(bytes.fromhex(etag_value(one["ETag"])) for one in sent)
+        _complete(store, named, sent, where, etag, sha256)
     except BaseException:
         _abort(store, named)
         raise
@@ -184,7 +180,9 @@ def _require_same(source: Path, got: str, sha256: str) -> None:
         raise changed_before_upload(source, sha256)
 
 
-def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str) -> bool:
+def _complete(
+    store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str, sha256: str | None
+) -> bool:
     """Make the object of its parts; whether its ETag is theirs (some servers answer another kind of ETag)."""
 
     def complete() -> bool:
@@ -192,37 +190,67 @@ def _complete(store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]],
             done = store.client.complete_multipart_upload(**named, MultipartUpload={"Parts": sent})
         except store.client.exceptions.ClientError as error:
             # An answer that was lost: the upload is complete, and the object is what says so.
-            if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag):
+            if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag, sha256):
                 raise
             return False
-        if "-" in done["ETag"] and done["ETag"].strip('"') != etag and "ServerSideEncryption" not in done:
-            raise ChecksumMismatchError("an upload arrived changed", where=where, expected=etag, got=done["ETag"])
-        return bool(done["ETag"].strip('"') == etag)
+        got = etag_value(done["ETag"])
+        if "-" in got and got != etag and "ServerSideEncryption" not in done:
+            raise ChecksumMismatchError("an upload arrived changed", where=where, expected=etag, got=got)
+        return got == etag
 
     return store.call("write", where, complete)
 
 
-def _is_there(store: S3Store, named: dict[str, Any], etag: str) -> bool:
-    """Whether the object is what the upload would have made; the sha256 with it is compared later, too."""
-    head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
-    return head["ETag"].strip('"') == etag or "-" not in head["ETag"]
+def _is_there(store: S3Store, named: dict[str, Any], etag: str, sha256: str | None) -> bool:
+    """Whether the object is what the upload would have made. Another upload of the same file may have aborted it, or
+    be about to give the object its metadata (rclone's server does so after the object can be seen).
+    """
+    try:
+        head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
+    except store.client.exceptions.ClientError as error:
+        if is_absent(error):
+            return False
+        raise
+    got = etag_value(head["ETag"])
+    return (got == etag or "-" not in got) and recorded_sha256(head) == sha256
+
+
+def unfinished(store: S3Store, prefix: str) -> list[tuple[str, str]]:
+    """(key, id) of every upload in parts of keys that begin so, which was begun and neither completed nor aborted."""
+    behind: dict[str, str] | None = {}
+    uploads: list[tuple[str, str]] = []
+
+    def page(behind: dict[str, str]) -> tuple[list[tuple[str, str]], dict[str, str] | None]:
+        try:
+            answer = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, **behind)
+        except store.client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
+                return [], None
+            raise
+        rows = [(row["Key"], row["UploadId"]) for row in answer.get("Uploads") or []]
+        more = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+        return rows, {key: answer[marker] for key, marker in more.items()} if answer.get("IsTruncated") else None
+
+    while behind is not None:
+        rows, behind = store.call("list uploads of", f"s3://{store.bucket}/{prefix}", partial(page, behind))
+        uploads += [row for row in rows if row[0].startswith(prefix)]
+    return uploads
+
+
+def abort_unfinished(store: S3Store, prefix: str, *, keep: str) -> int:
+    """Abort every unfinished upload of keys that begin with `prefix` and not with `keep`; how many there were."""
+    uploads = [(key, upload) for key, upload in unfinished(store, prefix) if not key.startswith(keep)]
+    for key, upload in uploads:
+        _abort(store, {"Bucket": store.bucket, "Key": key, "UploadId": upload})
+    return len(uploads)
 
 
 def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
     """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
-    where = f"s3://{names['Bucket']}/{names['Key']}"
-
-    def uploads() -> list[str]:
-        try:
-            listed = store.client.list_multipart_uploads(Bucket=names["Bucket"], Prefix=names["Key"])
-            return [one["UploadId"] for one in listed.get("Uploads") or [] if one["Key"] == names["Key"]]
-        except store.client.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
-                return []
-            raise
-
     chosen: tuple[str | None, dict[int, str]] = (None, {})
-    for upload in store.call("list uploads of", where, uploads):
+    for key, upload in unfinished(store, names["Key"]):
+        if key != names["Key"]:
+            continue
         named = {**names, "UploadId": upload}
         good = _good_parts(store, named, content, parts) if chosen[0] is None else {}
         if good:
@@ -248,7 +276,7 @@ def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: rang
         for number, etag in rows:
             if number not in parts:
                 return {}
-            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag.strip('"'):
+            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag_value(etag):
                 return {}
             good[number] = etag
     return good

@@ -57,6 +57,9 @@ class Store(Protocol):
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if there is none."""
 
+    def remove_unfinished(self, *, keep: str) -> int:
+        """Remove what uploads left that were killed, of names that do not begin with `keep`; how much of it."""
+
 
 def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> Store:
     """The store of a folder, an ``s3://bucket/prefix``, a ``gs://bucket/prefix`` or ``hf://datasets/owner/name``.

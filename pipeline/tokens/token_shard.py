@@ -27,6 +27,8 @@ from pipeline.tokens.packing import BOS, EOT
 from pipeline.tokens.tokenizer import Tokenizer
 
 PADDING = "padding"
+TOKEN_SHARD_FILES = ("token_shard.json", "tokens", "ends", "source_ends")
+TOKEN_TYPES = ("uint16", "uint32")
 
 
 @dataclass(frozen=True)
@@ -139,29 +141,42 @@ def _opened_behind(path: Path, size_bytes: int) -> BinaryIO:
 
 def open_token_shard(folder: Path) -> TokenShard:
     """Open a token shard; CorruptDataError if its files disagree."""
-    description = json.loads((folder / "token_shard.json").read_text())
-    ends = mapped(folder / "ends", "<u8")
-    tokens = mapped(folder / "tokens", np.dtype(description["dtype"]).newbyteorder("<"))
-    last = int(ends[-1]) if len(ends) else 0
-    if last != len(tokens):
-        raise CorruptDataError(
-            "a token shard's files disagree",
-            where=folder,
-            expected=f"{last:,} tokens, as its last end says",
-            got=f"{len(tokens):,} tokens",
-            next_step="remove the folder and run again",
+    try:
+        description = json.loads((folder / "token_shard.json").read_bytes())
+        shard = TokenShard(
+            tokens=mapped(folder / "tokens", _token_type(description["dtype"])),
+            ends=mapped(folder / "ends", "<u8"),
+            tokenizer=description["tokenizer"],
+            tokenizer_sha256=description["sha256"],
+            vocabulary_size=description["vocabulary_size"],
+            eot_id=description["eot_id"],
+            pad_id=description["pad_id"],
+            bos_id=description["bos_id"],
+            tokenizer_revision=description["revision"],
+            source_ends=mapped(folder / "source_ends", "<u8"),
         )
-    return TokenShard(
-        tokens=tokens,
-        ends=ends,
-        tokenizer=description["tokenizer"],
-        tokenizer_sha256=description["sha256"],
-        vocabulary_size=description["vocabulary_size"],
-        eot_id=description["eot_id"],
-        pad_id=description["pad_id"],
-        bos_id=description["bos_id"],
-        tokenizer_revision=description["revision"],
-        source_ends=mapped(folder / "source_ends", "<u8"),
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise _disagree(folder, f"the files {', '.join(TOKEN_SHARD_FILES)}, whole", type(error).__name__) from error
+    last = int(shard.ends[-1]) if shard.documents else 0
+    if last != len(shard.tokens):
+        raise _disagree(folder, f"{last:,} tokens, as its last end says", f"{len(shard.tokens):,} tokens")
+    return shard
+
+
+def _token_type(name: Any) -> Any:
+    """The dtype of tokens in a file; ValueError unless it is one that tokens have."""
+    if name not in TOKEN_TYPES:
+        raise ValueError(name)
+    return np.dtype(name).newbyteorder("<")
+
+
+def _disagree(folder: Path, expected: str, got: str) -> CorruptDataError:
+    return CorruptDataError(
+        "a token shard's files disagree",
+        where=folder,
+        expected=expected,
+        got=got,
+        next_step="remove the folder and run again",
     )
 
 

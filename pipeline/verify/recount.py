@@ -247,7 +247,7 @@ def _manifest(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
 def _upload(_build: RecordedBuild, _unit: str, folder: Path) -> Recount:
     files = json.loads((folder / "uploaded.json").read_bytes())
     size = sum(one["size_bytes"] for one in files)
-    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size})
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size}, complete=True)
 
 
 def _report(build: RecordedBuild, _unit: str, folder: Path) -> Recount:

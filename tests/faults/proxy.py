@@ -13,7 +13,8 @@ Every request draws its fate from (seed, number of the request): most pass, the 
     repeated   given an earlier answer to a request of the same method
 
 until `faults` of them have been dealt out. Bodies are held in memory: parts are small. A test that aims at one answer
-gives `harm`, a function of (method, path, answer) whose result the client is given.
+gives `harm`, a function of (method, path, answer) whose result the client is given. `drip`, of the path, is called
+before every byte of a body until it answers anything but False.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class FaultyProxy:
     ) -> None:
         self.target = urlsplit(target)
         self._harm = harm
+        self.drip: Callable[[str], bool | None] = lambda _: None
         self._earlier = {method: deque[Answer](maxlen=REMEMBERED) for method in ("GET", "HEAD", "POST")}
         self._exchange = _Exchange()
         self.dealt: Counter[str] = Counter()
@@ -177,7 +179,15 @@ class FaultyProxy:
             client.wfile.write(content[: place % len(content)])
             self._cut(client)
             return
-        client.wfile.write(content)
+        client.wfile.write(content[self._dripped(client, content) :])
+
+    def _dripped(self, client: BaseHTTPRequestHandler, content: bytes) -> int:
+        """How many bytes of a body have been written one by one."""
+        for written in range(len(content)):
+            if self.drip(client.path) is not False:
+                return written
+            client.wfile.write(content[written : written + 1])
+        return len(content)
 
     def _told(self, client: BaseHTTPRequestHandler, answer: Answer, kind: str, place: int) -> Answer:
         """What the client is told instead of `answer`: the same, unless this is one of LIES."""

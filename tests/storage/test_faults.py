@@ -144,6 +144,31 @@ def test_upload_that_another_aborted_begins_anew(rclone, hasty, monkeypatch, tmp
     assert store.open("a").read() == data
 
 
+@pytest.mark.parametrize("left", ["nothing", "an object without our metadata"])
+def test_upload_that_another_ended_while_it_was_completed_begins_anew(rclone, hasty, tmp_path, left: str) -> None:
+    """Two uploads that go on with the same parts: one aborts them, or its object has no metadata yet."""
+    data = content(10, 17 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    store = S3Store("s3://corpus", endpoint_url=rclone.endpoint)
+    complete, ended = store.client.complete_multipart_upload, list[str]()
+
+    def complete_when_ended(**said: Any) -> Any:
+        if not ended:
+            ended.append(said["UploadId"])
+            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=said["UploadId"])
+            if left != "nothing":
+                store.client.put_object(Bucket="corpus", Key="a", Body=data)
+        return complete(**said)
+
+    store.client.complete_multipart_upload = complete_when_ended
+    digest = hashlib.sha256(data).hexdigest()
+    store.receive(path, "a", digest)
+    assert ended
+    assert store.digest("a") == digest
+    assert store.open("a").read() == data
+
+
 def test_uploads_of_one_file_at_the_same_time_both_arrive(rclone, hasty, tmp_path) -> None:
     data = content(8, 20 << 20)
     path = tmp_path / "file"
@@ -180,3 +205,38 @@ def test_upload_of_a_file_that_changed_is_aborted_and_the_old_object_stays(moto,
         open_store("s3://corpus", endpoint_url=moto).receive(path, "a", hashlib.sha256(b"other").hexdigest())
     assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
     assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == b"as it was"
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs"])
+def test_killed_uploads_of_other_versions_are_removed_and_those_of_this_one_stay(request, tmp_path, kind: str) -> None:
+    if kind == "s3":
+        store = open_store("s3://corpus/web", endpoint_url=request.getfixturevalue("moto"))
+        client = request.getfixturevalue("moto_client")
+        for key in ("web/v1/a", "web/v1/b", "web/v2/a", "webs/v1/a"):
+            client.create_multipart_upload(Bucket="corpus", Key=key)
+        left = lambda: {one["Key"] for one in client.list_multipart_uploads(Bucket="corpus").get("Uploads", [])}  # noqa: E731
+    else:
+        gcs = request.getfixturevalue("gcs")
+        store = open_store("gs://corpus/web")
+        for key in ("web/v1/a", "web/v1/b", "web/v2/a", "webs/v1/a"):
+            gcs.uploads[key] = (f"/corpus/{key}", {}, {})
+        left = lambda: set(gcs.uploads)  # noqa: E731
+    assert store.remove_unfinished(keep="v2/") == 2
+    assert left() == {"web/v2/a", "webs/v1/a"}
+    assert store.remove_unfinished(keep="v2/") == 0
+
+
+def test_arrivals_that_nobody_has_written_to_for_a_day_are_removed(tmp_path) -> None:
+    store = open_store(str(tmp_path))
+    store.receive_bytes(b"whole", "v1/a")
+    name = f".{hashlib.sha256(b'a').hexdigest()[:32]}.partial"
+    forgotten, arriving, foreign = tmp_path / "v1" / name, tmp_path / "v2" / name, tmp_path / "v1" / "mine.partial"
+    arriving.parent.mkdir()
+    for path in (forgotten, arriving, foreign):
+        path.write_bytes(b"half")
+    for path in (forgotten, foreign):
+        os.utime(path, (0, 0))
+    assert store.remove_unfinished(keep="v2/") == 1
+    assert not forgotten.exists()
+    assert all(path.exists() for path in (arriving, foreign, tmp_path / "v1" / "a"))
+    assert open_store(str(tmp_path / "nowhere")).remove_unfinished(keep="v2/") == 0

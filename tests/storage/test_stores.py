@@ -247,6 +247,24 @@ def test_local_store_file_and_folder_swapped_is_refused_by_name(tmp_path, swappe
     assert not list(tmp_path.rglob("*.partial"))
 
 
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("folder", lambda store, name: store.delete(name)),
+        ("folder", lambda store, name: store.open(name)),
+        ("x" * 300, lambda store, name: store.stat(name)),
+        ("x" * 300, lambda store, name: store.digest(name)),
+        ("x" * 300, lambda store, name: open_store(f"{store.folder}/{name}").list_files()),
+    ],
+    ids=["delete", "open", "stat", "digest", "list"],
+)
+def test_local_store_what_a_file_system_refuses_is_refused_by_name(tmp_path, name: str, call) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PermanentError, match="cannot") as caught:
+        call(open_store(str(tmp_path)), name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
 def test_local_store_device_that_fails_for_now_is_a_transient_error(tmp_path, monkeypatch) -> None:
     def fails(_: int) -> None:
         raise OSError(errno.ESTALE, "Stale file handle")

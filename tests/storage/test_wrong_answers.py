@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import CorpusmillError, StoreUnavailableError
+from pipeline.stages.upload import _require_same
 from pipeline.storage import (
     Store,
     Traffic,
@@ -246,6 +247,14 @@ def test_listing_page_that_lacks_a_file_or_its_name_once_is_refused(far: Far, ha
         with pytest.raises(StoreUnavailableError, match="two listings of the same place are not equal"):
             store.list_files()
         assert [file.name for file in store.list_files()] == sorted(OBJECTS)
+
+
+def test_upload_lists_its_destination_again_while_it_changes(far: Far) -> None:
+    if far.kind == "hub":
+        return  # no destination
+    with far.behind(harm=once(without_entry, is_listing)) as (_, store):
+        _require_same(store, {name: len(data) for name, data in OBJECTS.items()})
+    assert far.traffic.retries == 1
 
 
 def test_s3_second_page_that_is_none_is_not_the_end(monkeypatch, hasty) -> None:

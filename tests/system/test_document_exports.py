@@ -162,11 +162,11 @@ def test_one_token_file_n20_is_one_file_at_a_local_destination(framed, root) -> 
     bins, files = sorted((folder / "megatron").glob("*.bin")), sorted((folder / "nanoset").glob("*.ds"))
     assert len(bins) == len(files) > 1
     assert all(one.samefile(two) for one, two in zip(bins, files, strict=True))
-    counts = framed.receipt("upload", "00000").counts
-    assert counts["files_named"] == len(bins) + 1  # the sample, too
+    traffic = framed.receipt("upload", "00000").traffic
+    assert traffic["files_named"] == len(bins) + 1  # the sample, too
     again = build(root, **_config_of(framed))
-    assert again.receipt("upload", "00000").counts["files_named"] == 0
-    assert again.receipt("upload", "00000").counts["files_sent"] == 0
+    assert again.receipt("upload", "00000").traffic["files_named"] == 0
+    assert again.receipt("upload", "00000").traffic["files_sent"] == 0
 
 
 def _config_of(built: Build) -> dict[str, object]:

@@ -80,7 +80,7 @@ def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) ->
     for stage in STAGES:
         if stage not in {"upload", "report"}:  # these look at the world outside, every time
             assert all(again.reused(stage, unit) for unit in again.units(stage)), stage
-    assert again.receipt("upload", "00000").counts["files_sent"] == 0
+    assert again.receipt("upload", "00000").traffic["files_sent"] == 0
 
 
 def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:

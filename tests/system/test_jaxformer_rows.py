@@ -74,7 +74,7 @@ def test_numpy_j15_j16_j17_upload_sends_only_what_differs_and_verifies_the_rest(
     shards = sorted(folder.glob("numpy/train/*.npy"))
     shards[0].write_bytes(shards[0].read_bytes()[:-4] + b"\0\0\0\0")  # the name is there, the bytes are not
     again = build(root)
-    assert again.receipt("upload", "00000").counts["files_sent"] >= 1
+    assert again.receipt("upload", "00000").traffic["files_sent"] >= 1
     digests = {one.name: one.sha256 for unit in again.units("export") for one in again.receipt("export", unit).outputs}
     for name, digest in digests.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
@@ -125,7 +125,7 @@ def test_numpy_j20_store_that_does_not_answer_fails_the_upload_and_a_retry_sends
     assert exported  # nothing local is deleted
     again = build(tmp_path)
     assert {path: path.stat().st_mtime_ns for path in exported} == exported
-    assert again.receipt("upload", "00000").counts["files_sent"] >= len(exported)
+    assert again.receipt("upload", "00000").traffic["files_sent"] >= len(exported)
 
 
 def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, root) -> None:

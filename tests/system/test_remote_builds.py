@@ -281,9 +281,9 @@ def test_build_from_gcs_to_gcs_is_the_build_from_a_folder(tmp_path, gcs) -> None
         for path in (local / version).rglob("*")
         if path.is_file()
     }
-    assert open_build(planned).receipt("upload", "00000").counts["files_sent"] == len(found) - 1  # and the manifest
+    assert open_build(planned).receipt("upload", "00000").traffic["files_sent"] == len(found) - 1  # and the manifest
     again = open_build(build_dataset(check_config(config, where="test"), workers=1))
-    assert again.receipt("upload", "00000").counts["files_sent"] == 0
+    assert again.receipt("upload", "00000").traffic["files_sent"] == 0
     store.receive_bytes(lines_of(["other"]), "a1.jsonl")
     shutil.rmtree(tmp_path / "work/tiny/download")
     with pytest.raises(SourceError, match="changed after it was planned") as caught:

@@ -68,13 +68,15 @@ def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, s
     )
 
 
-def test_build_second_upload_sends_nothing_again(tmp_path, s3_endpoint, client) -> None:
+def test_build_second_upload_sends_nothing_again_and_removes_killed_ones(tmp_path, s3_endpoint, client) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")
     config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
     build_dataset(config, workers=1)
+    client.create_multipart_upload(Bucket="ready", Key="datasets/tiny/000000000000/numpy/killed.npy")
     built = open_build(build_dataset(config, workers=1))
-    assert built.receipt("upload", "00000").counts["files_sent"] == 0
+    assert not client.list_multipart_uploads(Bucket="ready").get("Uploads")
+    assert built.receipt("upload", "00000").traffic["files_sent"] == 0
     assert built.receipt("upload", "00000").counts["files"] > 10
 
 
@@ -128,10 +130,10 @@ def test_build_n20_m27_bucket_copies_the_token_file_itself_and_repairs_the_folde
     config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
     built = open_build(build_dataset(config, workers=1))
     files = list((tmp_path / "outputs/tiny/latest").resolve().rglob("*.ds"))
-    counts = built.receipt("upload", "00000").counts
-    assert counts["files_named"] == len(files) > 0
-    sent = built.receipt("upload", "00000").traffic["bytes_sent"]
-    assert sent < counts["dataset_bytes"] - sum(path.stat().st_size for path in files) // 2
+    receipt = built.receipt("upload", "00000")
+    assert receipt.traffic["files_named"] == len(files) > 0
+    dataset_bytes = receipt.counts["dataset_bytes"]
+    assert receipt.traffic["bytes_sent"] < dataset_bytes - sum(path.stat().st_size for path in files) // 2
 
     folder, bucket = str(tmp_path / "outputs/tiny"), "s3://ready/datasets/tiny"
     whole = files[0].read_bytes()

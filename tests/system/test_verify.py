@@ -394,13 +394,15 @@ def test_verify_unfinished_build_says_what_is_missing(tmp_path) -> None:
     assert all("missing" in one.what for one in found)
 
 
-def test_verify_upload_run_again_without_its_report_says_so_until_the_report_ran(tmp_path) -> None:
+def test_verify_after_an_upload_that_mended_a_destination_has_no_findings(tmp_path) -> None:
+    """What an upload had to send is in no digest: the report, made from the earlier one, is still its report."""
     write_corpus(tmp_path / "corpus", documents=24)
     built = build(tmp_path)
-    path = open_build(built.plan_receipt).run("upload", "00000")
-    (found,) = findings(built)
-    assert (found.what, found.where) == (NOT_THE_ONE, str(path))
-    open_build(built.plan_receipt).run("report", "report")
+    lost = next((tmp_path / "outputs/tiny/latest").resolve().rglob("*.npy"))
+    lost.unlink()
+    assert [found.what for found in findings(built)] == ["a file is missing at a destination"]
+    open_build(built.plan_receipt).run("upload", "00000")
+    assert open_build(built.plan_receipt).receipt("upload", "00000").traffic["files_sent"] == 1
     assert findings(built) == ()
 
 
