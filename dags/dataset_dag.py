@@ -31,14 +31,18 @@ from pipeline.stages.stage import VERSIONS
 if TYPE_CHECKING:
     from airflow.sdk import XComArg
 
-CONFIGURATIONS = Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
 TAG = "corpusmill"
 BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
 
 
+def configurations() -> Path:
+    """The folder with the datasets' configurations: CORPUSMILL_DATASETS, else datasets/ beside this file."""
+    return Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
+
+
 def configuration_names() -> list[str]:
     """The datasets that have a configuration file; a name that no dataset can have is left out."""
-    return sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
+    return sorted(path.stem for path in configurations().glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:

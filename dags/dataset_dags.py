@@ -14,7 +14,7 @@ from typing import Any
 
 import running
 from airflow.sdk import DAG, get_current_context, get_parsing_context, task
-from dataset_dag import CONFIGURATIONS, form_params, make_dag, run_params, schedule_arguments
+from dataset_dag import configurations, form_params, make_dag, run_params, schedule_arguments
 
 from pipeline.config import DatasetConfig, parse_config
 from pipeline.errors import ConfigError
@@ -112,7 +112,7 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
 
 def dataset_dags(wanted: str | None = None) -> tuple[list[DAG], list[ConfigError]]:
     """The DAGs of all usable configurations, or of one, and what is wrong with the others."""
-    files = {path.stem: path for path in sorted(CONFIGURATIONS.glob("*.yaml"))}
+    files = {path.stem: path for path in sorted(configurations().glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
     made: dict[str, DAG] = {}
     usable: dict[str, Configuration] = {}

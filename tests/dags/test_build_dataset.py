@@ -172,12 +172,9 @@ def test_form_without_the_demos_configuration_begins_with_another(
     from airflow.dag_processing.dagbag import BundleDagBag
 
     dags = DEMO.parents[1]
-    BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags)  # puts dags/ on the path, as Airflow does
-    import dataset_dag
-
     for name in ("web", "books", "No Dataset", "bad\udcff"):
         (tmp_path / f"{name}.yaml").touch()
-    monkeypatch.setattr(dataset_dag, "CONFIGURATIONS", tmp_path)
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path))
     dag = BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags).dags["build_dataset"]
     assert dag.params["configuration"] == "books"
     assert dag.params.get_param("configuration").schema["enum"] == ["books", "web"]

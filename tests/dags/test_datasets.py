@@ -46,11 +46,9 @@ def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from airflow.dag_processing.dagbag import BundleDagBag
 
     BundleDagBag(str(DAGS / "build_dataset.py"), bundle_path=DAGS)  # puts dags/ on the path, as Airflow does
-    import dataset_dag
-
     folder = tmp_path / "datasets"
     folder.mkdir()
-    monkeypatch.setattr(dataset_dag, "CONFIGURATIONS", folder)
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(folder))
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
 
     def bag(**texts: str) -> Any:
