@@ -60,7 +60,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None) -> 
 
     work, params = Path(absolute(config.work_folder)) / config.name, context["params"]
     claim(work, context)
-    plan_receipt = plan_dataset(config)
+    plan_receipt = plan_dataset(config, to_build=True)
     changed = changed_keys(config, own) if own and not params.get("move_latest") else []
     if not params.get("dry_run"):
         begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")

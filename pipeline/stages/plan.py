@@ -105,14 +105,18 @@ class Plan(BaseModel):
         return sum(file.size_bytes for shard in self.shards for file in shard)
 
 
-def plan_dataset(config: DatasetConfig) -> Path:
+def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     """List the sources, group them, write the plan; returns the path of the plan's receipt.
 
-    The plan is an observation: it is made anew at every build, and equal observations give the same folder.
+    The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
+    `to_build` it is refused if the build could not end.
     """
     from pipeline.stages.build import tokenizer_versions
+    from pipeline.stages.memory import require_memory
     from pipeline.stages.tokenize import locked
 
+    if to_build:
+        require_memory(config, where=config.name)
     config = locked(config)
     _, plan = _planned(config)
     settings = {
