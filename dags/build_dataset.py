@@ -36,7 +36,7 @@ def plan(params: dict[str, Any] | None = None) -> str:
         base = load_config(datasets_folder() / f"{Path(values.pop('configuration')).name}.yaml")
         config = config_from_form(values, base)
         own = datasets_folder() / f"{config.name}.yaml"
-        return running.plan_run(config, get_current_context(), load_config(own) if own.is_file() else None)
+        return running.plan_run(config, get_current_context(), load_config(own) if own.is_file() else None, base)
 
 
 build_dataset = make_dag(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -89,7 +90,7 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
             require_memory(config, where=str(configuration.path))  # its tasks take that much, whatever the form says
             built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
             running.keep_copy(name, text)
-            return running.plan_run(built, get_current_context(), config)
+            return running.plan_run(built, get_current_context(), config, config)
 
     @task
     def close() -> None:
@@ -141,6 +142,15 @@ def dataset_dags(wanted: str | None = None, *, tasks: bool = True) -> tuple[list
         )
         made |= {name: dataset_dag(usable[name], CIRCLE, waits=False, tasks=tasks) for name in circle}
     return list(made.values()), refused
+
+
+def work_folders() -> list[str]:
+    """Those that the configurations name; one that cannot be used names none."""
+    named = []
+    for path in sorted(datasets_folder().glob("*.yaml")):
+        with suppress(ConfigError):
+            named.append(read_configuration(path.stem, path, is_copy=False).config.work_folder)
+    return named
 
 
 def circles(after: Mapping[str, list[str]]) -> list[list[str]]:

@@ -119,6 +119,8 @@ def environment(port: int) -> dict[str, str]:
         **{f"AIRFLOW__{name}": str(value) for name, value in settings.items()},
         "AIRFLOW_HOME": str(HOME),
         "CORPUSMILL_ROOT": str(ROOT),
+        # The root holds .airflow with the password, too.
+        "CORPUSMILL_FORM_ROOTS": os.environ.get("CORPUSMILL_FORM_ROOTS", "sample,data,work,outputs"),
         "CORPUSMILL_MEMORY_POOL": "ram_gib",  # standalone.py makes it, one slot a GiB
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),

@@ -141,6 +141,10 @@ class TokenizerConfig(Section):
     parse_special: bool = False
     special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
 
+    def path(self) -> str | None:
+        """Where the vocabulary lies, if the configuration says so: the file, or the name if that is a path."""
+        return self.file or (self.name if self.name.endswith((".tiktoken", ".json", ".model")) else None)
+
 
 class AuditConfig(Section):
     """How much of the dataset's own text is tokenized again by the reference library, and what must hold."""

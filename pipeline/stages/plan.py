@@ -11,6 +11,7 @@ doubling, that happens at few sizes as a dataset grows.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -100,9 +101,13 @@ class Plan(BaseModel):
         """`00000`, `00001`, ..."""
         return [f"{number:05d}" for number in range(len(self.shards))]
 
+    def files(self) -> Iterator[SourceFile]:
+        """Every file and part, in the order in which their documents count."""
+        return (file for shard in self.shards for file in shard)
+
     def source_bytes(self) -> int:
         """Size of all source files, compressed as they are."""
-        return sum(file.size_bytes for shard in self.shards for file in shard)
+        return sum(file.size_bytes for file in self.files())
 
 
 def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:

@@ -97,10 +97,8 @@ def configured_tokenizer(config: DatasetConfig, *, engine: str | None = None) ->
 
 
 def _file(config: DatasetConfig) -> str | None:
-    """Where the vocabulary lies, if the configuration says so: the file, or the name if that is a path."""
-    wanted = config.tokenizer
-    place = wanted.file or (wanted.name if wanted.name.endswith((".tiktoken", ".json", ".model")) else None)
-    return absolute(place) if place else None
+    path = config.tokenizer.path()
+    return absolute(path) if path else None
 
 
 def vocabulary(build: Build) -> Vocabulary:
