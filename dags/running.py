@@ -44,8 +44,10 @@ def claim(work: Path, context: Any, plan: str = "") -> None:
 
 def hold(plan_receipt: str, context: Any) -> None:
     """For a task after the plan's: the same, and fail if the run has another plan by now."""
+    from pipeline.stages import open_build
     from pipeline.stages.claim import hold_dataset
 
+    open_build(plan_receipt)  # is there, or claiming it would make a work folder anew that was renamed
     with _waiting(context) as (me, is_under_way):
         hold_dataset(Path(plan_receipt), me, is_under_way)
 

@@ -207,7 +207,7 @@ def gc(
         typer.echo(f"{work} does not exist: nothing to remove")
         return
     with held(work / RUN_LOCK, wait=False):
-        garbage = find_garbage(work, keep_plans=keep_plans)
+        garbage = find_garbage(work, keep_plans=keep_plans, config=dataset)
         if remove:
             garbage = remove_garbage(work, garbage)
     typer.echo(render_garbage(garbage, removed=remove))

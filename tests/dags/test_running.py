@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.errors import StorageFullError
+from pipeline.stages.build import PlanGoneError
 from pipeline.stages.claim import PlanChangedError
 from pipeline.stages.runs import begun_at, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
@@ -110,6 +111,22 @@ def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared
     running.plan_run(file, context("two"), None, file)
     with pytest.raises(AirflowRescheduleException):
         running.hold(second, context("one", "two"))
+
+
+@pytest.mark.parametrize("gone", ["renamed", "never planned"])
+def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_path: Path, gone: str) -> None:
+    """The work folder was renamed in the middle of a run, or somebody marked `plan` as successful by hand."""
+    import running
+
+    file = planned(tmp_path)
+    receipt = running.plan_run(file, context("one"), None, file) if gone == "renamed" else "None"  # as XCom renders it
+    work = Path(file.work_folder)
+    work.mkdir(exist_ok=True)
+    work.rename(tmp_path / "elsewhere")
+    with pytest.raises(PlanGoneError, match="the run's plan is not there") as caught:
+        running.hold(receipt, context("one"))
+    assert "clear plan with everything downstream" in str(caught.value)
+    assert not work.exists()
 
 
 @pytest.mark.parametrize(
