@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Param, get_current_context, task
-from dataset_dag import CONFIGURATIONS, configuration_names, form_params, make_dag, run_params
+from dataset_dag import configuration_names, datasets_folder, form_params, make_dag, run_params
 
 RUN = run_params()
 NAMES = configuration_names() or ["demo"]
@@ -33,10 +33,10 @@ def plan(params: dict[str, Any] | None = None) -> str:
 
     values = {name: value for name, value in (params or {}).items() if name not in RUN}
     with running.refusal_shown(get_current_context()):
-        base = load_config(CONFIGURATIONS / f"{Path(values.pop('configuration')).name}.yaml")
+        base = load_config(datasets_folder() / f"{Path(values.pop('configuration')).name}.yaml")
         config = config_from_form(values, base)
-        own = CONFIGURATIONS / f"{config.name}.yaml"
-        return running.plan_run(config, get_current_context(), load_config(own) if own.is_file() else None)
+        own = datasets_folder() / f"{config.name}.yaml"
+        return running.plan_run(config, get_current_context(), load_config(own) if own.is_file() else None, base)
 
 
 build_dataset = make_dag(

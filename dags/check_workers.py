@@ -19,9 +19,13 @@ PARAMS = {
 @task
 def begin(params: dict[str, Any] | None = None) -> list[str]:
     """Leave a file that every worker must find; returns the names of the probes."""
+    from configurations import work_folders
+
+    from pipeline.bounds import require_folder
     from pipeline.stages import worker_check
 
     values = params or {}
+    require_folder("work_folder", values["work_folder"], work_folders())
     return worker_check.begin(_folder(values), values["probes"])
 
 

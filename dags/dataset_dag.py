@@ -21,24 +21,29 @@ from airflow.sdk import (
 )
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
-from stage_tasks import GIB, RETRYING, Placement, chain_stages, dataset_asset
+from stage_tasks import RETRYING, Placement, chain_stages, dataset_asset
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
+from pipeline.stages.memory import needed_memory, whole_gib
 from pipeline.stages.stage import VERSIONS
 
 if TYPE_CHECKING:
     from airflow.sdk import XComArg
 
-CONFIGURATIONS = Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
 TAG = "corpusmill"
 BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
 
 
+def datasets_folder() -> Path:
+    """The folder with the datasets' configurations: CORPUSMILL_DATASETS, else datasets/ beside this file."""
+    return Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
+
+
 def configuration_names() -> list[str]:
     """The datasets that have a configuration file; a name that no dataset can have is left out."""
-    return sorted(path.stem for path in CONFIGURATIONS.glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
+    return sorted(path.stem for path in datasets_folder().glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:
@@ -96,11 +101,13 @@ def make_dag(
     schedule: Any = None,
     config: DatasetConfig | None = None,
     finish: Callable[[XComArg], Any] = lambda reported: reported,
+    tasks: bool = True,
     **arguments: Any,
 ) -> DAG:
     """A DAG of every stage after the task that `plan` makes; `finish` may add tasks behind the report's.
 
-    `config`: the dataset that it usually builds, if that is known: its memory and its limits are its tasks'.
+    `config`: the dataset that it usually builds, if that is known: its memory and its limits are its tasks'. Without
+    `tasks` only the rest is made and checked.
     """
     when = (config.dag if config else None) or ScheduleConfig()
     dag = DAG(
@@ -115,8 +122,10 @@ def make_dag(
         auto_register=False,  # a DAG file names its DAGs; one that turned out to be refused must not slip in
         **arguments,
     )
-    with dag:
-        finish(chain_stages(plan(), placement(config, when)))
+    place = placement(config, when)
+    if tasks:
+        with dag:
+            finish(chain_stages(plan(), place))
     dag.params = ParamsDict(params)  # only now: every task that is made copies what is there
     return dag
 
@@ -126,18 +135,8 @@ def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
     unknown = sorted(set(when.queues) - set(VERSIONS))
     if unknown:
         raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(VERSIONS))
-    needed = (
-        {}
-        if config is None
-        else {
-            "suffix_array": 10
-            * config.source.shard_bytes,  # libdivsufsort: 8 bytes an entry, the text, its decompression
-            "match": config.dedup.memory,
-            "scatter": config.shuffle.memory,
-            "gather": config.shuffle.memory,
-        }
-    )
-    gib = {stage: max(1, -(-int(size) // GIB)) for stage, size in needed.items()}
+    needed = needed_memory(config) if config else {}
+    gib = {stage: whole_gib(size_bytes) for stage, (_, size_bytes) in needed.items()}
     return Placement(when.queues, gib, when.task_timeout)
 
 

@@ -6,9 +6,11 @@ Each is named with its key and what to do. The usable ones have their DAGs in da
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from dataset_dags import REFUSED
+from configurations import dataset_dags
 
 from pipeline.errors import ConfigError
+
+_, REFUSED = dataset_dags(tasks=False)
 
 
 class RefusedConfigurations(DAG):

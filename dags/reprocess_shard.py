@@ -42,13 +42,16 @@ PARAMS = {
 def plan(params: dict[str, Any] | None = None) -> str:
     """Drop the shard's receipts from the stage on; returns the receipt of the plan that is built again."""
     import running
+    from configurations import work_folders
 
+    from pipeline.bounds import require_folder
     from pipeline.form import refuse_unknown
     from pipeline.stages.reprocess import begin, plan_to_reprocess
 
     values, context = params or {}, get_current_context()
     with running.refusal_shown(context):
         refuse_unknown(values, PARAMS, where="the form of reprocess_shard")
+        require_folder("work_folder", values["work_folder"], work_folders())
         last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
         running.claim(last.parents[2], context)
         plan_receipt = begin(last, values["stage"], int(values["shard"]))  # JSON schema calls 3.0 an integer

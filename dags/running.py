@@ -44,23 +44,30 @@ def claim(work: Path, context: Any, plan: str = "") -> None:
 
 def hold(plan_receipt: str, context: Any) -> None:
     """For a task after the plan's: the same, and fail if the run has another plan by now."""
+    from pipeline.stages import open_build
     from pipeline.stages.claim import hold_dataset
 
+    open_build(plan_receipt)  # is there, or claiming it would make a work folder anew that was renamed
     with _waiting(context) as (me, is_under_way):
         hold_dataset(Path(plan_receipt), me, is_under_way)
 
 
-def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None) -> str:
+def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:
     """Claim the dataset, plan it and begin the run, unless it is a dry one; returns the path of the plan's receipt.
 
     `own` is what the dataset's configuration file says, if it has one: a run with other settings is an experiment.
+    `operators` is the file that the form began with: what other places the form names must lie below its roots.
     """
+    from pipeline.bounds import require_bounded, require_listed
     from pipeline.form import changed_keys
-    from pipeline.stages import begin_run, plan_dataset
+    from pipeline.stages import begin_run, open_build, plan_dataset
+
+    require_bounded(config, operators)
 
     work, params = Path(absolute(config.work_folder)) / config.name, context["params"]
     claim(work, context)
-    plan_receipt = plan_dataset(config)
+    plan_receipt = plan_dataset(config, to_build=True)
+    require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
     changed = changed_keys(config, own) if own and not params.get("move_latest") else []
     if not params.get("dry_run"):
         begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")

@@ -54,8 +54,6 @@ RETRYING = {
 # it out if the build is not what `latest` points to.
 ANY_DATASET = AssetAlias("corpusmill datasets")
 
-GIB = 1 << 30
-
 
 def dataset_asset(name: str) -> Asset:
     """The asset of one dataset; its events carry what was built."""

@@ -95,6 +95,10 @@ def environment(port: int) -> dict[str, str]:
         "LOGGING__NAMESPACE_LEVELS": "http.access=WARNING airflow.api_fastapi.execution_api.routes=WARNING",
         "DAG_PROCESSOR__REFRESH_INTERVAL": 10,
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 30,
+        # All datasets' DAGs come from one file: a thousand take 36 s, more on a busy machine, and Airflow would forget
+        # them all after 30 s of reading or 50 s in all.
+        "CORE__DAGBAG_IMPORT_TIMEOUT": 300,
+        "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": 600,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0,  # it rests in its executor (plugins/prompt_executor.py)
         # Supervisors that waste no worker's time (plugins/prompt_supervisor.py); the interval is Airflow's default.
         "SDK__COORDINATORS": json.dumps({"prompt": {"classpath": "prompt_supervisor.PromptCoordinator"}}),
@@ -115,6 +119,8 @@ def environment(port: int) -> dict[str, str]:
         **{f"AIRFLOW__{name}": str(value) for name, value in settings.items()},
         "AIRFLOW_HOME": str(HOME),
         "CORPUSMILL_ROOT": str(ROOT),
+        # The root holds .airflow with the password, too.
+        "CORPUSMILL_FORM_ROOTS": os.environ.get("CORPUSMILL_FORM_ROOTS", "sample,data,work,outputs"),
         "CORPUSMILL_MEMORY_POOL": "ram_gib",  # standalone.py makes it, one slot a GiB
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),

@@ -18,6 +18,7 @@ import psutil
 from airflow.__main__ import main
 from airflow.cli.commands import standalone_command
 
+MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
 RESTART_SECONDS = 5.0  # from one start of a component to the next: one that cannot start takes no whole core
 
 
@@ -28,7 +29,8 @@ class LoopbackSubCommand(standalone_command.SubCommand):
         self, parent: standalone_command.StandaloneCommand, name: str, command: list[str], env: dict[str, str]
     ) -> None:
         serves_logs = name in {"scheduler", "triggerer"}
-        super().__init__(parent, name, [*command, "--skip-serve-logs"] if serves_logs else command, env)
+        known = {MEMORY_GIB: os.environ[MEMORY_GIB]} if MEMORY_GIB in os.environ else {}
+        super().__init__(parent, name, [*command, "--skip-serve-logs"] if serves_logs else command, env | known)
         self.asked = command
         self.began = time.monotonic()
         self.daemon = True  # tasks of a scheduler that was killed may hold its output open
@@ -49,14 +51,20 @@ class Standalone(standalone_command.StandaloneCommand):
             self.subcommands[name].start()
 
     def initialize_database(self) -> None:
-        """Make the tables and the pool, one slot for each GiB of this machine; a size given in the UI stays."""
+        """Make the tables and the pool, one slot for each GiB of this machine; a size given in the UI stays.
+
+        Tasks are told the pool's size, which they cannot ask for: a plan refuses what would never fit.
+        """
         from airflow.models.pool import Pool
 
         super().initialize_database()
         name = os.environ["CORPUSMILL_MEMORY_POOL"]
-        if Pool.get_pool(name) is None:
-            gib = max(1, psutil.virtual_memory().total >> 30)
-            Pool.create_or_update_pool(name, gib, "GiB of memory; a task takes what it needs", include_deferred=False)
+        pool = Pool.get_pool(name)
+        slots = pool.slots if pool else max(1, psutil.virtual_memory().total >> 30)
+        if pool is None:
+            Pool.create_or_update_pool(name, slots, "GiB of memory; a task takes what it needs", include_deferred=False)
+        if slots > 0:  # -1 has no bound
+            os.environ[MEMORY_GIB] = str(slots)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def build(
     from pipeline.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
-    plan_receipt = plan_dataset(load_config(config))
+    plan_receipt = plan_dataset(load_config(config), to_build=True)
     with progress_view(open_build(plan_receipt).progress):
         run_build(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
@@ -79,7 +79,7 @@ def plan(config: ConfigFile) -> None:
     from pipeline.stages import open_build, plan_dataset
     from pipeline.stages.preview import preview, render_preview
 
-    planned = open_build(plan_dataset(load_config(config)))
+    planned = open_build(plan_dataset(load_config(config), to_build=True))
     typer.echo(render_preview(preview(planned)))
     for one in planned.plan.uncut or ():
         typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")
@@ -207,7 +207,7 @@ def gc(
         typer.echo(f"{work} does not exist: nothing to remove")
         return
     with held(work / RUN_LOCK, wait=False):
-        garbage = find_garbage(work, keep_plans=keep_plans)
+        garbage = find_garbage(work, keep_plans=keep_plans, config=dataset)
         if remove:
             garbage = remove_garbage(work, garbage)
     typer.echo(render_garbage(garbage, removed=remove))

@@ -141,6 +141,10 @@ class TokenizerConfig(Section):
     parse_special: bool = False
     special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
 
+    def path(self) -> str | None:
+        """Where the vocabulary lies, if the configuration says so: the file, or the name if that is a path."""
+        return self.file or (self.name if self.name.endswith((".tiktoken", ".json", ".model")) else None)
+
 
 class AuditConfig(Section):
     """How much of the dataset's own text is tokenized again by the reference library, and what must hold."""
@@ -341,11 +345,22 @@ class DatasetConfig(Section):
     work_folder: str = "work"
     dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte
 
+    @field_validator("work_folder")
+    @classmethod
+    def _work_folder_is_local(cls, work_folder: str) -> str:
+        if "://" in work_folder:
+            raise ValueError(
+                "work_folder is a folder of this machine or of a file system that all workers mount, not a bucket;"
+                " sources and destinations may be buckets"
+            )
+        return work_folder
+
     @model_validator(mode="after")
     def _destinations_differ(self) -> DatasetConfig:
-        paths = [destination.path for destination in self.destinations]
-        if len(set(paths)) != len(paths):
-            raise ValueError("two destinations have the same path")
+        places = [(_place(destination.path), destination.endpoint_url) for destination in self.destinations]
+        twice = next((place for number, (place, _) in enumerate(places) if places[number] in places[:number]), None)
+        if twice is not None:
+            raise ValueError(f"two destinations have the same path: {twice}")
         return self
 
     @model_validator(mode="after")
@@ -381,6 +396,11 @@ def root_folder() -> Path:
 def absolute(path: str) -> str:
     """A path of the configuration made absolute; s3:// locations are returned as they are."""
     return path if "://" in path else str(root_folder() / Path(path).expanduser())
+
+
+def _place(path: str) -> str:
+    """A destination without what says the same in another way: `/out/`, `/out/.` and `/x/../out` are `/out`."""
+    return path.rstrip("/") if "://" in path else os.path.normpath(absolute(path))
 
 
 def load_config(path: str | Path) -> DatasetConfig:

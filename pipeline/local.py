@@ -36,7 +36,7 @@ def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: 
     The first step that fails stops the build: steps that run are let finish, those that wait are dropped, and the
     error is raised as it was. A second call reuses every step that had finished.
     """
-    plan_receipt = plan_dataset(config)
+    plan_receipt = plan_dataset(config, to_build=True)
     run_build(plan_receipt, workers=workers, verify=verify)
     return plan_receipt
 

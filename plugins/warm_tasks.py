@@ -36,7 +36,7 @@ DAG_FILES = (  # what the DAG files are made with
 STEPS = ("numpy", "numpy.ma", "orjson", "zstandard")
 PACKAGE = "pipeline"
 LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.local")  # no task runs commands
-BESIDE_DAGS = ("checkpoints", "dataset_dag", "running", "stage_tasks")  # modules that the DAG files import
+BESIDE_DAGS = ("checkpoints", "configurations", "dataset_dag", "running", "stage_tasks")  # which DAG files import
 
 _read: dict[Path, int] = {}  # source file of ours -> the time of its last change when the scheduler read it
 

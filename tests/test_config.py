@@ -115,3 +115,29 @@ def test_config_address_with_credentials_is_refused_and_not_repeated(old: str, n
 def test_config_address_with_a_revision_is_none_with_credentials() -> None:
     paths = ["hf://datasets/owner/name@main", "s3://bucket/a@b.jsonl", "data@home"]
     assert parse_config(MINIMAL.replace("[data]", str(paths)), where="x").source.paths == paths
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ("/out", "/out/"),
+        ("/out", "/x/../out/."),
+        ("s3://b/x", "s3://b/x/"),
+    ],
+)
+def test_config_destinations_that_are_one_place_are_refused(paths: tuple[str, str]) -> None:
+    text = MINIMAL.replace("[{path: out}]", "[" + ", ".join(f"{{path: {path}}}" for path in paths) + "]")
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, where="x.yaml")
+    assert "two destinations have the same path" in str(caught.value)
+
+
+def test_config_one_bucket_at_two_stores_is_two_destinations() -> None:
+    places = "[{path: 's3://b/x', endpoint_url: 'http://a:9000'}, {path: 's3://b/x', endpoint_url: 'http://b:9000'}]"
+    assert len(parse_config(MINIMAL.replace("[{path: out}]", places), where="x").destinations) == 2
+
+
+def test_config_bucket_as_work_folder_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"{MINIMAL}\nwork_folder: s3://bucket/x\n", where="x.yaml")
+    assert "work_folder is a folder" in str(caught.value)

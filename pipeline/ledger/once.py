@@ -38,6 +38,7 @@ from pipeline.ledger.receipt import (
 
 LOCK_NAME = ".lock"
 
+ENOUGH_FILES = 1 << 16
 log = logging.getLogger(__name__)
 
 
@@ -98,10 +99,11 @@ def run_once(
     are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
     `verify` a receipt is reused only if every output still has the digest that it states. `versions`: what a new
     receipt states beside the code's and the libraries'.
-    A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
+    A full device becomes StorageFullError, a limit of open files PermanentError; every other error passes through, and
+    leaves no receipt behind.
     """
     folder = step.folder(work)
-    with _full_device_explained(step, folder), _locked(folder):
+    with _explained(step, folder), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         if reuse and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
@@ -110,6 +112,7 @@ def run_once(
         _empty(folder, keep=checkpoint.kept)
         started = time.monotonic()
         _forget_peak_memory()
+        _allow_open_files()
         with running(checkpoint):
             outcome = body(folder)
         outputs, blocks = _settled_outputs(folder, "sha256" if delivers else "xxh3_128")
@@ -220,10 +223,18 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
+def _explained(step: Step, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise PermanentError(
+                f"too many open files while {step.stage} {step.unit} ran",
+                where=folder,
+                expected="a limit of two or three files for each shard of the dataset",
+                got=f"a limit of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}",
+                next_step="raise it where this runs (ulimit -n 65536, LimitNOFILE=), or raise source.shard_bytes",
+            ) from error
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         raise StorageFullError(
@@ -236,6 +247,14 @@ def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
         # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
         error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {folder}"))
         raise
+
+
+def _allow_open_files() -> None:
+    """Raise the usual limit of 1,024 as far as a process may by itself, up to what 200 shards never need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, ENOUGH_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _nearest_existing(folder: Path) -> Path:

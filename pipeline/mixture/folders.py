@@ -66,6 +66,13 @@ def _parsed(datasets: Sequence[str]) -> tuple[list[str], list[float] | None]:
     pairs = [one.rpartition("=") if "=" in one else (one, "", "") for one in datasets]
     with_weight = [bool(equals) for _, equals, _ in pairs]
     folders = [folder for folder, _, _ in pairs]
+    if remote := [folder for folder in folders if "://" in folder]:
+        raise ConfigError(
+            "mix reads datasets in folders, as the trainers do that read what it writes",
+            got=", ".join(remote),
+            expected="<destination>/<name>/<version> on this machine or on a mounted file system",
+            next_step="copy the datasets here, or mount the bucket",
+        )
     if not any(with_weight):
         return folders, None
     if not all(with_weight):

@@ -36,6 +36,10 @@ class StepMissingError(PermanentError):
     """A step was asked for before the steps that it reads from have finished."""
 
 
+class PlanGoneError(PermanentError):
+    """A run's plan was removed, or its work folder."""
+
+
 class Build:
     """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid."""
 
@@ -315,8 +319,17 @@ def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
 
 
 def open_build(plan_receipt: str | Path) -> Build:
-    """The build that a plan's receipt belongs to."""
-    return Build(Path(plan_receipt))
+    """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
+    path = Path(plan_receipt)
+    if not path.is_file():
+        raise PlanGoneError(
+            "the run's plan is not there",
+            where=path,
+            expected="a plan's receipt, which the task plan returned",
+            next_step="if the work folder was renamed, name it back; if the plan was removed or its task marked as"
+            " successful by hand, clear plan with everything downstream, or start a new run",
+        )
+    return Build(path)
 
 
 def stage_named(name: str) -> Stage:

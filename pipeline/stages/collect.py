@@ -3,7 +3,8 @@
 A step's folder is found by its fingerprint, so what a build needs is what its steps name, and everything else below
 the dataset's work folder was superseded by another plan, another setting or another version of the code. Rules:
 
-* reached: the folder of every step of the newest plan that delivered, or of the newest K, and of all begun since;
+* reached: the folder of every step of the newest plan that delivered, or of the newest K, of all begun since, and of
+  the newest of the configuration that is named;
 * a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
   folders: the build may reuse them once it goes on;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
@@ -21,15 +22,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.config import DatasetConfig
 from pipeline.errors import CorpusmillError, PermanentError
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import Build, open_build
-from pipeline.stages.runs import needed_plans
+from pipeline.stages.runs import begun_plans, needed_plans
 from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
@@ -47,13 +50,16 @@ class Garbage:
     reason: str
 
 
-def find_garbage(work: Path, *, keep_plans: int = 1) -> list[Garbage]:
+def find_garbage(work: Path, *, keep_plans: int = 1, config: DatasetConfig | None = None) -> list[Garbage]:
     """The garbage below one dataset's work folder (`<work_folder>/<name>`), in order of stage and name.
 
+    The newest plan of `config` keeps its steps, too: another configuration of that name may have been built since.
     Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
     """
     folders = [folder for stage in VERSIONS for folder in _step_folders(work / stage)]
     plans = needed_plans(work, keep_plans)
+    if config is not None:
+        plans = list(dict.fromkeys([*plans, *_newest_of(config, work)]))
     if folders and not plans:
         raise PermanentError(
             "there is no finished plan, so nothing says which folders are still needed",
@@ -97,6 +103,15 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     total = sum(one.size_bytes for one in garbage)
     said = "removed" if removed else "can be removed; nothing was"
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
+
+
+def _newest_of(config: DatasetConfig, work: Path) -> list[Path]:
+    """The plan of a configuration that was begun last, if any was."""
+    for plan in begun_plans(work):
+        with suppress(CorpusmillError, OSError, ValueError):
+            if open_build(plan).config.model_copy(update={"lock": config.lock, "dag": config.dag}) == config:
+                return [plan]
+    return []
 
 
 def _reached(build: Build) -> tuple[set[Path], set[str]]:

@@ -11,6 +11,7 @@ doubling, that happens at few sizes as a dataset grows.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -100,19 +101,27 @@ class Plan(BaseModel):
         """`00000`, `00001`, ..."""
         return [f"{number:05d}" for number in range(len(self.shards))]
 
+    def files(self) -> Iterator[SourceFile]:
+        """Every file and part, in the order in which their documents count."""
+        return (file for shard in self.shards for file in shard)
+
     def source_bytes(self) -> int:
         """Size of all source files, compressed as they are."""
-        return sum(file.size_bytes for shard in self.shards for file in shard)
+        return sum(file.size_bytes for file in self.files())
 
 
-def plan_dataset(config: DatasetConfig) -> Path:
+def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     """List the sources, group them, write the plan; returns the path of the plan's receipt.
 
-    The plan is an observation: it is made anew at every build, and equal observations give the same folder.
+    The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
+    `to_build` it is refused if the build could not end.
     """
     from pipeline.stages.build import tokenizer_versions
+    from pipeline.stages.memory import require_memory
     from pipeline.stages.tokenize import locked
 
+    if to_build:
+        require_memory(config, where=config.name)
     config = locked(config)
     _, plan = _planned(config)
     settings = {

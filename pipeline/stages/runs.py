@@ -53,6 +53,12 @@ def delivered_plans(work: Path) -> list[Path]:
     return sorted(delivered, key=lambda path: _rank(_mark(path.parent, DELIVERED)), reverse=True)
 
 
+def begun_plans(work: Path) -> list[Path]:
+    """Receipts of the plans of which a run began, the newest first."""
+    begun = [path for path in _plans(work) if (path.parent / STARTED).exists()]
+    return sorted(begun, key=lambda path: _mark(path.parent, STARTED).number, reverse=True)
+
+
 def needed_plans(work: Path, keep: int = 1) -> list[Path]:
     """Receipts of the plans whose steps are needed: of the `keep` newest that delivered, and of all begun since.
 
@@ -60,8 +66,7 @@ def needed_plans(work: Path, keep: int = 1) -> list[Path]:
     """
     delivered = delivered_plans(work)
     since = _mark(delivered[0].parent, DELIVERED).number if delivered else -1
-    begun = [path for path in _plans(work) if (path.parent / STARTED).exists()]
-    newer = [path for path in begun if _mark(path.parent, STARTED).number > since]
+    newer = [path for path in begun_plans(work) if _mark(path.parent, STARTED).number > since]
     return list(dict.fromkeys([*delivered[: max(1, keep)], *newer])) or _plans(work)
 
 

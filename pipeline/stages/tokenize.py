@@ -97,10 +97,8 @@ def configured_tokenizer(config: DatasetConfig, *, engine: str | None = None) ->
 
 
 def _file(config: DatasetConfig) -> str | None:
-    """Where the vocabulary lies, if the configuration says so: the file, or the name if that is a path."""
-    wanted = config.tokenizer
-    place = wanted.file or (wanted.name if wanted.name.endswith((".tiktoken", ".json", ".model")) else None)
-    return absolute(place) if place else None
+    path = config.tokenizer.path()
+    return absolute(path) if path else None
 
 
 def vocabulary(build: Build) -> Vocabulary:
@@ -155,6 +153,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from pipeline.dedup.ranges import read_ranges, remove_ranges_from
     from pipeline.documents.text_shard import open_text_shard
+    from pipeline.export.batches import document_lengths
     from pipeline.slices import release_pages
     from pipeline.tokens.decoding import Decoder
     from pipeline.tokens.runs import runs
@@ -184,6 +183,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 whole = kept.tobytes()
                 tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
             decoder.compare(kept, boundaries, tokens, ends)
+            document_lengths((tokens, ends), tally.documents)  # one that no export can hold is refused here
             size = len(tokens)
             tokens, ends, short = selection.apply(tokens, ends, tally.text_bytes)
             if short.any():

@@ -179,9 +179,7 @@ def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
     """What lies below a prefix."""
     from pipeline.storage.stores import open_store
 
-    for file in open_store(folder, endpoint_url=endpoint_url).iter_files():
-        safe_relative_name(file.name, where=file.location)
-        yield file
+    return open_store(folder, endpoint_url=endpoint_url).iter_files()
 
 
 def _remote_pattern(location: str) -> tuple[str, list[str]] | None:
@@ -207,7 +205,6 @@ def _matching(folder: str, pattern: list[str], endpoint_url: str | None) -> Iter
 
     for file in open_store(folder, endpoint_url=endpoint_url).iter_files():
         if glob_matches(file.name.split("/"), pattern):
-            safe_relative_name(file.name, where=file.location)
             yield file
 
 
@@ -232,11 +229,16 @@ def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[Stor
 
 
 def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Accepted:
-    """SourceError if no file has a known ending."""
+    """SourceError if no file has a known ending, or one that has it a name that would leave its folder.
+
+    Names of other objects are nobody's: a bucket may hold what no file system can.
+    """
     accepted, others = [], []
     for file in files:
         parts = file.name.split("/")
-        if file.name.endswith(endings) and not any(part.startswith(".") for part in parts):
+        leaves = not {".", ".."}.isdisjoint(parts)
+        if file.name.endswith(endings) and (leaves or not any(part.startswith(".") for part in parts)):
+            safe_relative_name(file.name, where=file.location)
             accepted.append(file)
         elif not any(part.startswith((".", "_")) for part in parts):
             others.append(file)

@@ -146,9 +146,10 @@ class HuggingFaceReference:
             # A vocabulary that contradicts itself makes its loader panic, which is no Exception.
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
+            # Its words may quote the file, which may be any file that a form names; so may those of the cause.
             raise TokenizerError(
-                "the file is not a tokenizer.json that tokenizers can read", where=path, got=error
-            ) from error
+                "the file is not a tokenizer.json that tokenizers can read", where=path, got=type(error).__name__
+            ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = not parse_special

@@ -166,18 +166,39 @@ def test_reprocess_shard_refuses_a_field_that_its_form_does_not_have(
     assert "did you mean shard" in handed_on["why"]
 
 
+def test_form_that_names_a_place_beyond_the_data_folder_fails_the_plan_which_says_so(
+    dagbag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In every DAG with a form, and before anything of that place is read."""
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path / "data"))
+    monkeypatch.delenv("CORPUSMILL_FORM_ROOTS", raising=False)
+    for dag_id, task_id, form in (
+        ("build_dataset", "plan", {"source_paths": [str(tmp_path / "auth")], "text_field": "admin"}),
+        ("dataset__demo", "plan", {"tokenizer_file": "/proc/self/environ"}),
+        ("reprocess_shard", "plan", {"work_folder": str(tmp_path / "auth")}),
+        ("check_workers", "begin", {"work_folder": str(tmp_path / "auth")}),
+    ):
+        dag = dagbag.dags[dag_id]
+        task = dag.get_task(task_id).python_callable
+        handed_on: dict[str, str] = {}
+        context = {"ti": SimpleNamespace(xcom_push=handed_on.__setitem__), "params": {}}
+        if "get_current_context" in task.__globals__:
+            monkeypatch.setitem(task.__globals__, "get_current_context", lambda context=context: context)
+        with pytest.raises(ConfigError, match="beyond the configured roots") as caught:
+            task(params=dag.params.dump() | form)
+        assert handed_on.get("why", str(caught.value)) == str(caught.value)
+    assert not (tmp_path / "auth").exists()
+
+
 def test_form_without_the_demos_configuration_begins_with_another(
     airflow_database: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from airflow.dag_processing.dagbag import BundleDagBag
 
     dags = DEMO.parents[1]
-    BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags)  # puts dags/ on the path, as Airflow does
-    import dataset_dag
-
     for name in ("web", "books", "No Dataset", "bad\udcff"):
         (tmp_path / f"{name}.yaml").touch()
-    monkeypatch.setattr(dataset_dag, "CONFIGURATIONS", tmp_path)
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path))
     dag = BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags).dags["build_dataset"]
     assert dag.params["configuration"] == "books"
     assert dag.params.get_param("configuration").schema["enum"] == ["books", "web"]

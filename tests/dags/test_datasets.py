@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline.errors import ConfigError
 from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
@@ -46,17 +47,14 @@ def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from airflow.dag_processing.dagbag import BundleDagBag
 
     BundleDagBag(str(DAGS / "build_dataset.py"), bundle_path=DAGS)  # puts dags/ on the path, as Airflow does
-    import dataset_dag
-
     folder = tmp_path / "datasets"
     folder.mkdir()
-    monkeypatch.setattr(dataset_dag, "CONFIGURATIONS", folder)
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(folder))
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
 
     def bag(**texts: str) -> Any:
         for name, text in texts.items():
             (folder / f"{name}.yaml").write_text(text)
-        monkeypatch.delitem(sys.modules, "dataset_dags", raising=False)
         return Parsed(
             BundleDagBag(str(DAGS / "dataset_dags.py"), bundle_path=DAGS),
             BundleDagBag(str(DAGS / "refused_configurations.py"), bundle_path=DAGS),
@@ -181,19 +179,32 @@ def test_unreadable_copy_of_a_run_under_way_is_listed_and_the_others_stand(parse
 
 def test_fault_in_making_one_dag_leaves_the_others(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever kind: MemoryError stands for what nobody thought of."""
-    import dataset_dag
+    import configurations
 
-    usual = dataset_dag.schedule_arguments
+    usual = configurations.schedule_arguments
 
     def faulty(config: Any, *arguments: Any, **named_arguments: Any) -> Any:
         if config.name == "bad":
             raise MemoryError
         return usual(config, *arguments, **named_arguments)
 
-    monkeypatch.setattr(dataset_dag, "schedule_arguments", faulty)
+    monkeypatch.setattr(configurations, "schedule_arguments", faulty)
     bag = parse(bad=named("bad"), good=named("good"))
     assert set(bag.dags) == {"dataset__good"}
     assert "bad.yaml" in error_of(bag)
+
+
+def test_tasks_of_a_dataset_are_made_once_though_two_files_look_at_its_configuration(
+    parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataset_dag
+
+    made, usual = [], dataset_dag.chain_stages
+    monkeypatch.setattr(dataset_dag, "chain_stages", lambda *arguments: made.append(1) or usual(*arguments))
+    bag = parse(one=named("one"), two=named("two"), bad="name: bad")
+    assert set(bag.dags) == {"dataset__one", "dataset__two"}
+    assert "bad.yaml" in error_of(bag)
+    assert len(made) == 2
 
 
 def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(parse: Callable[..., Any]) -> None:
@@ -264,6 +275,22 @@ def test_memory_pool_and_heavy_queue_bound_the_stages_that_take_memory(
     match, tokenize = dag.get_task("find_ranges.match"), dag.get_task("tokenize")
     assert (match.pool, match.pool_slots, match.queue) == ("ram_gib", 5, "ram_heavy")
     assert (tokenize.pool, tokenize.queue) == ("default_pool", "default")
+
+
+def test_plan_refuses_memory_that_the_pool_does_not_have_whatever_the_form_says(
+    parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks' slots are the configuration's: a form that asks for less cannot make them fit."""
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
+    dag = parse(oscar=named("oscar").replace("memory: 128MiB", "memory: 64GiB")).dags["dataset__oscar"]
+    plan = dag.get_task("plan").python_callable
+    handed_on: dict[str, str] = {}
+    instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
+    monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
+    with pytest.raises(ConfigError, match="more memory than there is"):
+        plan(params=dag.params.dump() | {"dedup_memory": "1GiB"})
+    assert "dedup.memory" in handed_on["why"]
+    assert "at most 24 GiB" in handed_on["why"]
 
 
 def test_task_process_parses_only_its_own_dataset(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

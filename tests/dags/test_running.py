@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.errors import StorageFullError
+from pipeline.stages.build import PlanGoneError
 from pipeline.stages.claim import PlanChangedError
 from pipeline.stages.runs import begun_at, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
@@ -78,9 +79,9 @@ def test_plan_of_a_dry_run_begins_nothing(tmp_path: Path) -> None:
     import running
 
     config = planned(tmp_path)
-    receipt = Path(running.plan_run(config, context("dry", dry_run=True), config))
+    receipt = Path(running.plan_run(config, context("dry", dry_run=True), config, config))
     assert begun_at(receipt.parent) == 0
-    assert running.plan_run(config, context("wet"), config) == str(receipt)
+    assert running.plan_run(config, context("wet"), config, config) == str(receipt)
     assert begun_at(receipt.parent) > 0
 
 
@@ -88,27 +89,44 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_
     import running
 
     own, tried = planned(tmp_path), planned(tmp_path, shuffle={"seed": 8, "memory": "64KiB"})
-    stays = why_latest_stays(Path(running.plan_run(tried, context("tried"), own)))
+    stays = why_latest_stays(Path(running.plan_run(tried, context("tried"), own, own)))
     assert "shuffle.seed" in stays
     assert "source.paths" not in stays
     assert "start one with 'Move latest'" in stays
     for config, file, params in ((own, own, {}), (tried, None, {}), (tried, own, {"move_latest": True})):
-        assert why_latest_stays(Path(running.plan_run(config, context("same", **params), file))) == ""
+        assert why_latest_stays(Path(running.plan_run(config, context("same", **params), file, config))) == ""
 
 
 def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared_waits(tmp_path: Path) -> None:
     import running
     from airflow.sdk.exceptions import AirflowRescheduleException
 
-    first = running.plan_run(planned(tmp_path), context("one"), None)
+    file = planned(tmp_path)
+    first = running.plan_run(file, context("one"), None, file)
     running.hold(first, context("one"))
-    second = running.plan_run(planned(tmp_path, shuffle={"seed": 8}), context("one"), None)
+    second = running.plan_run(planned(tmp_path, shuffle={"seed": 8}), context("one"), None, file)
     running.hold(second, context("one"))
     with pytest.raises(PlanChangedError, match="clear the task plan together with everything downstream"):
         running.hold(first, context("one"))
-    running.plan_run(planned(tmp_path), context("two"), None)
+    running.plan_run(file, context("two"), None, file)
     with pytest.raises(AirflowRescheduleException):
         running.hold(second, context("one", "two"))
+
+
+@pytest.mark.parametrize("gone", ["renamed", "never planned"])
+def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_path: Path, gone: str) -> None:
+    """The work folder was renamed in the middle of a run, or somebody marked `plan` as successful by hand."""
+    import running
+
+    file = planned(tmp_path)
+    receipt = running.plan_run(file, context("one"), None, file) if gone == "renamed" else "None"  # as XCom renders it
+    work = Path(file.work_folder)
+    work.mkdir(exist_ok=True)
+    work.rename(tmp_path / "elsewhere")
+    with pytest.raises(PlanGoneError, match="the run's plan is not there") as caught:
+        running.hold(receipt, context("one"))
+    assert "clear plan with everything downstream" in str(caught.value)
+    assert not work.exists()
 
 
 @pytest.mark.parametrize(

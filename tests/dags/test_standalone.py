@@ -41,3 +41,15 @@ def test_component_that_ends_by_itself_is_started_again_and_it_is_said(
         said += capsys.readouterr().out
     assert said.count("began scheduler --skip-serve-logs\n") >= 3
     assert "scheduler ended by itself (exit code 3): starting it again" in said
+
+
+def test_components_are_told_how_large_the_memory_pool_is(standalone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.models.pool import Pool
+
+    monkeypatch.setenv("CORPUSMILL_MEMORY_POOL", "ram_of_this_test")
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "1")
+    monkeypatch.setattr(standalone.standalone_command.StandaloneCommand, "initialize_database", lambda _: None)
+    Pool.create_or_update_pool("ram_of_this_test", 7, "resized by hand", include_deferred=False)
+    whole = standalone.Standalone()
+    whole.initialize_database()
+    assert standalone.LoopbackSubCommand(whole, "scheduler", ["scheduler"], {}).env["CORPUSMILL_MEMORY_GIB"] == "7"

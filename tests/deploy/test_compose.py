@@ -87,6 +87,22 @@ def test_image_is_built_from_the_lock_and_runs_as_an_ordinary_user() -> None:
         assert f"!{name}" in listed, name
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_logins_are_where_they_are_written_and_asked_for(name: str) -> None:
+    """A task reads what a configuration names: the file of passwords is not on its machine."""
+    knows = name in {"initialize", "api-server"}
+    assert ("auth:/auth" in SERVICES[name]["volumes"]) == knows
+    assert {"data:/data", "logs:/logs"} <= set(SERVICES[name]["volumes"])
+    assert ("CORPUSMILL_ADMIN_PASSWORD" in SERVICES[name]["environment"]) == (name == "initialize")
+
+
+def test_forms_may_name_the_data_folder_and_the_bucket_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.bounds import form_roots
+
+    monkeypatch.setenv("CORPUSMILL_FORM_ROOTS", SERVICES["worker"]["environment"]["CORPUSMILL_FORM_ROOTS"])
+    assert form_roots() == [("/data", None), ("s3://corpusmill", "http://minio:9000")]
+
+
 def test_two_workers_serve_two_queues_and_heavy_tasks_go_to_theirs() -> None:
     commands = {name: SERVICES[name]["command"] for name in ("worker", "worker-heavy")}
     queues = {name: command[command.index("--queues") + 1] for name, command in commands.items()}

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import resource
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -187,3 +188,29 @@ def test_run_once_two_names_of_one_file_have_one_digest_each(tmp_path) -> None:
     first, second = read_receipt(run_once(STEP, tmp_path, body)).outputs
     assert (first.name, second.name) == ("a", "b")
     assert first.digest == second.digest
+
+
+def test_run_once_limit_of_open_files_is_raised_as_far_as_it_may_be(tmp_path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = len(list(Path("/proc/self/fd").iterdir()))
+
+    def opens_many(folder: Path) -> Outcome:
+        opened = [(folder / "a.bin").open("wb") for _ in range(files + 100)]
+        for file in opened:
+            file.close()
+        return Outcome(counts={})
+
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files + 50, hard))
+        run_once(STEP, tmp_path, opens_many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_run_once_too_many_open_files_is_permanent_and_names_the_limit(tmp_path) -> None:
+    def opens_too_many(folder: Path) -> Outcome:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with pytest.raises(PermanentError, match="too many open files while index 00000 ran") as caught:
+        run_once(STEP, tmp_path, opens_too_many)
+    assert "ulimit -n" in str(caught.value)

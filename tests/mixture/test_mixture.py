@@ -386,3 +386,20 @@ def test_mix_command_weight_on_some_folders_only_is_refused(tmp_path, sources) -
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, ConfigError)
     assert not (tmp_path / "out").exists()
+
+
+def test_mix_command_dataset_in_a_bucket_is_refused_in_words(tmp_path) -> None:
+    asked = CliRunner().invoke(
+        app, ["mix", "s3://bucket/web/latest=1", "--budget-tokens", "1M", "--output", str(tmp_path / "mixture")]
+    )
+    assert asked.exit_code == 1
+    assert "mix reads datasets in folders" in str(asked.exception)
+    assert not (tmp_path / "mixture").exists()
+
+
+@pytest.mark.parametrize("weights", [("1e308", "1e308"), ("1e308", "1e-308")])
+def test_mix_command_weights_beyond_all_bounds_are_refused(tmp_path, sources, weights: tuple[str, str]) -> None:
+    folders = [f"{tmp_path}/{name}={weight}" for name, weight in zip("ab", weights, strict=True)]
+    asked = CliRunner().invoke(app, ["mix", *folders, "--budget-tokens", "1M", "--output", str(tmp_path / "mixture")])
+    assert asked.exit_code == 1
+    assert "too large, or too far apart" in str(asked.exception)

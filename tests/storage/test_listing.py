@@ -202,6 +202,16 @@ def test_listing_object_that_two_paths_name_is_refused(moto, moto_client) -> Non
         list_sources(["s3://corpus/data", "s3://corpus/data/deep"], ENDINGS, moto)
 
 
+def test_listing_foreign_key_that_no_file_can_have_refuses_only_what_would_be_a_source(moto, moto_client) -> None:
+    for key in ("odd/a.jsonl", "odd//notes.txt", "odd/../b.txt", "odd/x/./_SUCCESS"):
+        moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
+    for path in ("s3://corpus/odd", "s3://corpus/odd/**/*.jsonl"):
+        assert [file.name for file in list_sources([path], ENDINGS, moto)] == ["a.jsonl"]
+    moto_client.put_object(Bucket="corpus", Key="odd//c.jsonl", Body=b"{}\n")
+    with pytest.raises(SourceError, match="leave its folder"):
+        list_sources(["s3://corpus/odd"], ENDINGS, moto)
+
+
 @pytest.mark.parametrize("target", ["gone.jsonl", "link.jsonl"], ids=["gone", "itself"])
 @pytest.mark.parametrize("path", ["src", "src/*.jsonl", "src/**/*.jsonl", "s*/*.jsonl"])
 def test_listing_link_that_leads_nowhere_is_refused(tmp_path, path: str, target: str) -> None:

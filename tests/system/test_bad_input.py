@@ -303,3 +303,15 @@ def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, mo
         code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
         assert code == 0
     assert "accounts in balance" in output
+
+
+def test_document_that_no_export_can_hold_is_refused_by_tokenize(tmp_path: Path, monkeypatch) -> None:
+    from pipeline.export import batches
+
+    monkeypatch.setattr(batches, "LONGEST_TOKENS", 5)
+    write_corpus(tmp_path / "corpus", documents=4)
+    with pytest.raises(CorruptDataError, match="too long") as caught:
+        build_dataset(check_config(configuration(tmp_path), where="test"), workers=1)
+    assert "step" in str(caught.value)
+    assert "tokenize" in str(caught.value)
+    assert not (tmp_path / "work" / "tiny" / "scatter").exists()

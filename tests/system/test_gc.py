@@ -72,6 +72,14 @@ def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> Non
     assert find_garbage(second.work) == []
 
 
+def test_gc_of_a_configuration_keeps_its_steps_though_another_of_its_name_was_built_since(rebuilt) -> None:
+    first, second = rebuilt
+    named = first.config.model_copy(update={"lock": None})  # as its file says it
+    assert find_garbage(second.work, config=named) == []
+    assert find_garbage(second.work, config=second.config) == find_garbage(second.work)
+    assert {one.folder for one in find_garbage(second.work)} == reached(first) - reached(second)
+
+
 def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) -> None:
     _, second = rebuilt
     remove_garbage(second.work, find_garbage(second.work))

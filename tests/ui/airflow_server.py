@@ -32,6 +32,7 @@ def set_up(folder: Path) -> None:
         "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
     }
     nobody = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "of-no-store"}  # else no store is even asked
+    nobody["CORPUSMILL_FORM_ROOTS"] = "sample,work,outputs,s3://far | http://127.0.0.1:9"
 
     def environment(port: int) -> dict[str, str]:
         settings = {f"AIRFLOW__{name}": value for name, value in ours.items()}

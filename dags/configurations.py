@@ -1,0 +1,188 @@
+"""The configurations in datasets/*.yaml: the DAG of each that can be used, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import running
+from airflow.sdk import DAG, get_current_context, task
+from dataset_dag import datasets_folder, form_params, make_dag, run_params, schedule_arguments
+
+from pipeline.config import DatasetConfig, parse_config
+from pipeline.errors import ConfigError
+from pipeline.schedule import ScheduleConfig
+from pipeline.yaml_text import read_text
+
+PREFIX = "dataset__"
+GONE = """**The configuration of this dataset was deleted or spoilt while a run was under way.**
+
+Its runs finish from a copy; no new ones are started by schedule. Restore `dags/datasets/{name}.yaml`, or remove
+`.corpusmill/running/{name}.yaml` below the root folder to let this DAG go, too.
+
+"""
+UNKNOWN = """**This dataset waits for `{names}`, of which there is no configuration here.**
+
+Only a build of that name by the form of `build_dataset` can start it.
+
+"""
+CIRCLE = """**This dataset and others wait for each other (`dag.after`), so no build of another one starts it.**
+
+"""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the DAG of a dataset is made from: its file, or the copy that is kept for a run under way."""
+
+    config: DatasetConfig
+    text: str
+    path: Path
+    is_copy: bool
+
+    @property
+    def when(self) -> ScheduleConfig:
+        """Its section `dag`."""
+        return self.config.dag or ScheduleConfig()
+
+    @property
+    def after(self) -> list[str]:
+        """The datasets whose builds start this one's."""
+        return [] if self.is_copy else self.when.after
+
+
+def read_configuration(name: str, path: Path, *, is_copy: bool) -> Configuration:
+    """A configuration file; ConfigError if it cannot be used."""
+    text = read_text(path)
+    config = parse_config(text, where=str(path))
+    if config.name != name:
+        raise ConfigError(
+            "the file is not called as the dataset",
+            where=path,
+            expected=f"{config.name}.yaml, or name: {name}",
+            got=f"name: {config.name}",
+            next_step="rename one of them: runs, assets and reports find the dataset by its name",
+        )
+    return Configuration(config, text, path, is_copy)
+
+
+def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = True, tasks: bool = True) -> DAG:
+    """The DAG of one configuration, with `note` above its words; without `waits` other datasets do not start it.
+
+    Without `tasks` it has no form either, and is made to see whether Airflow takes what the configuration says: that is
+    all in the rest, which is a twentieth of the work.
+    """
+    config, text, when = configuration.config, configuration.text, configuration.when
+    name = config.name
+    run = run_params(approve=when.approve_removal)
+
+    @task
+    def plan(params: dict[str, Any] | None = None) -> str:
+        """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
+        from pipeline.form import config_from_form
+        from pipeline.stages.memory import require_memory
+
+        with running.refusal_shown(get_current_context()):
+            require_memory(config, where=str(configuration.path))  # its tasks take that much, whatever the form says
+            built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
+            running.keep_copy(name, text)
+            return running.plan_run(built, get_current_context(), config, config)
+
+    @task
+    def close() -> None:
+        """The run has ended, well or not."""
+        running.drop_copy(name, get_current_context())
+
+    dag = make_dag(
+        f"{PREFIX}{name}",
+        plan,
+        config=config,
+        tasks=tasks,
+        # A teardown runs however the others ended, and the run's state does not depend on it.
+        finish=lambda reported: reported >> close().as_teardown(),
+        dag_display_name=f"Dataset {name}",
+        description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",
+        params=form_params(config, name=name) | run if tasks else {},
+        doc_md=f"{note}{when.doc or ''}\n\n```yaml\n{text}\n```",
+        **({} if configuration.is_copy else schedule_arguments(config, when, waits=waits)),
+    )
+    dag.validate()
+    return dag
+
+
+def dataset_dags(wanted: str | None = None, *, tasks: bool = True) -> tuple[list[DAG], list[ConfigError]]:
+    """The DAGs of all usable configurations, or of one, and what is wrong with the others."""
+    files = {path.stem: path for path in sorted(datasets_folder().glob("*.yaml"))}
+    kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
+    made: dict[str, DAG] = {}
+    usable: dict[str, Configuration] = {}
+    refused: list[ConfigError] = []
+    for name in [wanted] if wanted in files | kept else sorted(files | kept):
+        for path in (place[name] for place in (files, kept) if name in place):
+            try:
+                configuration = read_configuration(name, path, is_copy=path == kept.get(name))
+                made[name] = dataset_dag(configuration, _note(configuration, files), tasks=tasks)
+            except Exception as error:  # whatever is wrong with one file, the others have their DAGs
+                refused.append(_refusal(error, path))
+            else:
+                usable[name] = configuration
+                break
+    for circle in circles({name: configuration.after for name, configuration in usable.items()}):
+        refused.append(
+            ConfigError(
+                "datasets wait for each other in a circle",
+                where=", ".join(str(usable[name].path) for name in sorted(set(circle))),
+                got=" -> ".join(circle),
+                next_step="take one of them out of dag.after; until then no build of one starts another",
+            )
+        )
+        made |= {name: dataset_dag(usable[name], CIRCLE, waits=False, tasks=tasks) for name in circle}
+    return list(made.values()), refused
+
+
+def work_folders() -> list[str]:
+    """Those that the configurations name; one that cannot be used names none."""
+    named = []
+    for path in sorted(datasets_folder().glob("*.yaml")):
+        with suppress(ConfigError):
+            named.append(read_configuration(path.stem, path, is_copy=False).config.work_folder)
+    return named
+
+
+def circles(after: Mapping[str, list[str]]) -> list[list[str]]:
+    """Datasets that wait for each other, each list from one to itself again; without them no dataset would."""
+    waiting, closed = dict(after), []
+    while True:
+        try:
+            TopologicalSorter(waiting).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1]
+            closed.append(circle)
+            waiting |= {name: [] for name in circle}
+        else:
+            return closed
+
+
+def _note(configuration: Configuration, known: Mapping[str, Path]) -> str:
+    if configuration.is_copy:
+        return GONE.format(name=configuration.config.name)
+    unknown = [name for name in configuration.after if name not in known]
+    return UNKNOWN.format(names="`, `".join(unknown)) if unknown else ""
+
+
+def _refusal(error: Exception, path: Path) -> ConfigError:
+    """What is wrong with a file, in our words."""
+    if isinstance(error, ConfigError):
+        if str(path) not in str(error):
+            error.details = (("file", path), *error.details)
+        return error
+    return ConfigError(
+        "Airflow refuses the section dag",
+        where=path,
+        got=f"{type(error).__name__}: {error}",
+        next_step="mend dag.schedule; five cron fields, such as '30 2 * * 1': Mondays at 2:30, UTC",
+    )

@@ -1,0 +1,104 @@
+"""What a form may name: paths and endpoints below configured roots. Files in dags/datasets are unbounded.
+
+CORPUSMILL_FORM_ROOTS lists the roots, with commas between them: folders of this machine (relative ones start at the
+root folder), ``s3://bucket/prefix``, ``gs://bucket``, ``hf://datasets/owner``. The endpoint of a store of one's own
+stands behind a bar, as in the form: ``s3://bucket | http://minio:9000``; without it the bucket is the provider's.
+By default the root is CORPUSMILL_ROOT, the data folder, and there is no endpoint.
+
+Folders are compared as they are once links and `..` are resolved. What the operator's configuration says already may
+stay in a form, each place with the endpoint that it has there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from pipeline.config import DatasetConfig, absolute
+from pipeline.errors import ConfigError
+from pipeline.form.fields import ENDPOINT_MARK
+from pipeline.storage import is_local
+from pipeline.storage.listing import GLOB
+
+FORM_ROOTS = "CORPUSMILL_FORM_ROOTS"
+GLOBS = "source.paths"  # the one key that holds patterns
+
+Place = tuple[str, str | None]
+"""(path or address as it is written, endpoint)."""
+
+
+def form_roots() -> list[Place]:
+    """The roots that forms may name."""
+    written = os.environ.get(FORM_ROOTS) if FORM_ROOTS in os.environ else os.environ.get("CORPUSMILL_ROOT")
+    roots = [entry.partition(ENDPOINT_MARK.strip()) for entry in (written or "").split(",") if entry.strip()]
+    return [(location.strip(), endpoint.strip() or None) for location, _, endpoint in roots]
+
+
+def named_places(config: DatasetConfig) -> Iterator[tuple[str, Place]]:
+    """(key, place) of everything that a configuration reads or writes by its path or address."""
+    for path in config.source.paths:
+        yield GLOBS, (path, config.source.endpoint_url if path.startswith("s3://") else None)
+    for one in config.destinations:
+        yield "destinations", (one.path, one.endpoint_url if one.path.startswith("s3://") else None)
+    yield "work_folder", (config.work_folder, None)
+    if vocabulary := config.tokenizer.path():
+        yield "tokenizer.file" if config.tokenizer.file else "tokenizer.name", (vocabulary, None)
+
+
+def require_bounded(config: DatasetConfig, operators: DatasetConfig) -> None:
+    """ConfigError that names every place beyond the roots which `operators`, the operator's file, does not name."""
+    own = set(named_places(operators))
+    require_within((key, place) for key, place in named_places(config) if (key, place) not in own)
+
+
+def require_folder(key: str, folder: str, own: Iterable[str]) -> None:
+    """The same for one folder of a form; `own` are those that the operator's configurations name."""
+    if absolute(folder) not in {absolute(known) for known in own}:
+        require_within([(key, (folder, None))])
+
+
+def require_listed(config: DatasetConfig, operators: DatasetConfig, locations: Iterable[str]) -> None:
+    """ConfigError for a source file that a link leads to beyond the roots, if the paths are not the operator's own."""
+    if set(config.source.paths) <= set(operators.source.paths):
+        return
+    endpoint_url = config.source.endpoint_url
+    require_within(("source file", (path, endpoint_url if path.startswith("s3://") else None)) for path in locations)
+
+
+def require_within(places: Iterable[tuple[str, Place]]) -> None:
+    """ConfigError that names every place that lies below no root."""
+    roots = [(_resolved(location), endpoint) for location, endpoint in form_roots()]
+    beyond = [
+        (key, f"{location} at {endpoint}" if endpoint else location)
+        for key, (location, endpoint) in places
+        if not any(endpoint == of and _is_below(_resolved(location, glob=key == GLOBS), root) for root, of in roots)
+    ]
+    if beyond:
+        written = [ENDPOINT_MARK.join(filter(None, root)) for root in form_roots()]
+        raise ConfigError(
+            "a form may not name a place beyond the configured roots",
+            details=tuple(beyond),
+            expected=", ".join(written) or f"nothing: neither {FORM_ROOTS} nor CORPUSMILL_ROOT is set",
+            next_step="write it into a file in dags/datasets, or ask whoever runs Airflow to add it to"
+            f" {FORM_ROOTS} (docs/security.md)",
+        )
+
+
+def _resolved(location: str, *, glob: bool = False) -> tuple[str, ...]:
+    """The parts of a location without links and `..`; of a glob, those of the folder in which it searches.
+
+    One that could leave that again (`..` behind a pattern, or in an address) lies nowhere: an empty tuple.
+    """
+    place = absolute(location)
+    parts = place.split("/")
+    fixed = next((number for number, part in enumerate(parts) if glob and GLOB.search(part)), len(parts))
+    if ".." in parts[fixed:] or (not is_local(place) and ".." in parts):
+        return ()
+    if not is_local(place):
+        return tuple(part for part in parts[:fixed] if part)
+    return PurePosixPath(os.path.realpath("/".join(parts[:fixed]) or "/")).parts
+
+
+def _is_below(place: tuple[str, ...], root: tuple[str, ...]) -> bool:
+    return bool(root) and place[: len(root)] == root
