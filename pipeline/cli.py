@@ -98,11 +98,11 @@ def reprocess(
     from pipeline.local import run_build
     from pipeline.report.progress import progress_view
     from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.reprocess import digests, drop_shard, render_comparison
+    from pipeline.stages.reprocess import ask_for_shard, digests, render_comparison
 
     plan_receipt = plan_dataset(load_config(config))
     before = digests(open_build(plan_receipt))
-    dropped = drop_shard(open_build(plan_receipt), stage, f"{shard:05d}")
+    dropped = ask_for_shard(open_build(plan_receipt), stage, f"{shard:05d}")
     with progress_view(open_build(plan_receipt).progress):
         run_build(plan_receipt, workers=workers)
     typer.echo(render_comparison(dropped, before, digests(open_build(plan_receipt))))

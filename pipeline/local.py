@@ -17,7 +17,6 @@ from pipeline.config import DatasetConfig
 from pipeline.errors import TransientError
 from pipeline.ledger import RUN_LOCK, held
 from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.build import stage_named
 from pipeline.stages.runs import begin_run
 from pipeline.stages.stage import WAVES
 
@@ -84,8 +83,7 @@ def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *,
     running: dict[Future[Path], tuple[str, str]] = {}
     steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
     for stage, unit in steps:
-        reused = not verify and stage_named(stage).reuse and build.find(stage, unit)
-        if reused or len(steps) == 1:
+        if (not verify and build.need_not_run(stage, unit)) or len(steps) == 1:
             build.run(stage, unit, verify=verify)  # quicker here than a worker could read what this process knows
         else:
             running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
