@@ -62,8 +62,17 @@ class Build:
         return Plan.model_validate_json(self._planned("plan.json"))
 
     def _planned(self, name: str) -> bytes:
-        """A file of the plan's step, compared with its receipt."""
-        Blocks(self.plan_folder, read_receipt(self.plan_receipt)).require([name])
+        """A file of the plan's step, compared with its receipt. PermanentError if the plan is gone."""
+        try:
+            receipt = read_receipt(self.plan_receipt)
+        except FileNotFoundError:
+            raise PermanentError(
+                "the plan is no longer there",
+                where=self.plan_receipt,
+                got="garbage collection removes plans that no run began; or the work folder was moved or removed",
+                next_step="clear the task plan with everything downstream, or start a new run: what is there is reused",
+            ) from None
+        Blocks(self.plan_folder, receipt).require([name])
         return (self.plan_folder / name).read_bytes()
 
     def units(self, stage: str) -> list[str]:
@@ -107,7 +116,8 @@ class Build:
             raise StepMissingError(
                 f"{stage} {unit} has not finished, but a later step needs it",
                 where=self.work / stage,
-                next_step=f"run {stage} {unit} first",
+                next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
+                " task on, or start a new one",
             )
         return receipt
 

@@ -6,6 +6,8 @@ the dataset's work folder was superseded by another plan, another setting or ano
 * reached: the folder of every step of the newest plan that delivered, or of the newest K, and of all begun since;
 * a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
   folders: the build may reuse them once it goes on;
+* the plan of every run that was begun stays, and every report: they are what a run's page shows, what clearing one of
+  its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
 * a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
@@ -29,7 +31,7 @@ from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import Build, open_build
-from pipeline.stages.runs import needed_plans
+from pipeline.stages.runs import STARTED, needed_plans
 from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
@@ -69,7 +71,7 @@ def find_garbage(work: Path, *, keep_plans: int = 1) -> list[Garbage]:
     found = []
     for folder in folders:
         finished = (folder / RECEIPT_NAME).exists()
-        needed = finished and (folder in reached or folder.parent.name in unfinished)
+        needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
     return found
@@ -97,6 +99,11 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     total = sum(one.size_bytes for one in garbage)
     said = "removed" if removed else "can be removed; nothing was"
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
+
+
+def _is_history(folder: Path) -> bool:
+    """Whether a finished step's folder is a run's plan or report."""
+    return folder.parent.name == "report" or (folder / STARTED).exists()
 
 
 def _reached(build: Build) -> tuple[set[Path], set[str]]:
