@@ -21,7 +21,7 @@ from airflow.sdk import (
 )
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
-from stage_tasks import GIB, RETRYING, Placement, chain_stages, dataset_asset
+from stage_tasks import GIB, RETRYING, Placement, chain_stages, close, dataset_asset
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
@@ -116,7 +116,8 @@ def make_dag(
         **arguments,
     )
     with dag:
-        finish(chain_stages(plan(), placement(config, when)))
+        # A teardown runs however the others ended, and the run's state does not depend on it.
+        finish(chain_stages(plan(), placement(config, when))) >> close(config.name if config else "").as_teardown()
     dag.params = ParamsDict(params)  # only now: every task that is made copies what is there
     return dag
 

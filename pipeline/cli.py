@@ -54,18 +54,22 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
-    from pipeline.local import run_build
+    from pipeline.config import work_of
+    from pipeline.local import run_waves
     from pipeline.report.progress import progress_view
     from pipeline.report.summary import from_json
     from pipeline.report.terminal import print_summary
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.claim import claimed
     from pipeline.stages.estimate import compare_with_actual
     from pipeline.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
-    plan_receipt = plan_dataset(load_config(config))
-    with progress_view(open_build(plan_receipt).progress):
-        run_build(plan_receipt, workers=workers, verify=verify)
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        plan_receipt = plan_dataset(dataset)
+        with progress_view(open_build(plan_receipt).progress):
+            run_waves(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
     print_summary(from_json((folder / SUMMARY).read_bytes()))
     if compared := compare_with_actual(open_build(plan_receipt)):
@@ -95,17 +99,22 @@ def reprocess(
     workers: Workers = None,
 ) -> None:
     """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
-    from pipeline.local import run_build
+    from pipeline.config import work_of
+    from pipeline.local import run_waves
     from pipeline.report.progress import progress_view
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.claim import claimed
     from pipeline.stages.reprocess import ask_for_shard, digests, render_comparison
 
-    plan_receipt = plan_dataset(load_config(config))
-    before = digests(open_build(plan_receipt))
-    dropped = ask_for_shard(open_build(plan_receipt), stage, f"{shard:05d}")
-    with progress_view(open_build(plan_receipt).progress):
-        run_build(plan_receipt, workers=workers)
-    typer.echo(render_comparison(dropped, before, digests(open_build(plan_receipt))))
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        plan_receipt = plan_dataset(dataset)
+        before = digests(open_build(plan_receipt))
+        asked = ask_for_shard(open_build(plan_receipt), stage, f"{shard:05d}")
+        with progress_view(open_build(plan_receipt).progress):
+            run_waves(plan_receipt, workers=workers)
+        after = digests(open_build(plan_receipt))
+    typer.echo(render_comparison(asked, before, after))
 
 
 @app.command()
@@ -197,16 +206,15 @@ def gc(
     keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
 ) -> None:
     """List (or remove) intermediate folders that the newest build no longer reaches. Destinations are not touched."""
-    from pipeline.config import absolute
-    from pipeline.ledger import RUN_LOCK, held
+    from pipeline.config import work_of
+    from pipeline.stages.claim import claimed
     from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage
 
-    dataset = load_config(config)
-    work = Path(absolute(dataset.work_folder)) / dataset.name
+    work = work_of(load_config(config))
     if not work.is_dir():
         typer.echo(f"{work} does not exist: nothing to remove")
         return
-    with held(work / RUN_LOCK, wait=False):
+    with claimed(work):
         garbage = find_garbage(work, keep_plans=keep_plans)
         if remove:
             garbage = remove_garbage(work, garbage)

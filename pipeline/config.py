@@ -383,6 +383,11 @@ def absolute(path: str) -> str:
     return path if "://" in path else str(root_folder() / Path(path).expanduser())
 
 
+def work_of(config: DatasetConfig) -> Path:
+    """The folder in which a dataset's steps, receipts and plans lie."""
+    return Path(absolute(config.work_folder)) / config.name
+
+
 def load_config(path: str | Path) -> DatasetConfig:
     """Read and check one configuration file; ConfigError names the file, the line, the key and the mend."""
     return parse_config(read_text(Path(path)), where=str(path))

@@ -69,6 +69,7 @@ UNORDERED = {"as_completed", "imap_unordered", "wait", "hash", "id", "cpu_count"
 MAY_BE_UNORDERED = {
     "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "local.py": {"wait", "cpu_count"},
+    "stages/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
     "report/progress.py": {"wait"},  # pauses between two looks
     "stages/estimate.py": {"cpu_count"},  # hours on this machine
     "stages/worker_check.py": {"cpu_count", "node"},  # speaks of a machine

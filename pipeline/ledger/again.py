@@ -42,8 +42,9 @@ def move_up(written: Path, folder: Path) -> None:
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             path.replace(place)
-    for one in (folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())):
-        sync_folder(one)
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if path.is_dir() and not path.is_symlink():
+            sync_folder(path)
 
 
 def remove_others(folder: Path, kept: Collection[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.config import DatasetConfig, check_config, load_config
-from pipeline.errors import StorageFullError
-from pipeline.stages.claim import PlanChangedError
+from pipeline.errors import ConfigError, StorageFullError
+from pipeline.stages.claim import CLAIM, PlanChangedError, claimed
 from pipeline.stages.runs import begun_at, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
 
@@ -25,11 +27,17 @@ DAGS = Path(__file__).resolve().parents[2] / "dags"
 @pytest.fixture(autouse=True)
 def _dags_on_the_path(airflow_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DAGS)
+    call_this_airflow("here", monkeypatch)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> DatasetConfig:
     return load_config(DAGS / "datasets" / "demo.yaml").model_copy(update={"work_folder": str(tmp_path)})
+
+
+def call_this_airflow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the Airflow variable its value as an administrator may; a run sets it in Airflow's database otherwise."""
+    monkeypatch.setenv("AIRFLOW_VAR_CORPUSMILL_AIRFLOW", name)
 
 
 def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
@@ -45,14 +53,21 @@ def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
     return {"ti": instance, "params": params}
 
 
-def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
+def claim(config: DatasetConfig, given: dict[str, Any]) -> str:
+    """What a task `plan` does, but for the plan."""
     import running
+
+    work = Path(config.work_folder) / config.name
+    return running.planned(work, given, lambda: work / "plan" / "some" / "receipt.json")
+
+
+def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
     from airflow.sdk.exceptions import AirflowRescheduleException
 
-    running.claim(Path(config.work_folder) / config.name, context("one"))
+    claim(config, context("one"))
     second = context("two", "one")
     with pytest.raises(AirflowRescheduleException):
-        running.claim(Path(config.work_folder) / config.name, second)
+        claim(config, second)
     said = capsys.readouterr().out
     assert second["ti"].handed_on["why"] in said
     assert "another run of the dataset demo is under way" in said
@@ -61,10 +76,61 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
 
 
 def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:
+    claim(config, context("one"))
+    claim(config, context("two"))
+
+
+def test_run_of_another_airflow_is_waited_for_even_if_it_is_called_alike(
+    config: DatasetConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import running
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    plan_receipt = claim(config, context("one"))
+    call_this_airflow("there", monkeypatch)
+    assert running.this_airflow() == "there"
+    with pytest.raises(AirflowRescheduleException):
+        claim(config, context("one"))
+    assert "run one of dataset__demo, of another Airflow, last heard of " in capsys.readouterr().out
+    with pytest.raises(AirflowRescheduleException), running.held(plan_receipt, context("one"), "there"):
+        pytest.fail("another one has it")
+    running.close(ended("one"), plan_receipt, "")  # not this one's to release
+    call_this_airflow("here", monkeypatch)
+    running.close(ended("one"), plan_receipt, "")
+    call_this_airflow("there", monkeypatch)
+    claim(config, context("one"))
+
+
+def ended(run: str) -> dict[str, Any]:
+    """What Airflow gives the task `close` of a run of which no other task is under way."""
+    given = context(run)
+    given["ti"].get_ti_count = lambda states=None, **_: 0 if states else 1
+    return given
+
+
+def test_dataset_whose_plan_was_refused_is_anyones(config: DatasetConfig) -> None:
     import running
 
-    running.claim(Path(config.work_folder) / config.name, context("one"))
-    running.claim(Path(config.work_folder) / config.name, context("two"))
+    def refuse() -> Path:
+        raise ConfigError("no such tokenizer")
+
+    work = Path(config.work_folder) / config.name
+    with pytest.raises(ConfigError):
+        running.planned(work, context("one"), refuse)
+    with claimed(work):
+        pass
+
+
+def test_task_at_work_is_heard_of_by_others(config: DatasetConfig) -> None:
+    import running
+
+    plan_receipt = claim(config, context("one"))
+    file = Path(config.work_folder) / config.name / CLAIM
+    os.utime(file, (0, 0))
+    with running.held(plan_receipt, context("one"), "here"):
+        deadline = time.monotonic() + 20
+        while not file.stat().st_mtime:
+            assert time.monotonic() < deadline
 
 
 def planned(root: Path, **changes: Any) -> DatasetConfig:
@@ -100,15 +166,19 @@ def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared
     import running
     from airflow.sdk.exceptions import AirflowRescheduleException
 
+    def work(plan_receipt: str, given: dict[str, Any]) -> None:
+        with running.held(plan_receipt, given, "here"):
+            pass
+
     first = running.plan_run(planned(tmp_path), context("one"), None)
-    running.hold(first, context("one"))
+    work(first, context("one"))
     second = running.plan_run(planned(tmp_path, shuffle={"seed": 8}), context("one"), None)
-    running.hold(second, context("one"))
+    work(second, context("one"))
     with pytest.raises(PlanChangedError, match="clear the task plan together with everything downstream"):
-        running.hold(first, context("one"))
+        work(first, context("one"))
     running.plan_run(planned(tmp_path), context("two"), None)
     with pytest.raises(AirflowRescheduleException):
-        running.hold(second, context("one", "two"))
+        work(second, context("one", "two"))
 
 
 @pytest.mark.parametrize(
@@ -147,10 +217,10 @@ def test_copy_stays_until_no_other_task_of_the_run_is_under_way(
     asking["ti"].get_ti_count = get_ti_count
     if {"running", None} & set(others):
         with pytest.raises(AirflowRescheduleException):
-            running.drop_copy("demo", asking)
+            running.close(asking, None, "demo")
         assert (running.copies() / "demo.yaml").exists()
     else:
-        running.drop_copy("demo", asking)
+        running.close(asking, None, "demo")
         assert not (running.copies() / "demo.yaml").exists()
 
 

@@ -1,22 +1,46 @@
-"""One scheduled run of a dataset at a time."""
+"""One claim on a dataset: processes of this machine and of others, runs of this Airflow and of others."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from pipeline.ledger import RUN_LOCK, LockHeldError, held
+from pipeline.ledger import LockHeldError
 from pipeline.stages.claim import (
     CLAIM,
+    EXPIRES_SECONDS,
+    Holder,
     PlanChangedError,
     RunUnderWayError,
-    ScheduledRun,
+    beating,
     claim_dataset,
+    claimed,
     hold_dataset,
+    release_dataset,
+    this_process,
 )
 
-ME, OTHER = ScheduledRun("dataset__demo", "one"), ScheduledRun("build_dataset", "two")
+ME, OTHER = Holder("here", "dataset__demo", "one"), Holder("here", "build_dataset", "two")
+ABROAD = Holder("abroad", "dataset__demo", "one")  # the same run id of another Airflow
+ANOTHER_MACHINE = Holder("another boot", "", "process 7 on there")
+
+# A process that claims the dataset of the folder that it is told, says so, and works until it is killed.
+WORKING = """
+import sys
+from pathlib import Path
+from pipeline.stages.claim import claimed
+with claimed(Path(sys.argv[1])):
+    print("claimed", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -24,9 +48,31 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "demo"
 
 
+def last_heard_of(work: Path, seconds_ago: float) -> None:
+    at = time.time() - seconds_ago
+    os.utime(work / CLAIM, (at, at))
+
+
+def started(work: Path) -> subprocess.Popen[str]:
+    """A process that has the dataset."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKING, str(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    output: IO[str] = process.stdout  # type: ignore[assignment]
+    assert output.readline() == "claimed\n"
+    return process
+
+
 def test_claim_of_a_run_under_way_is_refused_with_its_name(work: Path) -> None:
     claim_dataset(work, OTHER, lambda _: True)
     with pytest.raises(RunUnderWayError, match="run two of build_dataset"):
+        claim_dataset(work, ME, lambda run: run == OTHER)
+
+
+def test_claim_of_a_run_under_way_stands_however_long_nobody_heard_of_it(work: Path) -> None:
+    claim_dataset(work, OTHER, lambda _: True)
+    last_heard_of(work, seconds_ago=30 * 86_400)  # it waits for an approval
+    with pytest.raises(RunUnderWayError):
         claim_dataset(work, ME, lambda run: run == OTHER)
 
 
@@ -44,14 +90,97 @@ def test_run_may_claim_what_it_has(work: Path) -> None:
 
 def test_claim_that_a_power_cut_tore_holds_nobody_up(work: Path) -> None:
     claim_dataset(work, OTHER, lambda _: True)
-    (work / CLAIM).write_text('{"job": "buil')
-    claim_dataset(work, ME, lambda _: True)
-
-
-def test_dataset_that_a_process_builds_cannot_be_claimed(work: Path) -> None:
-    claim_dataset(work, ME, lambda _: True)
-    with held(work / RUN_LOCK, wait=False), pytest.raises(LockHeldError):
+    for torn in ('{"job": "buil', "[]", "{}", ""):
+        (work / CLAIM).write_text(torn)
         claim_dataset(work, ME, lambda _: True)
+
+
+@pytest.mark.parametrize("holder", [ABROAD, ANOTHER_MACHINE])
+def test_claim_of_another_airflow_or_machine_stands_until_it_was_not_heard_of_for_minutes(
+    work: Path, holder: Holder
+) -> None:
+    claim_dataset(work, holder, lambda _: True)
+    for seconds_ago in (0, EXPIRES_SECONDS - 60):
+        last_heard_of(work, seconds_ago)
+        with pytest.raises(RunUnderWayError, match=rf"{holder.run}.*last heard of \d+ seconds ago") as caught:
+            claim_dataset(work, ME, lambda run: pytest.fail(f"{run} is not this scheduler's"))
+        assert ("of another Airflow" in str(caught.value)) == (holder == ABROAD)
+        with pytest.raises(RunUnderWayError), claimed(work):
+            pytest.fail("another one has it")
+    last_heard_of(work, EXPIRES_SECONDS + 60)
+    claim_dataset(work, ME, lambda run: pytest.fail(f"{run} is not this scheduler's"))
+
+
+def test_beats_keep_a_claim_alive_and_end_with_the_work_or_the_claim(
+    work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim_dataset(work, ME, lambda _: True)
+    last_heard_of(work, EXPIRES_SECONDS + 60)
+    with beating(work, ME, every_seconds=0.001):
+        wait_until(lambda: time.time() - (work / CLAIM).stat().st_mtime < EXPIRES_SECONDS)
+    last_heard_of(work, EXPIRES_SECONDS + 60)
+    with beating(work, ME, every_seconds=0.001):
+        claim_dataset(work, OTHER, lambda _: False)
+        wait_until(lambda: "has lost its claim" in caplog.text)
+        last_heard_of(work, EXPIRES_SECONDS + 60)
+    assert time.time() - (work / CLAIM).stat().st_mtime > EXPIRES_SECONDS
+
+
+def wait_until(condition: object) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+
+
+def test_release_lets_another_airflow_have_the_dataset_and_leaves_a_claim_that_is_not_its_own(work: Path) -> None:
+    claim_dataset(work, ABROAD, lambda _: True)
+    release_dataset(work, ME)
+    with pytest.raises(RunUnderWayError):
+        claim_dataset(work, ME, lambda _: False)
+    release_dataset(work, ABROAD)
+    claim_dataset(work, ME, lambda _: False)
+
+
+def test_process_that_works_on_the_dataset_holds_up_everybody_until_it_is_killed(work: Path) -> None:
+    process = started(work)
+    try:
+        assert json.loads((work / CLAIM).read_text())["run"].startswith(f"process {process.pid} on ")
+        last_heard_of(work, EXPIRES_SECONDS + 60)  # stopped, or its file system was away: it has the lock
+        with pytest.raises(LockHeldError, match=f"process {process.pid} on "):
+            claim_dataset(work, ME, lambda _: False)
+        with pytest.raises(LockHeldError), claimed(work):
+            pytest.fail("another one has it")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (work / CLAIM).exists()  # nobody removed it
+    with claimed(work):
+        pass
+    assert not (work / CLAIM).exists()
+    process = started(work)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    claim_dataset(work, ME, lambda run: pytest.fail(f"{run} is no run"))
+
+
+def test_process_that_was_killed_on_another_machine_holds_up_for_minutes(work: Path) -> None:
+    process = started(work)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    claim = json.loads((work / CLAIM).read_text())
+    assert claim["instance"] == this_process().instance
+    (work / CLAIM).write_text(json.dumps(claim | {"instance": "another boot"}))
+    with pytest.raises(RunUnderWayError, match=f"process {process.pid} on "), claimed(work):
+        pytest.fail("another one has it")
+    last_heard_of(work, EXPIRES_SECONDS + 60)
+    with claimed(work):
+        pass
+
+
+def test_claim_of_a_run_that_failed_in_its_work_is_given_back(work: Path) -> None:
+    with pytest.raises(ValueError, match="broken"), claimed(work):
+        raise ValueError("broken")
+    assert not (work / CLAIM).exists()
 
 
 def planned(work: Path, name: str) -> Path:
