@@ -204,17 +204,29 @@ def gc(
     config: ConfigFile,
     remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
     keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
+    destinations: Annotated[
+        bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
+    ] = False,
+    keep: Annotated[int, typer.Option(help="With --destinations: how many of the newest versions stay.", min=1)] = 3,
 ) -> None:
-    """List (or remove) intermediate folders that the newest build no longer reaches. Destinations are not touched."""
+    """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
     from pipeline.config import work_of
     from pipeline.stages.claim import claimed
     from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage
+    from pipeline.stages.retention import find_old_versions, remove_old_version, render_old_versions
 
-    work = work_of(load_config(config))
+    dataset = load_config(config)
+    work = work_of(dataset)
     if not work.is_dir():
         typer.echo(f"{work} does not exist: nothing to remove")
         return
     with claimed(work):
+        if destinations:
+            old = find_old_versions(dataset, keep)
+            for one in old if remove else ():
+                remove_old_version(one)
+            typer.echo(render_old_versions(old, removed=remove))
+            return
         garbage = find_garbage(work, keep_plans=keep_plans)
         if remove:
             garbage = remove_garbage(work, garbage)

@@ -13,7 +13,7 @@ the dataset's work folder was superseded by another plan, another setting or ano
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
 
-Only the work folder is touched. Versions of a dataset at its destinations stay.
+Only the work folder is touched. Versions of a dataset at its destinations are retention.py's.
 """
 
 from __future__ import annotations
