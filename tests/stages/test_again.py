@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.config import check_config
+from pipeline.errors import SourceError
 from pipeline.ledger import checkpoints_in, read_receipt
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
@@ -17,7 +18,7 @@ from pipeline.stages.preview import preview
 from pipeline.stages.removal import code_span, removal_in_words
 from pipeline.tokens.tokenizer import Tokenizer
 from tests.ledger.test_checkpoint import CutOffError, Memory
-from tests.system.corpus import configuration, write_corpus
+from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,24 @@ def test_cleared_task_that_fails_keeps_its_receipt_for_other_tasks_and_its_retry
     assert build.finished_at("tokenize", shard) > before
     (progress,) = [one for one in other.progress() if one.stage == "tokenize"]
     assert progress.is_finished
+
+
+def test_cleared_download_of_an_edited_source_fails_and_what_was_made_of_it_is_still_read(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    config = check_config(configuration(tmp_path), where="a test")
+    built = open_build(build_dataset(config, workers=1))
+    receipt = built.receipt("download", "00000")
+    source = Path(built.plan.shards[0][0].location)
+    source.write_bytes(source.read_bytes() + lines_of(make_documents(1, seed=77), 1000))
+    with pytest.raises(SourceError):
+        open_build(built.plan_receipt).run_task("download", "00000", again=True)
+    other = open_build(built.plan_receipt)
+    assert other.receipt("download", "00000") == receipt
+    other.run_task("tokenize", "00000", again=True)  # StepMissingError without the receipts before it
+    with pytest.raises(SourceError):
+        other.run_task("download", "00000")  # its retry
+    newer = open_build(build_dataset(config, workers=1))  # planned anew, the source is another one
+    assert newer.plan_receipt != built.plan_receipt
 
 
 def test_receipt_of_a_cleared_task_is_there_at_every_moment_of_its_doing_again(build: Build) -> None:
