@@ -9,6 +9,7 @@ run has the dataset also while none is there. Commands that only read, and the p
 the boot of its machine. The file's time of change is the heartbeat: whoever works sets it every BEAT_SECONDS. It is
 compared with the time that the same file system gives a file that is written now, so no two clocks have to agree.
 `.run.lock` is held while the file is looked at and written; a process holds it on, and the kernel lets it go with it.
+Tasks take `.run.asking.lock` before, so that those of a cleared run which begin at once are in no one's way.
 
 **When a claim is void**, in this order:
 
@@ -41,6 +42,7 @@ from pipeline.errors import PermanentError, TransientError
 from pipeline.ledger import RUN_LOCK, held
 
 CLAIM = ".run.json"
+ASKING_LOCK = ".run.asking.lock"
 BEAT_SECONDS = 30.0
 EXPIRES_SECONDS = 600.0  # a task whose disk was full is tried again after 300
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -99,11 +101,8 @@ def claim_dataset(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]
     """
     if _claim(work)[0] == me:
         _write(work, me, plan)
-        return
-    work.mkdir(parents=True, exist_ok=True)
-    with held(work / RUN_LOCK, wait=False):
-        _require_free(work, me, is_under_way)
-        _write(work, me, plan)
+    else:
+        _take(work, me, is_under_way, plan)
 
 
 def hold_dataset(plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder], bool]) -> None:
@@ -112,10 +111,10 @@ def hold_dataset(plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder]
     Raises what claim_dataset raises, and PlanChangedError if the run has another plan than the task.
     """
     work, plan = plan_receipt.parents[2], plan_receipt.parent.name
-    holder, claimed_plan = _claim(work)
-    if holder != me:
-        claim_dataset(work, me, is_under_way, plan)
-    elif claimed_plan != plan:
+    if _claim(work)[0] != me:
+        _take(work, me, is_under_way, plan)
+    claimed_plan = _claim(work)[1]
+    if claimed_plan != plan:
         raise PlanChangedError(
             "the run was planned anew since this task was made, so it would mix two plans",
             where=work,
@@ -126,9 +125,9 @@ def hold_dataset(plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder]
 
 
 def release_dataset(work: Path, me: Holder) -> None:
-    """Let others have the dataset, if run `me` still has it. Raises LockHeldError while another one asks for it."""
+    """Let others have the dataset, if run `me` still has it. Raises LockHeldError if a process has it by now."""
     if _claim(work)[0] == me:
-        with held(work / RUN_LOCK, wait=False):
+        with _asking(work):
             _remove(work, me)
 
 
@@ -154,6 +153,23 @@ def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iter
     finally:
         stop.set()
         thread.join()
+
+
+def _take(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: str) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    with _asking(work):
+        _require_free(work, me, is_under_way)
+        if _claim(work)[0] != me:  # else another task of the run has just taken it
+            _write(work, me, plan)
+
+
+@contextmanager
+def _asking(work: Path) -> Iterator[None]:
+    """For a run: nobody else changes the claim inside. Tasks wait for one another, which takes a moment, and not for a
+    process that has the dataset: that is a LockHeldError.
+    """
+    with held(work / ASKING_LOCK, wait=True), held(work / RUN_LOCK, wait=False):
+        yield
 
 
 def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -175,6 +176,18 @@ def test_process_that_was_killed_on_another_machine_holds_up_for_minutes(work: P
     last_heard_of(work, EXPIRES_SECONDS + 60)
     with claimed(work):
         pass
+
+
+def test_tasks_of_a_cleared_run_that_begin_at_once_all_go_on(work: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        for number in range(20):
+            holder = Holder("here", "dataset__demo", f"run {number}")
+            tasks = [
+                pool.submit(hold_dataset, planned(work, "first"), holder, lambda run, me=holder: run == me)
+                for _ in range(16)
+            ]
+            for task in tasks:
+                task.result()
 
 
 def test_claim_of_a_run_that_failed_in_its_work_is_given_back(work: Path) -> None:
