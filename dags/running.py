@@ -77,8 +77,12 @@ def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
     from pipeline.stages.claim import beating, hold_dataset
 
     receipt = Path(plan_receipt)
+
+    def run_plan() -> str:
+        return Path(context["ti"].xcom_pull(task_ids="plan") or "").parent.name
+
     with _waiting(context, airflow) as (me, is_under_way):
-        hold_dataset(receipt, me, is_under_way)
+        hold_dataset(receipt, me, is_under_way, run_plan)
     with beating(receipt.parents[2], me):
         yield
 

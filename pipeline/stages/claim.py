@@ -105,14 +105,17 @@ def claim_dataset(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]
         _take(work, me, is_under_way, plan)
 
 
-def hold_dataset(plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder], bool]) -> None:
+def hold_dataset(
+    plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder], bool], run_plan: Callable[[], str]
+) -> None:
     """For a task after the plan's: go on only while run `me` has the dataset; a claim that is void is taken again.
 
-    Raises what claim_dataset raises, and PlanChangedError if the run has another plan than the task.
+    `run_plan` is asked then what the run's plan is called. Raises what claim_dataset raises, and PlanChangedError if
+    the run has another plan than the task.
     """
     work, plan = plan_receipt.parents[2], plan_receipt.parent.name
     if _claim(work)[0] != me:
-        _take(work, me, is_under_way, plan)
+        _take(work, me, is_under_way, run_plan())
     claimed_plan = _claim(work)[1]
     if claimed_plan != plan:
         raise PlanChangedError(

@@ -40,8 +40,9 @@ def call_this_airflow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_CORPUSMILL_AIRFLOW", name)
 
 
-def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
-    """What Airflow gives a task of run `run` while the runs `under_way` have not ended."""
+def context(run: str, *under_way: str, plan: str | None = None, **params: Any) -> dict[str, Any]:
+    """What Airflow gives a task of run `run`, whose plan is `plan`, while the runs `under_way` have not ended."""
+    plans = {"plan": plan}
 
     def get_dr_count(dag_id: str, run_ids: list[str], states: list[str]) -> int:
         assert states == ["queued", "running"]
@@ -50,6 +51,7 @@ def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)
     instance.handed_on, instance.xcom_push = handed_on, handed_on.__setitem__
+    instance.xcom_pull = lambda task_ids: plans[task_ids]
     return {"ti": instance, "params": params}
 
 
@@ -92,7 +94,8 @@ def test_run_of_another_airflow_is_waited_for_even_if_it_is_called_alike(
     with pytest.raises(AirflowRescheduleException):
         claim(config, context("one"))
     assert "run one of dataset__demo, of another Airflow, last heard of " in capsys.readouterr().out
-    with pytest.raises(AirflowRescheduleException), running.held(plan_receipt, context("one"), "there"):
+    again = context("one", plan=plan_receipt)
+    with pytest.raises(AirflowRescheduleException), running.held(plan_receipt, again, "there"):
         pytest.fail("another one has it")
     running.close(ended("one"), plan_receipt, "")  # not this one's to release
     call_this_airflow("here", monkeypatch)
@@ -178,7 +181,11 @@ def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared
         work(first, context("one"))
     running.plan_run(planned(tmp_path), context("two"), None)
     with pytest.raises(AirflowRescheduleException):
-        work(second, context("one", "two"))
+        work(second, context("one", "two", plan=second))
+    work(second, context("one", plan=second))
+    running.close(ended("one"), second, "")
+    with pytest.raises(PlanChangedError):  # also when nobody has the dataset any more
+        work(first, context("one", plan=second))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -182,10 +183,7 @@ def test_tasks_of_a_cleared_run_that_begin_at_once_all_go_on(work: Path) -> None
     with ThreadPoolExecutor(16) as pool:
         for number in range(20):
             holder = Holder("here", "dataset__demo", f"run {number}")
-            tasks = [
-                pool.submit(hold_dataset, planned(work, "first"), holder, lambda run, me=holder: run == me)
-                for _ in range(16)
-            ]
+            tasks = [pool.submit(hold, work, "first", holder, lambda run, me=holder: run == me) for _ in range(16)]
             for task in tasks:
                 task.result()
 
@@ -200,27 +198,42 @@ def planned(work: Path, name: str) -> Path:
     return work / "plan" / name / "receipt.json"
 
 
+def hold(
+    work: Path, plan: str, me: Holder, is_under_way: Callable[[Holder], bool], run_plan: str | None = None
+) -> None:
+    """For a task of plan `plan`; its run's is the same, if nothing else is said."""
+    hold_dataset(planned(work, plan), me, is_under_way, lambda: run_plan or plan)
+
+
 def test_task_of_the_run_that_has_the_dataset_goes_on_without_asking(work: Path) -> None:
     claim_dataset(work, ME, lambda _: True, "first")
-    hold_dataset(planned(work, "first"), ME, lambda run: pytest.fail(f"asked for {run}"))
+    hold_dataset(planned(work, "first"), ME, lambda run: pytest.fail(f"asked for {run}"), lambda: pytest.fail("asked"))
 
 
 def test_task_whose_run_was_planned_anew_is_refused_and_names_both_plans(work: Path) -> None:
     claim_dataset(work, ME, lambda _: True, "first")
     claim_dataset(work, ME, lambda _: True, "second")
-    hold_dataset(planned(work, "second"), ME, lambda _: True)
+    hold(work, "second", ME, lambda _: True)
     with pytest.raises(PlanChangedError, match="clear the task plan together with everything") as caught:
-        hold_dataset(planned(work, "first"), ME, lambda _: True)
+        hold(work, "first", ME, lambda _: True)
     assert "plan first" in str(caught.value)
     assert "plan second" in str(caught.value)
+
+
+def test_task_of_an_earlier_plan_is_refused_also_when_nobody_has_the_dataset_any_more(work: Path) -> None:
+    claim_dataset(work, ME, lambda _: True, "second")
+    release_dataset(work, ME)
+    with pytest.raises(PlanChangedError, match="clear the task plan together with everything"):
+        hold(work, "first", ME, lambda _: True, run_plan="second")
+    hold(work, "second", ME, lambda _: True, run_plan="second")
 
 
 def test_task_cleared_while_another_run_has_the_dataset_waits_and_then_takes_it(work: Path) -> None:
     claim_dataset(work, ME, lambda _: True, "first")
     claim_dataset(work, OTHER, lambda _: False, "second")
     with pytest.raises(RunUnderWayError, match="run two of build_dataset"):
-        hold_dataset(planned(work, "first"), ME, lambda run: run == OTHER)
-    hold_dataset(planned(work, "second"), OTHER, lambda _: True)
-    hold_dataset(planned(work, "first"), ME, lambda _: False)
+        hold(work, "first", ME, lambda run: run == OTHER)
+    hold(work, "second", OTHER, lambda _: True)
+    hold(work, "first", ME, lambda _: False)
     with pytest.raises(RunUnderWayError, match="run one of dataset__demo"):
-        hold_dataset(planned(work, "second"), OTHER, lambda run: run == ME)
+        hold(work, "second", OTHER, lambda run: run == ME)
