@@ -92,18 +92,11 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
             running.keep_copy(name, text)
             return running.plan_run(built, get_current_context(), config, config)
 
-    @task
-    def close() -> None:
-        """The run has ended, well or not."""
-        running.drop_copy(name, get_current_context())
-
     dag = make_dag(
         f"{PREFIX}{name}",
         plan,
         config=config,
         tasks=tasks,
-        # A teardown runs however the others ended, and the run's state does not depend on it.
-        finish=lambda reported: reported >> close().as_teardown(),
         dag_display_name=f"Dataset {name}",
         description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",
         params=form_params(config, name=name) | run if tasks else {},

@@ -21,7 +21,7 @@ from airflow.sdk import (
 )
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
-from stage_tasks import RETRYING, Placement, chain_stages, dataset_asset
+from stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
@@ -125,7 +125,8 @@ def make_dag(
     place = placement(config, when)
     if tasks:
         with dag:
-            finish(chain_stages(plan(), place))
+            # A teardown runs however the others ended, and the run's state does not depend on it.
+            finish(chain_stages(plan(), place)) >> close(config.name if config else "").as_teardown()
     dag.params = ParamsDict(params)  # only now: every task that is made copies what is there
     return dag
 

@@ -40,7 +40,7 @@ PARAMS = {
 
 @task
 def plan(params: dict[str, Any] | None = None) -> str:
-    """Drop the shard's receipts from the stage on; returns the receipt of the plan that is built again."""
+    """Ask for the shard's steps from the stage on again; returns the receipt of the plan that is built again."""
     import running
     from configurations import work_folders
 
@@ -53,10 +53,8 @@ def plan(params: dict[str, Any] | None = None) -> str:
         refuse_unknown(values, PARAMS, where="the form of reprocess_shard")
         require_folder("work_folder", values["work_folder"], work_folders())
         last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
-        running.claim(last.parents[2], context)
-        plan_receipt = begin(last, values["stage"], int(values["shard"]))  # JSON schema calls 3.0 an integer
-        running.claim(plan_receipt.parents[2], context, plan_receipt.parent.name)
-        return str(plan_receipt)
+        shard = int(values["shard"])  # JSON schema calls 3.0 an integer
+        return running.planned(last.parents[2], context, lambda: begin(last, values["stage"], shard))
 
 
 @task

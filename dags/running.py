@@ -1,5 +1,8 @@
 """Runs that are under way: they have their dataset to themselves, and they finish even if their file is deleted.
 
+Who has a dataset, and for how long, stands in pipeline/stages/claim.py. A run claims it in `plan`, every later task
+holds it while it works, and `close` releases it when no other task of the run is under way.
+
 When a run of `dataset__<name>` begins, the text of its configuration is kept below the root folder. If the file is
 deleted or spoilt before the run has ended, the DAG is made from that copy until then: without it Airflow would forget
 the DAG and leave the run's tasks waiting for ever.
@@ -7,17 +10,18 @@ the DAG and leave the run's tasks waiting for ever.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import DatasetConfig, absolute
+from pipeline.config import DatasetConfig, absolute, work_of
 from pipeline.errors import CorpusmillError
 
 if TYPE_CHECKING:
-    from pipeline.stages.claim import ScheduledRun
+    from pipeline.stages.claim import Holder
 
 ASK_AGAIN = timedelta(seconds=30)
 UNFINISHED = {"queued", "running"}  # states of runs
@@ -26,6 +30,7 @@ EXPERIMENT = (
     "this run's settings are not those of the dataset's configuration file ({}); to move it, write them into that file"
     " and start a new run, which reuses every step, or start one with 'Move latest'"
 )
+AIRFLOW = "corpusmill_airflow"  # the Airflow variable that tells this Airflow from others
 WHY = "why"  # the XCom in which a task says to people why it does not go on; the page of the run shows the plan's
 
 
@@ -34,22 +39,54 @@ def copies() -> Path:
     return Path(absolute(".corpusmill/running"))
 
 
-def claim(work: Path, context: Any, plan: str = "") -> None:
-    """Have the dataset of a work folder, or look again in half a minute (up_for_reschedule) if another run has it."""
-    from pipeline.stages.claim import claim_dataset
+def this_airflow() -> str:
+    """What tells this Airflow from others that have the same work folders: made by its first run."""
+    from airflow.sdk import Variable
 
-    with _waiting(context) as (me, is_under_way):
-        claim_dataset(work, me, is_under_way, plan)
+    known = Variable.get(AIRFLOW, default=None)
+    if known is None:
+        Variable.set(AIRFLOW, secrets.token_hex(8), description="Names this Airflow in the claims of datasets.")
+        known = Variable.get(AIRFLOW)
+    return str(known)
 
 
-def hold(plan_receipt: str, context: Any) -> None:
-    """For a task after the plan's: the same, and fail if the run has another plan by now."""
+def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
+    """Claim the dataset of a work folder and plan it; returns the path of the plan's receipt.
+
+    If another run has the dataset, looks again in half a minute (up_for_reschedule).
+    """
+    from pipeline.ledger import LockHeldError
+    from pipeline.stages.claim import beating, claim_dataset, release_dataset
+
+    with _waiting(context, this_airflow()) as (me, is_under_way):
+        claim_dataset(work, me, is_under_way)
+        try:
+            with beating(work, me):
+                plan_receipt = make_plan()
+            claim_dataset(work, me, is_under_way, plan_receipt.parent.name)
+        except Exception:
+            with suppress(LockHeldError):  # else it is void when the run has ended
+                release_dataset(work, me)
+            raise
+    return str(plan_receipt)
+
+
+@contextmanager
+def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
+    """For the work of a task after the plan's: have the dataset, or look again; fail if the run has another plan."""
     from pipeline.stages import open_build
-    from pipeline.stages.claim import hold_dataset
+    from pipeline.stages.claim import beating, hold_dataset
 
-    open_build(plan_receipt)  # is there, or claiming it would make a work folder anew that was renamed
-    with _waiting(context) as (me, is_under_way):
-        hold_dataset(Path(plan_receipt), me, is_under_way)
+    receipt = Path(plan_receipt)
+    open_build(receipt)  # is there, or claiming it would make a work folder anew that was renamed
+
+    def run_plan() -> str:
+        return Path(context["ti"].xcom_pull(task_ids="plan") or "").parent.name
+
+    with _waiting(context, airflow) as (me, is_under_way):
+        hold_dataset(receipt, me, is_under_way, run_plan)
+    with beating(receipt.parents[2], me):
+        yield
 
 
 def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:
@@ -64,29 +101,31 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
 
     require_bounded(config, operators)
 
-    work, params = Path(absolute(config.work_folder)) / config.name, context["params"]
-    claim(work, context)
-    plan_receipt = plan_dataset(config, to_build=True)
-    require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
-    changed = changed_keys(config, own) if own and not params.get("move_latest") else []
-    if not params.get("dry_run"):
-        begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")
-    claim(work, context, plan_receipt.parent.name)
-    return str(plan_receipt)
+    params = context["params"]
+
+    def plan() -> Path:
+        plan_receipt = plan_dataset(config, to_build=True)
+        require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
+        changed = changed_keys(config, own) if own and not params.get("move_latest") else []
+        if not params.get("dry_run"):
+            begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")
+        return plan_receipt
+
+    return planned(work_of(config), context, plan)
 
 
 @contextmanager
-def _waiting(context: Any) -> Iterator[tuple[ScheduledRun, Callable[[ScheduledRun], bool]]]:
-    """(this run, whether another one is under way); whoever finds the dataset taken looks again later."""
+def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Holder], bool]]]:
+    """(this run, whether another one of this Airflow is under way); whoever finds the dataset taken looks again."""
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
     from pipeline.ledger import LockHeldError
-    from pipeline.stages.claim import RunUnderWayError, ScheduledRun
+    from pipeline.stages.claim import Holder, RunUnderWayError
 
     instance = context["ti"]
     try:
-        yield ScheduledRun(instance.dag_id, instance.run_id), lambda other: _is_under_way(instance, other)
+        yield Holder(airflow, instance.dag_id, instance.run_id), lambda other: _is_under_way(instance, other)
     except (RunUnderWayError, LockHeldError) as error:
         print(f"{type(error).__name__}: {error}")
         instance.xcom_push(WHY, str(error))
@@ -103,7 +142,7 @@ def refusal_shown(context: Any) -> Iterator[None]:
         raise
 
 
-def _is_under_way(instance: Any, other: ScheduledRun) -> bool:
+def _is_under_way(instance: Any, other: Holder) -> bool:
     return bool(instance.get_dr_count(other.job, run_ids=[other.run], states=sorted(UNFINISHED)))
 
 
@@ -115,16 +154,23 @@ def keep_copy(name: str, text: str) -> None:
     temporary.replace(copies() / f"{name}.yaml")
 
 
-def drop_copy(name: str, context: Any) -> None:
-    """The copy is not needed once no other task of the run is under way; until then look again in half a minute.
+def close(context: Any, plan_receipt: str | None, name: str) -> None:
+    """Let other runs have the dataset and drop the copy of `name`, once no other task of the run is under way.
 
-    After a failure Airflow gives up the tasks behind it at once, while those beside it go on and need their DAG.
+    Until then look again in half a minute: after a failure Airflow gives up the tasks behind it at once, while those
+    beside it go on, and need their DAG.
     """
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
+
+    from pipeline.stages.claim import release_dataset
 
     instance = context["ti"]
     this = {"dag_id": instance.dag_id, "run_ids": [instance.run_id]}
     if instance.get_ti_count(**this) - instance.get_ti_count(**this, states=sorted(AT_REST)) > 1:
         raise AirflowRescheduleException(utcnow() + ASK_AGAIN)
-    (copies() / f"{name}.yaml").unlink(missing_ok=True)
+    if plan_receipt:
+        with _waiting(context, this_airflow()) as (me, _):
+            release_dataset(Path(plan_receipt).parents[2], me)
+    if name:
+        (copies() / f"{name}.yaml").unlink(missing_ok=True)

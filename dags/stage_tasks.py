@@ -124,20 +124,21 @@ class ApproveRemoval(ApprovalOperator):
 
 @task
 def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
-    """What a stage's tasks are mapped over: the names of its units, each with the plan that it belongs to.
+    """What a stage's tasks are mapped over: the names of its units, each with its plan and the name of this Airflow.
 
-    A task would else ask for both, and a twentieth of a second for each question is much where it works for one.
+    A task would else ask for them, and a twentieth of a second for each question is much where it works for one.
     """
     import running
 
     from pipeline.stages import open_build
 
-    running.hold(plan_receipt, get_current_context())
-    return [{"unit": unit, "plan_receipt": plan_receipt} for unit in open_build(plan_receipt).tasks(stage)]
+    shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
+    with running.held(plan_receipt, get_current_context(), shared["airflow"]):
+        return [{"unit": unit, **shared} for unit in open_build(plan_receipt).tasks(stage)]
 
 
 @task(map_index_template="{{ task.op_kwargs['unit'] }}")
-def run_steps(stage: str, unit: str, plan_receipt: str) -> list[str]:
+def run_steps(stage: str, unit: str, plan_receipt: str, airflow: str) -> list[str]:
     """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths.
 
     A task that somebody cleared does its work again; a retry goes on where the last try had come to.
@@ -149,9 +150,11 @@ def run_steps(stage: str, unit: str, plan_receipt: str) -> list[str]:
     from pipeline.stages import open_build
 
     context = get_current_context()
-    running.hold(plan_receipt, context)
     again, first = was_cleared(context), context["ti"].try_number == 1
-    with checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again, first=first)):
+    with (
+        running.held(plan_receipt, context, airflow),
+        checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again, first=first)),
+    ):
         return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
 
 
@@ -165,14 +168,23 @@ def report(plan_receipt: str) -> str:
     from pipeline.stages.runs import why_latest_stays
 
     context = get_current_context()
-    running.hold(plan_receipt, context)
-    build = open_build(plan_receipt)
-    receipt = build.run("report", "report")
-    if stays := why_latest_stays(Path(plan_receipt)):
-        print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
-    else:
-        context["outlet_events"][ANY_DATASET].add(dataset_asset(build.config.name), extra=announcement(build))
+    with running.held(plan_receipt, context, running.this_airflow()):
+        build = open_build(plan_receipt)
+        receipt = build.run("report", "report")
+        if stays := why_latest_stays(Path(plan_receipt)):
+            print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
+        else:
+            context["outlet_events"][ANY_DATASET].add(dataset_asset(build.config.name), extra=announcement(build))
     return str(receipt)
+
+
+@task
+def close(name: str) -> None:
+    """The run has ended, well or not: others may have the dataset, and the copy of its configuration goes."""
+    import running
+
+    context = get_current_context()
+    running.close(context, context["ti"].xcom_pull(task_ids="plan"), name)
 
 
 def units_of(task_id: str, stage: str) -> XComArg:

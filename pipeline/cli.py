@@ -54,18 +54,22 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
-    from pipeline.local import run_build
+    from pipeline.config import work_of
+    from pipeline.local import run_waves
     from pipeline.report.progress import progress_view
     from pipeline.report.summary import from_json
     from pipeline.report.terminal import print_summary
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.claim import claimed
     from pipeline.stages.estimate import compare_with_actual
     from pipeline.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
-    plan_receipt = plan_dataset(load_config(config), to_build=True)
-    with progress_view(open_build(plan_receipt).progress):
-        run_build(plan_receipt, workers=workers, verify=verify)
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        plan_receipt = plan_dataset(dataset, to_build=True)
+        with progress_view(open_build(plan_receipt).progress):
+            run_waves(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
     print_summary(from_json((folder / SUMMARY).read_bytes()))
     if compared := compare_with_actual(open_build(plan_receipt)):
@@ -95,17 +99,22 @@ def reprocess(
     workers: Workers = None,
 ) -> None:
     """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
-    from pipeline.local import run_build
+    from pipeline.config import work_of
+    from pipeline.local import run_waves
     from pipeline.report.progress import progress_view
     from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.reprocess import digests, drop_shard, render_comparison
+    from pipeline.stages.claim import claimed
+    from pipeline.stages.reprocess import ask_for_shard, digests, render_comparison
 
-    plan_receipt = plan_dataset(load_config(config))
-    before = digests(open_build(plan_receipt))
-    dropped = drop_shard(open_build(plan_receipt), stage, f"{shard:05d}")
-    with progress_view(open_build(plan_receipt).progress):
-        run_build(plan_receipt, workers=workers)
-    typer.echo(render_comparison(dropped, before, digests(open_build(plan_receipt))))
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        plan_receipt = plan_dataset(dataset)
+        before = digests(open_build(plan_receipt))
+        asked = ask_for_shard(open_build(plan_receipt), stage, f"{shard:05d}")
+        with progress_view(open_build(plan_receipt).progress):
+            run_waves(plan_receipt, workers=workers)
+        after = digests(open_build(plan_receipt))
+    typer.echo(render_comparison(asked, before, after))
 
 
 @app.command()
@@ -195,18 +204,29 @@ def gc(
     config: ConfigFile,
     remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
     keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
+    destinations: Annotated[
+        bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
+    ] = False,
+    keep: Annotated[int, typer.Option(help="With --destinations: how many of the newest versions stay.", min=1)] = 3,
 ) -> None:
-    """List (or remove) intermediate folders that the newest build no longer reaches. Destinations are not touched."""
-    from pipeline.config import absolute
-    from pipeline.ledger import RUN_LOCK, held
+    """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
+    from pipeline.config import work_of
+    from pipeline.stages.claim import claimed
     from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage
+    from pipeline.stages.retention import find_old_versions, remove_old_version, render_old_versions
 
     dataset = load_config(config)
-    work = Path(absolute(dataset.work_folder)) / dataset.name
+    work = work_of(dataset)
     if not work.is_dir():
         typer.echo(f"{work} does not exist: nothing to remove")
         return
-    with held(work / RUN_LOCK, wait=False):
+    with claimed(work):
+        if destinations:
+            old = find_old_versions(dataset, keep)
+            for one in old if remove else ():
+                remove_old_version(one)
+            typer.echo(render_old_versions(old, removed=remove))
+            return
         garbage = find_garbage(work, keep_plans=keep_plans, config=dataset)
         if remove:
             garbage = remove_garbage(work, garbage)

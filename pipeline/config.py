@@ -403,6 +403,11 @@ def _place(path: str) -> str:
     return path.rstrip("/") if "://" in path else os.path.normpath(absolute(path))
 
 
+def work_of(config: DatasetConfig) -> Path:
+    """The folder in which a dataset's steps, receipts and plans lie."""
+    return Path(absolute(config.work_folder)) / config.name
+
+
 def load_config(path: str | Path) -> DatasetConfig:
     """Read and check one configuration file; ConfigError names the file, the line, the key and the mend."""
     return parse_config(read_text(Path(path)), where=str(path))

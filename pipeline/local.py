@@ -13,11 +13,10 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
 
-from pipeline.config import DatasetConfig
+from pipeline.config import DatasetConfig, work_of
 from pipeline.errors import TransientError
-from pipeline.ledger import RUN_LOCK, held
 from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.build import stage_named
+from pipeline.stages.claim import claimed
 from pipeline.stages.runs import begin_run
 from pipeline.stages.stage import WAVES
 
@@ -36,8 +35,9 @@ def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: 
     The first step that fails stops the build: steps that run are let finish, those that wait are dropped, and the
     error is raised as it was. A second call reuses every step that had finished.
     """
-    plan_receipt = plan_dataset(config, to_build=True)
-    run_build(plan_receipt, workers=workers, verify=verify)
+    with claimed(work_of(config)):
+        plan_receipt = plan_dataset(config, to_build=True)
+        run_waves(plan_receipt, workers=workers, verify=verify)
     return plan_receipt
 
 
@@ -48,21 +48,34 @@ def run_build(
     verify: bool = False,
     waves: tuple[tuple[str, ...], ...] = WAVES,
 ) -> None:
-    """Run every step of a planned dataset, or of these waves; see build_dataset. One worker means this process.
+    """Claim a planned dataset and run every step, or those of these waves; see build_dataset.
 
-    With `verify` a step is reused only if its outputs still have their sha256. LockHeldError if another run of the
-    dataset is under way.
+    RunUnderWayError or LockHeldError if another run of the dataset is under way.
+    """
+    with claimed(plan_receipt.parents[2]):
+        run_waves(plan_receipt, workers=workers, verify=verify, waves=waves)
+
+
+def run_waves(
+    plan_receipt: Path,
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    waves: tuple[tuple[str, ...], ...] = WAVES,
+) -> None:
+    """Run every step of a dataset that this process has claimed, or those of these waves; see build_dataset.
+
+    With `verify` a step is reused only if its outputs still have their sha256. One worker means this process.
     """
     workers = workers or os.cpu_count() or 1
     build = open_build(plan_receipt)
-    with held(build.work / RUN_LOCK, wait=False):
-        begin_run(plan_receipt)
-        if workers == 1:
-            for stage in (stage for wave in waves for stage in wave):
-                for unit in build.units(stage):
-                    build.run(stage, unit, verify=verify)
-        else:
-            _run_in_workers(build, workers, waves, verify=verify)
+    begin_run(plan_receipt)
+    if workers == 1:
+        for stage in (stage for wave in waves for stage in wave):
+            for unit in build.units(stage):
+                build.run(stage, unit, verify=verify)
+    else:
+        _run_in_workers(build, workers, waves, verify=verify)
 
 
 def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
@@ -84,8 +97,7 @@ def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *,
     running: dict[Future[Path], tuple[str, str]] = {}
     steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
     for stage, unit in steps:
-        reused = not verify and stage_named(stage).reuse and build.find(stage, unit)
-        if reused or len(steps) == 1:
+        if (not verify and build.need_not_run(stage, unit)) or len(steps) == 1:
             build.run(stage, unit, verify=verify)  # quicker here than a worker could read what this process knows
         else:
             running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit

@@ -61,6 +61,7 @@ MAY_LIST_UNSORTED = {
     "stages/estimate.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "stages/preview.py": "sorted by age in the next line; for people",
+    "stages/retention.py": "sizes are counted and summed",
     "storage/walk.py": "sorted by name in the next line",
     "verify/receipts.py": "a mapping, sorted by name where findings are made",
 }
@@ -70,6 +71,7 @@ UNORDERED = {"as_completed", "imap_unordered", "wait", "hash", "id", "cpu_count"
 MAY_BE_UNORDERED = {
     "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "local.py": {"wait", "cpu_count"},
+    "stages/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
     "report/progress.py": {"wait"},  # pauses between two looks
     "stages/estimate.py": {"cpu_count"},  # hours on this machine
     "stages/worker_check.py": {"cpu_count", "node"},  # speaks of a machine

@@ -9,11 +9,15 @@ Out: the path of a receipt. The folder carries the step's fingerprint, and the r
          receipt.json          renamed into place last: its presence means that everything beside it is whole
          .blocks               the XXH3-128 of every 1 MiB of the outputs: compared when another step opens them
          .lock                 held while the body runs, so that two runs never write one folder
+         .again/               the step is to run again; it writes here, while others read what is beside it
 
 Invariants:
 
 * A step is reused only if its receipt exists, is as it was written (its seal), names the same fingerprint, and every
-  output has the size it states. Anything else is removed and run again.
+  output has the size it states. Anything else runs again.
+* A receipt and its outputs stay until new ones are written: whoever reads them meanwhile finds them, and a step that
+  fails when it runs again has lost nothing. What it writes anew takes the old files' places one by one, by rename, and
+  has the same bytes; where it has not (the old were damaged), readers see it by the block digests and wait for it.
 * A step compares its inputs with their block digests when it opens them (blocks.py). What is damaged is never used:
   the step that wrote it runs again, and since later steps compared what they opened, no other has to.
 * A receipt's `digest` covers stage, counts, details and outputs (names, sizes, sha256), not how they came about. A
@@ -24,6 +28,7 @@ Invariants:
 Price: one extra read of every output for its sha256 (about 1.2 GB/s per core with SHA instructions).
 """
 
+from pipeline.ledger.again import ask_again, asked_again
 from pipeline.ledger.balance import Check, require_balanced
 from pipeline.ledger.blocks import Blocks, DamagedStepError
 from pipeline.ledger.checkpoint import Checkpoints, checkpoints_in, current_checkpoint
@@ -52,6 +57,8 @@ __all__ = [
     "OutputFile",
     "Receipt",
     "Step",
+    "ask_again",
+    "asked_again",
     "checkpoints_in",
     "current_checkpoint",
     "held",

@@ -20,6 +20,7 @@ import xxhash
 
 from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
 from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
+from pipeline.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
@@ -99,23 +100,27 @@ def run_once(
     are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
     `verify` a receipt is reused only if every output still has the digest that it states. `versions`: what a new
     receipt states beside the code's and the libraries'.
+    A step that runs although it has a receipt writes beside what it wrote before: others read that until the new
+    files, then the new receipt, take their places. A try that ends before that leaves the step asked for again.
     A full device becomes StorageFullError, a limit of open files PermanentError; every other error passes through, and
-    leaves no receipt behind.
+    leaves no new receipt behind.
     """
     folder = step.folder(work)
     with _explained(step, folder), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
-        if reuse and valid_receipt(step, work, verify=verify):
+        if reuse and not asked_again(folder) and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
             return receipt_path
-        checkpoint = Checkpoint(step.stage, step.unit, step.fingerprint(), folder)
-        _empty(folder, keep=checkpoint.kept)
+        ask_again(folder)
+        written = folder / AGAIN if asked_again(folder) else folder
+        checkpoint = Checkpoint(step.stage, step.unit, step.fingerprint(), written)
+        _empty(written, keep=checkpoint.kept)
         started = time.monotonic()
         _forget_peak_memory()
         _allow_open_files()
         with running(checkpoint):
-            outcome = body(folder)
-        outputs, blocks = _settled_outputs(folder, "sha256" if delivers else "xxh3_128")
+            outcome = body(written)
+        outputs, blocks = _settled_outputs(written, "sha256" if delivers else "xxh3_128")
         receipt = Receipt(
             stage=step.stage,
             stage_version=step.version,
@@ -132,14 +137,19 @@ def run_once(
             peak_rss_bytes=_peak_memory_bytes(),
             blocks=xxhash.xxh3_128_hexdigest(blocks),
         )
-        return write_receipt(receipt.sealed(), folder)
+        if written == folder:
+            return write_receipt(receipt.sealed(), folder)
+        move_up(written, folder)
+        write_receipt(receipt.sealed(), folder)
+        remove_others(folder, {RECEIPT_NAME, BLOCKS_NAME, LOCK_NAME, *(one.name for one in outputs)})
+        return receipt_path
 
 
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
     """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size.
 
     With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning, but
-    for a step that another process begins again at this moment: it removes the receipt first, then the outputs.
+    for a step whose folder another process removes at this moment: the receipt goes first, then the outputs.
     """
     folder = step.folder(work)
     path = folder / RECEIPT_NAME
@@ -206,8 +216,7 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFi
 
 
 def _empty(folder: Path, keep: Collection[str]) -> None:
-    """Remove what a killed or outdated run left, receipt first: without it nothing else counts."""
-    (folder / RECEIPT_NAME).unlink(missing_ok=True)
+    """Remove what a killed run left."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -245,7 +254,8 @@ def _explained(step: Step, folder: Path) -> Iterator[None]:
         ) from error
     except PermanentError as error:
         # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
-        error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {folder}"))
+        evidence = folder / AGAIN if asked_again(folder) else folder
+        error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {evidence}"))
         raise
 
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import DatasetConfig, absolute, check_config
+from pipeline.config import DatasetConfig, absolute, check_config, work_of
 from pipeline.errors import ConfigError
 from pipeline.ledger import Check
 from pipeline.single.output_folder import OutputFolder
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.apart import require_apart
+from pipeline.stages.claim import claimed
 from pipeline.stages.stage import WAVES
 
 DEDUP_STAGES = ("download", "index", "anchor", "suffix_array", "match", "union", "writeback")
@@ -54,17 +55,18 @@ def run_stages(
     config: DatasetConfig, stages: Sequence[str], *, workers: int | None = None, watch: bool = False
 ) -> Build:
     """Plan, and run or reuse every step of these stages; with `watch`, bars (or lines) while it goes on."""
-    from pipeline.local import run_build
+    from pipeline.local import run_waves
     from pipeline.report.progress import progress_view
 
-    plan_receipt = plan_dataset(config)
     waves = tuple(chosen for wave in WAVES if (chosen := tuple(stage for stage in wave if stage in stages)))
-    build = open_build(plan_receipt)
-    if not watch:
-        run_build(plan_receipt, workers=workers, waves=waves)
-        return build
-    with progress_view(lambda: [one for one in build.progress() if one.stage in stages and one.units_total != 0]):
-        run_build(plan_receipt, workers=workers, waves=waves)
+    with claimed(work_of(config)):
+        plan_receipt = plan_dataset(config)
+        build = open_build(plan_receipt)
+        if not watch:
+            run_waves(plan_receipt, workers=workers, waves=waves)
+            return build
+        with progress_view(lambda: [one for one in build.progress() if one.stage in stages and one.units_total != 0]):
+            run_waves(plan_receipt, workers=workers, waves=waves)
     return build
 
 

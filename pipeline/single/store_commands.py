@@ -15,14 +15,14 @@ def download(
     shard: Annotated[int | None, typer.Option(help="Only this shard's number.", min=0)] = None,
 ) -> None:
     """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
-    from pipeline.config import load_config
-    from pipeline.ledger import RUN_LOCK, held
+    from pipeline.config import load_config, work_of
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.claim import claimed
 
-    planned = open_build(plan_dataset(load_config(config)))
-    units = planned.units("download") if shard is None else [f"{shard:05d}"]
-    with held(planned.work / RUN_LOCK, wait=False):
-        for unit in units:
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        planned = open_build(plan_dataset(dataset))
+        for unit in planned.units("download") if shard is None else [f"{shard:05d}"]:
             planned.run("download", unit)
             receipt = planned.receipt("download", unit)
             counts = receipt.counts
@@ -31,13 +31,14 @@ def download(
 
 def upload(config: ConfigFile) -> None:
     """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
-    from pipeline.config import load_config
-    from pipeline.ledger import RUN_LOCK, held
+    from pipeline.config import load_config, work_of
     from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.claim import claimed
     from pipeline.stages.upload import destination_folder
 
-    planned = open_build(plan_dataset(load_config(config)))
-    with held(planned.work / RUN_LOCK, wait=False):
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        planned = open_build(plan_dataset(dataset))
         for unit in planned.units("upload"):
             planned.run("upload", unit)
             receipt = planned.receipt("upload", unit)

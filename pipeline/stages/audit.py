@@ -151,7 +151,8 @@ def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Pa
 
 def _last_audit(build: Build, folder: Path) -> Receipt | None:
     """The receipt of the newest other audit of this dataset with this tokenizer; None if there is none."""
-    paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent != folder]
+    own = {folder, folder.parent}  # the second if the step runs again: see ledger/once.py
+    paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent not in own]
     for path in sorted(paths, key=lambda path: (-path.stat().st_mtime, path.parent.name)):
         receipt = read_receipt(path)
         if receipt.details["tokenizer"] == build.config.tokenizer.name:

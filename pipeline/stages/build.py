@@ -18,6 +18,8 @@ from pipeline.ledger import (
     InputReceipt,
     Receipt,
     Step,
+    ask_again,
+    asked_again,
     read_receipt,
     require_balanced,
     run_once,
@@ -49,6 +51,7 @@ class Build:
         self.work = plan_receipt.parents[2]
         self._receipts: dict[tuple[str, str], Receipt] = {}
         self._steps: dict[tuple[str, str], Step] = {}
+        self._asked: set[Path] = set()
 
     @cached_property
     def config(self) -> DatasetConfig:
@@ -84,7 +87,7 @@ class Build:
         return self._steps[key]
 
     def find(self, stage: str, unit: str) -> Receipt | None:
-        """The valid receipt of a step, or None if it has to run."""
+        """The valid receipt of a step, or None if it has none. It stands while the step runs again."""
         key = (stage, unit)
         if key not in self._receipts:
             try:
@@ -96,6 +99,11 @@ class Build:
             self._receipts[key] = receipt
         return self._receipts[key]
 
+    def need_not_run(self, stage: str, unit: str) -> bool:
+        """Whether a step has a valid receipt and nobody asked for it again."""
+        finished = stage_named(stage).reuse and self.find(stage, unit) is not None
+        return finished and not asked_again(self.step(stage, unit).folder(self.work))
+
     def receipt(self, stage: str, unit: str) -> Receipt:
         """The valid receipt of a step; StepMissingError if it has none."""
         receipt = self.find(stage, unit)
@@ -103,7 +111,8 @@ class Build:
             raise StepMissingError(
                 f"{stage} {unit} has not finished, but a later step needs it",
                 where=self.work / stage,
-                next_step=f"run {stage} {unit} first",
+                next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
+                " task on, or start a new one",
             )
         return receipt
 
@@ -140,17 +149,25 @@ class Build:
 
     def reused(self, stage: str, unit: str) -> bool:
         """Whether a finished step's receipt is older than the newest run of this plan."""
+        return not self._is_of_newest_run(self.finished_at(stage, unit))
+
+    def _is_of_newest_run(self, at: float) -> bool:
         from pipeline.stages.runs import begun_at
 
-        return self.finished_at(stage, unit) < begun_at(self.plan_folder)
+        return at >= begun_at(self.plan_folder)
 
     def _seen(self, stage: str, unit: str) -> float | None:
-        """When a receipt that was found was written; None if it is gone by now, because its step has begun again."""
+        """When a receipt that was found was written; None if it is gone by now, or its step is to run again."""
+        folder = self.step(stage, unit).folder(self.work)
+        if asked_again(folder):
+            self._asked.add(folder)
+            return None
         try:
-            return self.finished_at(stage, unit)
+            at = self.finished_at(stage, unit)
         except FileNotFoundError:
             self._receipts.pop((stage, unit), None)
             return None
+        return at if stage_named(stage).reuse or self._is_of_newest_run(at) else None
 
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
@@ -218,7 +235,7 @@ class Build:
     def _run_once(self, stage: str, unit: str, *, verify: bool) -> Path:
         wanted = stage_named(stage)
         step = self.step(stage, unit)
-        if wanted.reuse and not verify and self.find(stage, unit) is not None:
+        if not verify and self.need_not_run(stage, unit):
             return step.folder(self.work) / RECEIPT_NAME
         path = run_once(
             step,
@@ -233,8 +250,8 @@ class Build:
         return path
 
     def _run_again(self, stage: str, unit: str) -> None:
-        """Drop a finished step's receipt and run it anew."""
-        (self.step_folder(stage, unit) / RECEIPT_NAME).unlink(missing_ok=True)
+        """Run a finished step anew."""
+        ask_again(self.step_folder(stage, unit))
         self._forget()
         self._run_mending(stage, unit, verify=False)
 
@@ -249,6 +266,7 @@ class Build:
         """Read every receipt anew: a step has run again."""
         self._receipts.clear()
         self._steps.clear()
+        self._asked.clear()
 
     def tasks(self, stage: str) -> list[str]:
         """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""
@@ -275,26 +293,25 @@ class Build:
         units = self.units_of_task(stage, task)
         if again:
             for unit in units:
-                self._receipts.pop((stage, unit), None)
-                (self.step(stage, unit).folder(self.work) / RECEIPT_NAME).unlink(missing_ok=True)
+                ask_again(self.step(stage, unit).folder(self.work))
         return [self.run(stage, unit) for unit in units]
 
     def progress(self) -> list[StageProgress]:
         """Every stage's finished units, for a progress view; cheap enough to poll."""
+        if any(not asked_again(folder) for folder in self._asked):
+            self._forget()  # what follows from a step that has run again may be another
         return [self._stage_progress(stage) for wave in WAVES for stage in wave]
 
     def _stage_progress(self, stage: str) -> StageProgress:
         from pipeline.report.progress import StageProgress
-        from pipeline.stages.runs import begun_at
 
         try:
             units = self.units(stage)
         except StepMissingError:
             return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
-        begun = begun_at(self.plan_folder)
         found = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
         done = [(at, receipt) for unit, receipt in found if (at := self._seen(stage, unit))]
-        fresh = [(at, receipt) for at, receipt in done if at >= begun]
+        fresh = [(at, receipt) for at, receipt in done if self._is_of_newest_run(at)]
         seconds = 0.0
         if fresh:
             began = min(at - receipt.seconds for at, receipt in fresh)
@@ -323,11 +340,11 @@ def open_build(plan_receipt: str | Path) -> Build:
     path = Path(plan_receipt)
     if not path.is_file():
         raise PlanGoneError(
-            "the run's plan is not there",
+            "the plan is no longer there",
             where=path,
             expected="a plan's receipt, which the task plan returned",
-            next_step="if the work folder was renamed, name it back; if the plan was removed or its task marked as"
-            " successful by hand, clear plan with everything downstream, or start a new run",
+            got="nothing: gc removes plans that no run began; or the work folder was renamed, or plan marked by hand",
+            next_step="name the folder back, or clear the task plan with everything downstream, or start a new run",
         )
     return Build(path)
 

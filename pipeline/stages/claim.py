@@ -1,23 +1,53 @@
-"""One run of a dataset at a time, also when a scheduler's runs have no process that lives as long as they do.
+"""One claim on a dataset: whoever writes into its work folder takes it first, and has the dataset alone.
 
-A run says in the dataset's work folder that it has the dataset, and with which plan. Another run asks the scheduler
-whether that one is still under way; if it is not (it ended, failed or was deleted), the claim is void and goes to the
-asker. The plan claims first; every later task asks whether the claim is still its run's, because a task that somebody
-cleared long after its run had ended would remove receipts that another run relies on. Its plan must be the claim's,
-too: a plan that was made anew by itself would leave one run with steps of two plans.
+**Who.** A process of the command line (build, reprocess, gc, download, upload, export, dedup, index) as long as it
+works. A run of an Airflow from its task `plan` to its task `close`, over all its tasks: processes come and go, and the
+run has the dataset also while none is there. Commands that only read, and the plans that they make, take no claim.
+
+**The file** `.run.json` in the dataset's work folder says who has it and, of a run, the plan that it builds:
+`{"instance", "job", "run", "plan"}`. `instance` tells apart what is called alike: an Airflow's own id, or for a process
+the boot of its machine. The file's time of change is the heartbeat: whoever works sets it every BEAT_SECONDS. It is
+compared with the time that the same file system gives a file that is written now, so no two clocks have to agree.
+`.run.lock` is held while the file is looked at and written; a process holds it on, and the kernel lets it go with it.
+Tasks take `.run.asking.lock` before, so that those of a cleared run which begin at once are in no one's way.
+
+**When a claim is void**, in this order:
+
+* a process of this machine: at once when it ends, however it ends; while it lives nobody else gets the lock;
+* a run of the Airflow that asks: when its scheduler says that it has ended, and not before, however long it waits;
+* any other: EXPIRES_SECONDS after its last heartbeat, which is longer than the longest pause between two tries.
+
+**Who waits.** Commands refuse (RunUnderWayError or LockHeldError: exit 75). Tasks of an Airflow look again in half a
+minute (dags/running.py). Every task asks before it works, because somebody may clear it long after its run has ended:
+it then takes the dataset again, or waits. Its plan must be the claim's, too: a plan that was made anew by itself would
+leave one run with steps of two plans.
+
+The claim keeps two from building at once and garbage collection from taking what a build needs. It is not what keeps
+bytes right: steps have locks of their own, and their receipts stand until new ones are written (ledger/again.py).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 from pipeline.errors import PermanentError, TransientError
 from pipeline.ledger import RUN_LOCK, held
 
 CLAIM = ".run.json"
+ASKING_LOCK = ".run.asking.lock"
+BEAT_SECONDS = 30.0
+EXPIRES_SECONDS = 600.0  # a task whose disk was full is tried again after 300
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+log = logging.getLogger(__name__)
 
 
 class RunUnderWayError(TransientError):
@@ -29,43 +59,65 @@ class PlanChangedError(PermanentError):
 
 
 @dataclass(frozen=True)
-class ScheduledRun:
-    """A run of a scheduler's job."""
+class Holder:
+    """Who has a dataset: run `run` of the DAG `job` of one Airflow, or, without a job, a process of one machine."""
 
+    instance: str
     job: str
     run: str
 
+    def __str__(self) -> str:
+        return f"run {self.run} of {self.job}" if self.job else self.run
 
-def claim_dataset(work: Path, me: ScheduledRun, is_under_way: Callable[[ScheduledRun], bool], plan: str = "") -> None:
-    """Let run `me` have the dataset of a work folder, to build the plan whose folder is called `plan`, once known.
 
-    Raises RunUnderWayError if another scheduled run has it, LockHeldError if a process on this machine builds it.
+def this_process() -> Holder:
+    """This process, of the machine's present boot."""
+    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else platform.node()
+    return Holder(boot, "", f"process {os.getpid()} on {platform.node()}")
+
+
+@contextmanager
+def claimed(work: Path) -> Iterator[None]:
+    """Have the dataset of a work folder while the body of the `with` runs; for processes that build or clean up.
+
+    Raises RunUnderWayError if a run has it or a process of another machine, LockHeldError if one of this machine has.
     """
     work.mkdir(parents=True, exist_ok=True)
+    me = this_process()
     with held(work / RUN_LOCK, wait=False):
-        other, _ = _claimed(work)
-        if other is not None and other != me and is_under_way(other):
-            raise RunUnderWayError(
-                f"another run of the dataset {work.name} is under way",
-                where=work,
-                got=f"run {other.run} of {other.job}",
-                next_step="wait: this run goes on when that one has ended; or mark that one as failed",
-            )
-        temporary = work / f"{CLAIM}.new"
-        temporary.write_text(json.dumps(asdict(me) | {"plan": plan}) + "\n", encoding="utf-8")
-        temporary.replace(work / CLAIM)
+        _require_free(work, me, lambda _: False)
+        _write(work, me)
+        try:
+            with beating(work, me):
+                yield
+        finally:
+            _remove(work, me)
 
 
-def hold_dataset(plan_receipt: Path, me: ScheduledRun, is_under_way: Callable[[ScheduledRun], bool]) -> None:
+def claim_dataset(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: str = "") -> None:
+    """Let run `me` have the dataset of a work folder, to build the plan whose folder is called `plan`, once known.
+
+    `is_under_way` is asked about other runs of the same Airflow. Raises what `claimed` does.
+    """
+    if _claim(work)[0] == me:
+        _write(work, me, plan)
+    else:
+        _take(work, me, is_under_way, plan)
+
+
+def hold_dataset(
+    plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder], bool], run_plan: Callable[[], str]
+) -> None:
     """For a task after the plan's: go on only while run `me` has the dataset; a claim that is void is taken again.
 
-    Raises what claim_dataset raises, and PlanChangedError if the run has another plan than the task.
+    `run_plan` is asked then what the run's plan is called. Raises what claim_dataset raises, and PlanChangedError if
+    the run has another plan than the task.
     """
     work, plan = plan_receipt.parents[2], plan_receipt.parent.name
-    claimed, claimed_plan = _claimed(work)
-    if claimed != me:
-        claim_dataset(work, me, is_under_way, plan)
-    elif claimed_plan != plan:
+    if _claim(work)[0] != me:
+        _take(work, me, is_under_way, run_plan())
+    claimed_plan = _claim(work)[1]
+    if claimed_plan != plan:
         raise PlanChangedError(
             "the run was planned anew since this task was made, so it would mix two plans",
             where=work,
@@ -75,10 +127,99 @@ def hold_dataset(plan_receipt: Path, me: ScheduledRun, is_under_way: Callable[[S
         )
 
 
-def _claimed(work: Path) -> tuple[ScheduledRun | None, str]:
-    """(the run that has the dataset, its plan); none if nobody has, or a power cut tore the file."""
+def release_dataset(work: Path, me: Holder) -> None:
+    """Let others have the dataset, if run `me` still has it. Raises LockHeldError if a process has it by now."""
+    if _claim(work)[0] == me:
+        with _asking(work):
+            _remove(work, me)
+
+
+@contextmanager
+def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iterator[None]:
+    """Keep `me`'s claim alive while the body of the `with` runs."""
+    stop = Event()
+
+    def beat() -> None:
+        while not stop.is_set():
+            try:
+                if not _touch(work, me):
+                    log.warning("%s has lost its claim on %s: it was not heard of for too long", me, work)
+                    return
+            except OSError as error:  # a file system that answers again in time has lost nothing
+                log.warning("the claim of %s could not be renewed: %s", work, error)
+            stop.wait(every_seconds)
+
+    thread = Thread(target=beat, name="claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _take(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: str) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    with _asking(work):
+        _require_free(work, me, is_under_way)
+        if _claim(work)[0] != me:  # else another task of the run has just taken it
+            _write(work, me, plan)
+
+
+@contextmanager
+def _asking(work: Path) -> Iterator[None]:
+    """For a run: nobody else changes the claim inside. Tasks wait for one another, which takes a moment, and not for a
+    process that has the dataset: that is a LockHeldError.
+    """
+    with held(work / ASKING_LOCK, wait=True), held(work / RUN_LOCK, wait=False):
+        yield
+
+
+def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]) -> None:
+    """RunUnderWayError if another has the dataset; for whoever holds its lock, whose time of change is now."""
+    other, _ = _claim(work)
+    here = this_process().instance
+    if other is None or other == me or (not other.job and other.instance == here):
+        return
+    idle = abs((work / RUN_LOCK).stat().st_mtime - (work / CLAIM).stat().st_mtime)
+    own = bool(me.job) and other.instance == me.instance
+    if not (is_under_way(other) if own else idle < EXPIRES_SECONDS):
+        return
+    elsewhere = ", of another Airflow" if me.job and other.job and not own else ""
+    raise RunUnderWayError(
+        f"another run of the dataset {work.name} is under way",
+        where=work,
+        got=f"{other}{elsewhere}" if own else f"{other}{elsewhere}, last heard of {idle:,.0f} seconds ago",
+        next_step="wait: this run goes on when that one has ended; or mark that one as failed"
+        if own
+        else f"wait for it to end; if it is gone, its claim is void {EXPIRES_SECONDS:.0f} seconds after its last sign",
+    )
+
+
+def _claim(work: Path) -> tuple[Holder | None, str]:
+    """(who has the dataset, the plan that is built); none if nobody has, or a power cut tore the file."""
     try:
         claim = json.loads((work / CLAIM).read_text(encoding="utf-8"))
-        return ScheduledRun(claim["job"], claim["run"]), claim.get("plan", "")
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return Holder(str(claim.get("instance", "")), str(claim["job"]), str(claim["run"])), str(claim.get("plan", ""))
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None, ""
+
+
+def _write(work: Path, me: Holder, plan: str = "") -> None:
+    temporary = work / f"{CLAIM}.new"
+    temporary.write_text(json.dumps(asdict(me) | {"plan": plan}) + "\n", encoding="utf-8")
+    temporary.replace(work / CLAIM)
+
+
+def _touch(work: Path, me: Holder) -> bool:
+    """Whether the claim is still `me`'s, and was touched."""
+    if _claim(work)[0] != me:
+        return False
+    with suppress(FileNotFoundError):
+        os.utime(work / CLAIM, follow_symlinks=False)
+    return True
+
+
+def _remove(work: Path, me: Holder) -> None:
+    if _claim(work)[0] == me:
+        (work / CLAIM).unlink(missing_ok=True)

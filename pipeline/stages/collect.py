@@ -7,12 +7,14 @@ the dataset's work folder was superseded by another plan, another setting or ano
   the newest of the configuration that is named;
 * a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
   folders: the build may reuse them once it goes on;
+* the plan of every run that was begun stays, and every report: they are what a run's page shows, what clearing one of
+  its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
 * a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
 
-Only the work folder is touched. Versions of a dataset at its destinations stay.
+Only the work folder is touched. Versions of a dataset at its destinations are retention.py's.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages.build import Build, open_build
-from pipeline.stages.runs import begun_plans, needed_plans
+from pipeline.stages.runs import STARTED, begun_plans, needed_plans
 from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
@@ -75,7 +77,7 @@ def find_garbage(work: Path, *, keep_plans: int = 1, config: DatasetConfig | Non
     found = []
     for folder in folders:
         finished = (folder / RECEIPT_NAME).exists()
-        needed = finished and (folder in reached or folder.parent.name in unfinished)
+        needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
     return found
@@ -112,6 +114,11 @@ def _newest_of(config: DatasetConfig, work: Path) -> list[Path]:
             if open_build(plan).config.model_copy(update={"lock": config.lock, "dag": config.dag}) == config:
                 return [plan]
     return []
+
+
+def _is_history(folder: Path) -> bool:
+    """Whether a finished step's folder is a run's plan or report."""
+    return folder.parent.name == "report" or (folder / STARTED).exists()
 
 
 def _reached(build: Build) -> tuple[set[Path], set[str]]:

@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import DatasetConfig, absolute
+from pipeline.config import DatasetConfig, work_of
 from pipeline.errors import SourceError
 from pipeline.fingerprint import fingerprint
 
@@ -81,7 +81,7 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     seed = config.shuffle.seed or 0
     drawn, share = draw_files([file for shard in plan.shards for file in shard], config.estimate.sample_bytes, seed)
-    work = Path(absolute(config.work_folder)) / config.name
+    work = work_of(config)
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".estimate-", dir=work) as scratch:
         root = Path(scratch)

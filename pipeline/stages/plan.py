@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import DatasetConfig, absolute
+from pipeline.config import DatasetConfig, absolute, work_of
 from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome, Step, run_once
 from pipeline.stages.apart import require_apart, require_none_written, written_places
@@ -129,7 +129,6 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
         "plan": plan.model_dump(mode="json", exclude_none=True),
     }
     step = Step("plan", VERSIONS["plan"], config.name, settings, inputs=())
-    work = Path(absolute(config.work_folder)) / config.name
 
     def write(folder: Path) -> Outcome:
         (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
@@ -141,7 +140,7 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
-    return run_once(step, work, write, verify=True, versions=tokenizer_versions(config))
+    return run_once(step, work_of(config), write, verify=True, versions=tokenizer_versions(config))
 
 
 def check_dataset(config: DatasetConfig) -> str:

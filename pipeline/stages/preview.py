@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.errors import CorruptDataError
-from pipeline.ledger import RECEIPT_NAME, Receipt, Step
+from pipeline.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from pipeline.ledger.receipt import parse_receipt
 from pipeline.stages.build import Build, StepMissingError
 from pipeline.stages.stage import WAVES
@@ -41,7 +41,7 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
         yield StepPreview(stage, "", "may run", f"its units are known later: {missing.what}")
         return
     for unit in units:
-        if build.find(stage, unit):
+        if build.need_not_run(stage, unit):
             yield StepPreview(stage, unit, "reuse", "")
             continue
         try:
@@ -53,7 +53,9 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
 
 
 def why_run(step: Step, work: Path) -> str:
-    """Why a step has no valid receipt: it is new, damaged, or something that it depends on changed."""
+    """Why a step runs: it was asked for, is new, is damaged, or something that it depends on changed."""
+    if asked_again(step.folder(work)):
+        return "it was to run again, and has not finished since"
     if (step.folder(work) / RECEIPT_NAME).exists():
         return "its outputs were damaged or its receipt was edited"
     if step.folder(work).exists():

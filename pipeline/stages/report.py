@@ -46,7 +46,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
-    mark_delivered(build.plan_folder)
+    mark_delivered(build.plan_folder, dataset_version(build))
     return Outcome(counts=headline(summary), details=listed_details(build.config, dataset_version(build), summary))
 
 

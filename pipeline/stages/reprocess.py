@@ -1,4 +1,4 @@
-"""Reprocess one shard: drop its receipts from a stage on, run what depends on it, and say what changed."""
+"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and say what changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.config import absolute
 from pipeline.errors import ConfigError
-from pipeline.ledger import RECEIPT_NAME
+from pipeline.ledger import RECEIPT_NAME, ask_again
 from pipeline.stages.build import Build, StepMissingError, open_build
 from pipeline.stages.plan import plan_dataset
 from pipeline.stages.runs import begin_run, delivered_plans, why_latest_stays
@@ -30,11 +30,11 @@ class DigestChange:
     after: str | None
 
 
-def drop_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
-    """Remove the receipts of one shard's steps from `stage` on; the steps that lost theirs.
+def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
+    """Ask for the steps of one shard from `stage` on again; those that had finished.
 
-    Only receipts go: each step empties its folder itself when it runs. ConfigError for a stage that does not work on
-    shards, or a shard that is not planned.
+    Nothing is removed: what they wrote stands until they have run (ledger/again.py). ConfigError for a stage that does
+    not work on shards, or a shard that is not planned.
     """
     if stage not in PER_SHARD:
         raise ConfigError(
@@ -51,18 +51,17 @@ def drop_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
             expected=f"{names[0]} to {names[-1]}",
             next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
         )
-    dropped = []
+    asked = []
     for later in PER_SHARD[PER_SHARD.index(stage) :]:
         for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:
             try:
-                receipt = build.step(later, unit).folder(build.work) / RECEIPT_NAME
+                folder = build.step(later, unit).folder(build.work)
             except StepMissingError:
                 continue
-            if receipt.exists():
-                dropped.append((later, unit, receipt))
-    for _, _, receipt in dropped:
-        receipt.unlink()
-    return [(later, unit) for later, unit, _ in dropped]
+            if (folder / RECEIPT_NAME).exists():
+                ask_again(folder)
+                asked.append((later, unit))
+    return asked
 
 
 def digests(build: Build) -> Digests:
@@ -103,7 +102,7 @@ def plan_to_reprocess(work_folder: str, dataset: str, plan: str = "") -> Path:
 
 
 def begin(last_plan: Path, stage: str, shard: int) -> Path:
-    """For a scheduler: plan that plan's configuration again and drop the shard's receipts; the new plan's receipt.
+    """For a scheduler: plan that plan's configuration again and ask for the shard's steps; the new plan's receipt.
 
     What stood before is kept beside the plan until `finish` compares. `latest` moves only if it follows `last_plan`.
     """
@@ -112,23 +111,23 @@ def begin(last_plan: Path, stage: str, shard: int) -> Path:
     plan_receipt = begin_run(plan_dataset(last.config), latest_stays=stays)
     build = open_build(plan_receipt)
     before = digests(last) | digests(build)  # if the sources changed, what the last plan made of them is what stood
-    dropped = drop_shard(build, stage, f"{shard:05d}")
-    memory = {"before": [[*step, digest] for step, digest in before.items()], "dropped": dropped}
+    asked = ask_for_shard(build, stage, f"{shard:05d}")
+    memory = {"before": [[*step, digest] for step, digest in before.items()], "asked": asked}
     (plan_receipt.parent / BEFORE).write_text(json.dumps(memory))
     return plan_receipt
 
 
 def finish(plan_receipt: str | Path) -> str:
     """For a scheduler: what changed since `begin`, in words."""
-    dropped, before = remembered(plan_receipt)
-    return render_comparison(dropped, before, digests(open_build(plan_receipt)))
+    asked, before = remembered(plan_receipt)
+    return render_comparison(asked, before, digests(open_build(plan_receipt)))
 
 
 def remembered(plan_receipt: str | Path) -> tuple[list[tuple[str, str]], Digests]:
-    """What the newest `begin` of this plan wrote down: the steps that lost their receipts, and what stood before."""
+    """What the newest `begin` of this plan wrote down: the steps that it asked for, and what stood before."""
     memory = json.loads((Path(plan_receipt).parent / BEFORE).read_text())
     before = {(stage, unit): digest for stage, unit, digest in memory["before"]}
-    return [(stage, unit) for stage, unit in memory["dropped"]], before
+    return [(stage, unit) for stage, unit in memory.get("asked", ())], before
 
 
 def compare(before: Digests, after: Digests) -> list[DigestChange]:
@@ -141,10 +140,10 @@ def compare(before: Digests, after: Digests) -> list[DigestChange]:
     ]
 
 
-def render_comparison(dropped: list[tuple[str, str]], before: Digests, after: Digests) -> str:
+def render_comparison(asked: list[tuple[str, str]], before: Digests, after: Digests) -> str:
     """For people: what was done again, and for every stage how many outputs changed, the changed ones by name."""
     changes = compare(before, after)
-    lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in dropped)]
+    lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in asked)]
     for stage in dict.fromkeys(stage for stage, _ in after):
         changed = [one for one in changes if one.stage == stage]
         total = sum(1 for name, _ in after if name == stage)

@@ -1,8 +1,9 @@
 """Runs of a dataset's plans: which began when, which delivered, and which one `latest` follows.
 
 A plan's folder holds two marks beside its receipt. `.started` is written when a run of the plan begins, `.delivered`
-copies it when that run's report is written. A dry run begins nothing: its plan has neither. Runs of a dataset are
-ordered by a number that begins at 1, not by time, so a clock that was wrong for a day reorders nothing.
+copies it when that run's report is written, and says which versions runs of the plan have delivered. A dry run begins
+nothing: its plan has neither. Runs of a dataset are ordered by a number that begins at 1, not by time, so a clock that
+was wrong for a day reorders nothing.
 
 `latest` follows the newest run that delivered. A run leaves it alone when it was begun to (an experiment, an older
 plan reprocessed), or when a newer run has delivered in the meantime (a task of an old run was cleared).
@@ -11,8 +12,9 @@ plan reprocessed), or when a newer run has delivered in the meantime (a task of 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.ledger import RECEIPT_NAME
 
@@ -21,12 +23,16 @@ DELIVERED = ".delivered"
 
 
 class RunMark(BaseModel):
-    """One run of a plan: its number among the dataset's runs, and why it leaves `latest` alone ("" if it moves it)."""
+    """One run of a plan: its number among the dataset's runs, and why it leaves `latest` alone ("" if it moves it).
+
+    `versions`: of the dataset, as runs of this plan have delivered them, each with the number of the last that did.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     number: int = 0
     latest_stays: str = ""
+    versions: dict[Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")], int] = {}
 
 
 def begin_run(plan_receipt: Path, *, latest_stays: str = "") -> Path:
@@ -36,9 +42,11 @@ def begin_run(plan_receipt: Path, *, latest_stays: str = "") -> Path:
     return plan_receipt
 
 
-def mark_delivered(plan_folder: Path) -> None:
-    """Say that the newest run of this plan has delivered."""
-    _write(plan_folder / DELIVERED, _mark(plan_folder, STARTED))
+def mark_delivered(plan_folder: Path, version: str) -> None:
+    """Say that the newest run of this plan has delivered this version of the dataset."""
+    mark = _mark(plan_folder, STARTED)
+    versions = _mark(plan_folder, DELIVERED).versions | {version: mark.number}
+    _write(plan_folder / DELIVERED, mark.model_copy(update={"versions": versions}))
 
 
 def begun_at(plan_folder: Path) -> float:
@@ -57,6 +65,12 @@ def begun_plans(work: Path) -> list[Path]:
     """Receipts of the plans of which a run began, the newest first."""
     begun = [path for path in _plans(work) if (path.parent / STARTED).exists()]
     return sorted(begun, key=lambda path: _mark(path.parent, STARTED).number, reverse=True)
+
+
+def delivered_versions(work: Path) -> list[str]:
+    """The versions that runs of this work folder are known to have delivered, the newest first."""
+    runs = [(number, version) for path in _plans(work) for version, number in _versions(path).items()]
+    return list(dict.fromkeys(version for _, version in sorted(runs, reverse=True)))
 
 
 def needed_plans(work: Path, keep: int = 1) -> list[Path]:
@@ -87,6 +101,10 @@ def why_latest_stays(plan_receipt: Path) -> str:
 
 def _plans(work: Path) -> list[Path]:
     return sorted((work / "plan").glob(f"*/{RECEIPT_NAME}"))
+
+
+def _versions(plan_receipt: Path) -> dict[str, int]:
+    return _mark(plan_receipt.parent, DELIVERED).versions
 
 
 def _rank(mark: RunMark) -> tuple[bool, int]:

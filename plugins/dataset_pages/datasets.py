@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from dataset_pages import records
 from dataset_pages.receipts import read_steps
 from dataset_pages.records import Run
-from pipeline.config import absolute, load_config
+from pipeline.config import load_config, work_of
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.report.figures import bytes_text, count_text, share_text
@@ -165,4 +165,4 @@ def _name_and_work(file: Path, _modified: float) -> tuple[str, Path] | None:
         config = load_config(file)
     except (OSError, CorpusmillError):
         return None
-    return config.name, Path(absolute(config.work_folder)) / config.name
+    return config.name, work_of(config)

@@ -118,6 +118,7 @@ def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     return HTMLResponse(html, headers=REPORT_HEADERS)
 
 
+WAITS_FOR_THE_DATASET = "up_for_reschedule"  # of any task (dags/running.py)
 WAITS_FOR_SOMEBODY = {"awaiting_input", "deferred"}
 NOT_YET = ("No report yet", "The report appears here when the build has finished.")
 GONE = (
@@ -160,12 +161,15 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
     stages = live.stage_lines(
         tasks, {key: [steps[path] for path in found if path in steps] for key, found in paths.items()}, run
     )
+    planning = None if plan else records.state_of_task(session, run, records.PLAN)
+    waits = WAITS_FOR_THE_DATASET in {planning, *(task.state for task in tasks)}
     return {
         "run": run,
         "name": work.name if work else _name_of(run),
         "plan": plan,
-        "planning": None if plan else records.state_of_task(session, run, records.PLAN),
-        "why": "" if plan else records.why_not_planned(session, run),
+        "planning": planning,
+        "waits": waits,
+        "why": records.why_not(session, run) if waits or not plan else "",
         "now": datetime.now(UTC),
         "stages": stages,
         "shards": lines,

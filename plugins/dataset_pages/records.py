@@ -23,7 +23,7 @@ from pipeline.stages.stage import VERSIONS
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
 APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
-WHY = "why"  # the XCom of a plan that does not go on (dags/running.py)
+WHY = "why"  # the XCom of a task that does not go on (dags/running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
 # Tasks whose names are not those of their stages.
 STAGES_OF_TASKS = {"shuffle_scatter": "scatter", "shuffle_gather": "gather", "parts": "export"}
@@ -156,8 +156,8 @@ def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def why_not_planned(session: Session, run: Run) -> str:
-    """What the plan's task said when it did not go on; "" if it said nothing."""
+def why_not(session: Session, run: Run) -> str:
+    """What a task said when it did not go on; "" if none said anything."""
     return str(_said(session, run, WHY) or "")
 
 

@@ -255,6 +255,48 @@ def test_failed_run_names_the_task_and_leads_to_its_log(ask: Ask, built: Path, c
     assert logs
 
 
+def test_green_run_of_which_a_cleared_task_failed_says_so_and_what_still_stands(
+    ask: Ask, built: Path, client: Any
+) -> None:
+    """Airflow judges a run by its last tasks, and those had ended well before the clearing."""
+    run = seed_run(built, "green")
+    text = said(ask(f"build_dataset/{run}"))
+    assert "failed" not in text
+    set_state_of_task(run, "index", 1, "failed")
+    page = Page(ask(f"build_dataset/{run}").text)
+    text = " ".join(page.text.split())
+    assert "index 00001 failed" in text
+    assert "What this run delivered stands" in text
+    assert "index failed" in text  # its shard, in the table of them
+    assert [one for one in page.all("a") if "tasks/index/mapped/1" in str(one.get("href"))]
+
+
+def test_cleared_task_that_waits_for_another_run_says_for_which(ask: Ask, built: Path, client: Any) -> None:
+    run = seed_run(built, "cleared", state="running")
+    assert "waits for another one" not in said(ask(f"build_dataset/{run}/live"))
+    set_state_of_task(run, "index", 1, "up_for_reschedule", why="run two of reprocess_shard")
+    text = said(ask(f"build_dataset/{run}/live"))
+    assert "This run waits for another one" in text
+    assert "run two of reprocess_shard" in text
+
+
+def set_state_of_task(run: str, task_id: str, map_index: int, state: str, why: str = "") -> None:
+    """As if a task of a finished run had been cleared and had come to this state."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert, select, update
+
+    with create_session() as session:
+        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == task_id)
+        session.execute(query.where(TaskInstance.map_index == map_index).values(state=state))
+        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
+        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": task_id}
+        if why:
+            session.execute(insert(XComModel), [place | {"map_index": map_index, "key": "why", "value": why}])
+
+
 def test_viewer_is_told_why_the_button_is_off_and_airflow_refuses_the_trigger(
     ask: Ask, client: Any, finished: str
 ) -> None:

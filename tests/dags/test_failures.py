@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import CorruptDataError, StoreUnavailableError
+from pipeline.stages.claim import CLAIM
 
 
 class StandInBuild:
@@ -55,8 +57,13 @@ def states(run: Any, task_id: str) -> list[tuple[str, int]]:
     return [(str(one.state), one.try_number) for one in sorted(found, key=lambda one: one.map_index)]
 
 
-def test_corrupt_data_fails_at_once_and_stops_what_follows(run_dag: Any, stand_in: Any) -> None:
+def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_dataset(
+    run_dag: Any, stand_in: Any, tmp_path: Path
+) -> None:
+    claims = []
+
     def fail(stage: str, unit: str) -> None:
+        claims.extend(json.loads(path.read_text()) for path in tmp_path.rglob(CLAIM))
         if (stage, unit) == ("index", "00001"):
             raise CorruptDataError("the frame ends too early", where=unit)
 
@@ -66,9 +73,14 @@ def test_corrupt_data_fails_at_once_and_stops_what_follows(run_dag: Any, stand_i
     assert states(run, "index") == [("success", 1), ("failed", 1)]
     assert {state for state, _ in states(run, "find_ranges.anchor")} == {"upstream_failed"}
     assert states(run, "report") == [("upstream_failed", 0)]
+    assert {(one["job"], one["run"], one["plan"]) for one in claims} == {("build_dataset", run.run_id, "all")}
+    assert len({one["instance"] for one in claims}) == 1  # made by the run, and the same in every task
+    assert claims[0]["instance"]
+    assert states(run, "close") == [("success", 1)]
+    assert not list(tmp_path.rglob(CLAIM))
 
 
-def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: Any) -> None:
+def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: Any, tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
 
     def fail(stage: str, unit: str) -> None:
@@ -79,6 +91,8 @@ def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: A
     stand_in(fail)
     run = run_dag()
     assert run.state == "success"
+    assert states(run, "close") == [("success", 1)]
+    assert not list(tmp_path.rglob(CLAIM))
     assert states(run, "index") == [("success", 1), ("success", 3)]
     assert calls.count(("index", "00000")) == 1
     assert states(run, "report") == [("success", 1)]

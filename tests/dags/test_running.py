@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.config import DatasetConfig, check_config, load_config
-from pipeline.errors import StorageFullError
+from pipeline.errors import ConfigError, StorageFullError
 from pipeline.stages.build import PlanGoneError
-from pipeline.stages.claim import PlanChangedError
+from pipeline.stages.claim import CLAIM, PlanChangedError, claimed
 from pipeline.stages.runs import begun_at, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
 
@@ -26,6 +28,7 @@ DAGS = Path(__file__).resolve().parents[2] / "dags"
 @pytest.fixture(autouse=True)
 def _dags_on_the_path(airflow_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DAGS)
+    call_this_airflow("here", monkeypatch)
 
 
 @pytest.fixture
@@ -33,8 +36,14 @@ def config(tmp_path: Path) -> DatasetConfig:
     return load_config(DAGS / "datasets" / "demo.yaml").model_copy(update={"work_folder": str(tmp_path)})
 
 
-def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
-    """What Airflow gives a task of run `run` while the runs `under_way` have not ended."""
+def call_this_airflow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the Airflow variable its value as an administrator may; a run sets it in Airflow's database otherwise."""
+    monkeypatch.setenv("AIRFLOW_VAR_CORPUSMILL_AIRFLOW", name)
+
+
+def context(run: str, *under_way: str, plan: str | None = None, **params: Any) -> dict[str, Any]:
+    """What Airflow gives a task of run `run`, whose plan is `plan`, while the runs `under_way` have not ended."""
+    plans = {"plan": plan}
 
     def get_dr_count(dag_id: str, run_ids: list[str], states: list[str]) -> int:
         assert states == ["queued", "running"]
@@ -43,17 +52,25 @@ def context(run: str, *under_way: str, **params: Any) -> dict[str, Any]:
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)
     instance.handed_on, instance.xcom_push = handed_on, handed_on.__setitem__
+    instance.xcom_pull = lambda task_ids: plans[task_ids]
     return {"ti": instance, "params": params}
 
 
-def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
+def claim(config: DatasetConfig, given: dict[str, Any]) -> str:
+    """What a task `plan` does, but for the plan."""
     import running
+
+    work = Path(config.work_folder) / config.name
+    return running.planned(work, given, lambda: work / "plan" / "some" / "receipt.json")
+
+
+def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:
     from airflow.sdk.exceptions import AirflowRescheduleException
 
-    running.claim(Path(config.work_folder) / config.name, context("one"))
+    claim(config, context("one"))
     second = context("two", "one")
     with pytest.raises(AirflowRescheduleException):
-        running.claim(Path(config.work_folder) / config.name, second)
+        claim(config, second)
     said = capsys.readouterr().out
     assert second["ti"].handed_on["why"] in said
     assert "another run of the dataset demo is under way" in said
@@ -62,10 +79,62 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
 
 
 def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:
+    claim(config, context("one"))
+    claim(config, context("two"))
+
+
+def test_run_of_another_airflow_is_waited_for_even_if_it_is_called_alike(
+    config: DatasetConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import running
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    plan_receipt = claim(config, context("one"))
+    call_this_airflow("there", monkeypatch)
+    assert running.this_airflow() == "there"
+    with pytest.raises(AirflowRescheduleException):
+        claim(config, context("one"))
+    assert "run one of dataset__demo, of another Airflow, last heard of " in capsys.readouterr().out
+    again = context("one", plan=plan_receipt)
+    with pytest.raises(AirflowRescheduleException), running.held(plan_receipt, again, "there"):
+        pytest.fail("another one has it")
+    running.close(ended("one"), plan_receipt, "")  # not this one's to release
+    call_this_airflow("here", monkeypatch)
+    running.close(ended("one"), plan_receipt, "")
+    call_this_airflow("there", monkeypatch)
+    claim(config, context("one"))
+
+
+def ended(run: str) -> dict[str, Any]:
+    """What Airflow gives the task `close` of a run of which no other task is under way."""
+    given = context(run)
+    given["ti"].get_ti_count = lambda states=None, **_: 0 if states else 1
+    return given
+
+
+def test_dataset_whose_plan_was_refused_is_anyones(config: DatasetConfig) -> None:
     import running
 
-    running.claim(Path(config.work_folder) / config.name, context("one"))
-    running.claim(Path(config.work_folder) / config.name, context("two"))
+    def refuse() -> Path:
+        raise ConfigError("no such tokenizer")
+
+    work = Path(config.work_folder) / config.name
+    with pytest.raises(ConfigError):
+        running.planned(work, context("one"), refuse)
+    with claimed(work):
+        pass
+
+
+def test_task_at_work_is_heard_of_by_others(config: DatasetConfig) -> None:
+    import running
+
+    plan_receipt = claim(config, context("one"))
+    file = Path(config.work_folder) / config.name / CLAIM
+    os.utime(file, (0, 0))
+    with running.held(plan_receipt, context("one"), "here"):
+        deadline = time.monotonic() + 20
+        while not file.stat().st_mtime:
+            assert time.monotonic() < deadline
 
 
 def planned(root: Path, **changes: Any) -> DatasetConfig:
@@ -101,16 +170,24 @@ def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared
     import running
     from airflow.sdk.exceptions import AirflowRescheduleException
 
+    def work(plan_receipt: str, given: dict[str, Any]) -> None:
+        with running.held(plan_receipt, given, "here"):
+            pass
+
     file = planned(tmp_path)
     first = running.plan_run(file, context("one"), None, file)
-    running.hold(first, context("one"))
+    work(first, context("one"))
     second = running.plan_run(planned(tmp_path, shuffle={"seed": 8}), context("one"), None, file)
-    running.hold(second, context("one"))
+    work(second, context("one"))
     with pytest.raises(PlanChangedError, match="clear the task plan together with everything downstream"):
-        running.hold(first, context("one"))
+        work(first, context("one"))
     running.plan_run(file, context("two"), None, file)
     with pytest.raises(AirflowRescheduleException):
-        running.hold(second, context("one", "two"))
+        work(second, context("one", "two", plan=second))
+    work(second, context("one", plan=second))
+    running.close(ended("one"), second, "")
+    with pytest.raises(PlanChangedError):  # also when nobody has the dataset any more
+        work(first, context("one", plan=second))
 
 
 @pytest.mark.parametrize("gone", ["renamed", "never planned"])
@@ -123,9 +200,12 @@ def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_pat
     work = Path(file.work_folder)
     work.mkdir(exist_ok=True)
     work.rename(tmp_path / "elsewhere")
-    with pytest.raises(PlanGoneError, match="the run's plan is not there") as caught:
-        running.hold(receipt, context("one"))
-    assert "clear plan with everything downstream" in str(caught.value)
+    with (
+        pytest.raises(PlanGoneError, match="the plan is no longer there") as caught,
+        running.held(receipt, context("one"), "here"),
+    ):
+        pass
+    assert "clear the task plan with everything downstream" in str(caught.value)
     assert not work.exists()
 
 
@@ -165,10 +245,10 @@ def test_copy_stays_until_no_other_task_of_the_run_is_under_way(
     asking["ti"].get_ti_count = get_ti_count
     if {"running", None} & set(others):
         with pytest.raises(AirflowRescheduleException):
-            running.drop_copy("demo", asking)
+            running.close(asking, None, "demo")
         assert (running.copies() / "demo.yaml").exists()
     else:
-        running.drop_copy("demo", asking)
+        running.close(asking, None, "demo")
         assert not (running.copies() / "demo.yaml").exists()
 
 

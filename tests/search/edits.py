@@ -19,7 +19,7 @@ from pipeline.local import run_build
 from pipeline.stages import plan_dataset
 from pipeline.stages.collect import find_garbage, remove_garbage
 from pipeline.stages.preview import preview, render_preview
-from pipeline.stages.reprocess import drop_shard
+from pipeline.stages.reprocess import ask_for_shard
 from pipeline.stages.stage import PER_SHARD, WAVES, waves_until
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted
@@ -161,7 +161,7 @@ class LongLivedFolder(Compared):
             return
         names = build.plan.shard_names()
         with rooted(self.root):
-            drop_shard(build, stage, names[number % len(names)])
+            ask_for_shard(build, stage, names[number % len(names)])
         self.count("reprocess")
 
     @rule(wanted=some_changes, until=st.sampled_from(["plan", "union", "tokenize", "gather", "export"]))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.config import check_config
+from pipeline.errors import SourceError
 from pipeline.ledger import checkpoints_in, read_receipt
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build
 from pipeline.stages.announce import announcement
+from pipeline.stages.preview import preview
 from pipeline.stages.removal import code_span, removal_in_words
 from pipeline.tokens.tokenizer import Tokenizer
 from tests.ledger.test_checkpoint import CutOffError, Memory
-from tests.system.corpus import configuration, write_corpus
+from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,63 @@ def test_again_does_every_step_of_a_task_with_several(build: Build) -> None:
     assert len(before) == 2
     after = [path.stat().st_mtime_ns for path in build.run_task("scatter", shard, again=True)]
     assert all(new > old for new, old in zip(after, before, strict=True))
+
+
+def test_cleared_task_that_fails_keeps_its_receipt_for_other_tasks_and_its_retry_does_it_again(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = build.tasks("tokenize")[0]
+    before = build.finished_at("tokenize", shard)
+
+    def fail(*_: object) -> Any:
+        raise CutOffError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tokenizer, "encode", fail)
+        with pytest.raises(CutOffError):
+            open_build(build.plan_receipt).run_task("tokenize", shard, again=True)
+        other = open_build(build.plan_receipt)
+        other.folder("tokenize", shard)  # every byte as the receipt says
+        assert other.finished_at("tokenize", shard) == before
+        other.run_task("audit", other.tasks("audit")[0])
+    (progress,) = [one for one in other.progress() if one.stage == "tokenize"]
+    assert progress.units_done == len(build.units("tokenize")) - 1
+    (told,) = [one for one in preview(other) if one.stage == "tokenize" and one.fate == "run"]
+    assert (told.unit, told.why) == (shard, "it was to run again, and has not finished since")
+
+    open_build(build.plan_receipt).run_task("tokenize", shard)  # a retry: it is not called cleared any more
+    assert build.finished_at("tokenize", shard) > before
+    (progress,) = [one for one in other.progress() if one.stage == "tokenize"]
+    assert progress.is_finished
+
+
+def test_cleared_download_of_an_edited_source_fails_and_what_was_made_of_it_is_still_read(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus", documents=8)
+    config = check_config(configuration(tmp_path), where="a test")
+    built = open_build(build_dataset(config, workers=1))
+    receipt = built.receipt("download", "00000")
+    source = Path(built.plan.shards[0][0].location)
+    source.write_bytes(source.read_bytes() + lines_of(make_documents(1, seed=77), 1000))
+    with pytest.raises(SourceError):
+        open_build(built.plan_receipt).run_task("download", "00000", again=True)
+    other = open_build(built.plan_receipt)
+    assert other.receipt("download", "00000") == receipt
+    other.run_task("tokenize", "00000", again=True)  # StepMissingError without the receipts before it
+    with pytest.raises(SourceError):
+        other.run_task("download", "00000")  # its retry
+    newer = open_build(build_dataset(config, workers=1))  # planned anew, the source is another one
+    assert newer.plan_receipt != built.plan_receipt
+
+
+def test_receipt_of_a_cleared_task_is_there_at_every_moment_of_its_doing_again(build: Build) -> None:
+    shard = build.tasks("index")[0]
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(open_build(build.plan_receipt).run_task, "index", shard, again=True)
+        looks = 0
+        while not again.done() or not looks:
+            open_build(build.plan_receipt).step("tokenize", shard)  # StepMissingError without the index's receipt
+            looks += 1
+    again.result()
 
 
 def test_tasks_of_a_stage_that_has_more_cells_than_shards_join_neighbours(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from pipeline.stages.reprocess import begin, plan_to_reprocess
 from pipeline.stages.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
 
+VERSION = "0123456789ab"
+
 
 @pytest.fixture
 def plans(tmp_path: Path) -> list[Path]:
@@ -34,7 +36,7 @@ def plans(tmp_path: Path) -> list[Path]:
 
 def deliver(plan_receipt: Path, latest_stays: str = "") -> None:
     begin_run(plan_receipt, latest_stays=latest_stays)
-    mark_delivered(plan_receipt.parent)
+    mark_delivered(plan_receipt.parent, VERSION)
 
 
 def test_plans_that_were_never_begun_or_never_delivered_decide_nothing(plans: list[Path], tmp_path: Path) -> None:
@@ -53,7 +55,7 @@ def test_older_run_that_delivers_again_leaves_latest_alone_until_it_is_begun_aga
     assert why_latest_stays(first) == ""
     deliver(second)
     assert f"plan {second.parent.name}" in why_latest_stays(first)
-    mark_delivered(first.parent)  # a cleared upload, then the report
+    mark_delivered(first.parent, VERSION)  # a cleared upload, then the report
     assert "start a new run with these settings" in why_latest_stays(first)
     assert why_latest_stays(second) == ""
     begin_run(first)
@@ -141,7 +143,7 @@ def test_reprocess_of_an_older_runs_plan_builds_that_plan_and_leaves_latest(
     plan = begin(rebuilt[0], "tokenize", 0)
     assert plan == rebuilt[0]
     build = open_build(plan)
-    assert build.find("tokenize", "00000") is None
+    assert not build.need_not_run("tokenize", "00000")
     for stage in ("tokenize", "audit", "scatter", "gather", "export", "manifest", "upload", "report"):
         for unit in build.units(stage):
             build.run(stage, unit)

@@ -16,7 +16,7 @@ from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome, Receipt
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.reprocess import drop_shard
+from pipeline.stages.reprocess import ask_for_shard
 from tests.system.corpus import configuration, write_corpus
 
 Lie = Callable[[Receipt], object]
@@ -159,6 +159,6 @@ def test_step_that_lost_a_document_fails_the_build_until_it_is_done_again_as_tol
         build_dataset(config, workers=1)
     assert "corpusmill reprocess CONFIG --stage tokenize --shard 0" in str(caught.value)
     assert delivered(tmp_path) == []
-    drop_shard(open_build(plan_dataset(config)), "tokenize", "00000")
+    ask_for_shard(open_build(plan_dataset(config)), "tokenize", "00000")
     build_dataset(config, workers=1)
     assert delivered(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.config import check_config
 from pipeline.errors import PermanentError
-from pipeline.ledger import RECEIPT_NAME
+from pipeline.ledger import RECEIPT_NAME, read_receipt
 from pipeline.local import build_dataset
 from pipeline.stages import Build, begin_run, open_build, plan_dataset
 from pipeline.stages.collect import Garbage, find_garbage, remove_garbage, render_garbage
@@ -33,6 +33,12 @@ def step_folders(work: Path) -> set[Path]:
 
 def reached(built: Build) -> set[Path]:
     return {built.plan_folder, *(built.folder(stage, unit) for stage in STAGES for unit in built.units(stage))}
+
+
+def superseded_by(later: Build, *earlier: Build) -> set[Path]:
+    """What only the earlier builds reach, but for what stays of every run: its plan and its report."""
+    folders = {folder for built in earlier for folder in reached(built)} - reached(later)
+    return {folder for folder in folders if folder.parent.name not in {"plan", "report"}}
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -57,18 +63,20 @@ def test_gc_single_build_has_no_garbage(tmp_path) -> None:
 
 def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> None:
     first, second = rebuilt
-    superseded = reached(first) - reached(second)
+    superseded = superseded_by(second, first)
     garbage = find_garbage(second.work)
     assert {one.folder for one in garbage} == superseded
     stages = {one.folder.parent.name for one in garbage}
-    assert stages == {"plan", "scatter", "gather", "export", "manifest", "upload", "report"}
+    assert stages == {"scatter", "gather", "export", "manifest", "upload"}
     for one in garbage:
         assert one.size_bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
     order = list(VERSIONS)
     assert garbage == sorted(garbage, key=lambda one: (order.index(one.folder.parent.name), one.folder.name))
 
+    kept = step_folders(second.work) - superseded
+    assert reached(second) < kept
     assert {one.folder for one in remove_garbage(second.work, garbage)} == superseded
-    assert step_folders(second.work) == reached(second)
+    assert step_folders(second.work) == kept
     assert find_garbage(second.work) == []
 
 
@@ -78,6 +86,33 @@ def test_gc_of_a_configuration_keeps_its_steps_though_another_of_its_name_was_bu
     assert find_garbage(second.work, config=named) == []
     assert find_garbage(second.work, config=second.config) == find_garbage(second.work)
     assert {one.folder for one in find_garbage(second.work)} == reached(first) - reached(second)
+
+
+def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_missed_in_words(rebuilt) -> None:
+    first, second = rebuilt
+    report = first.folder("report", "report")
+    remove_garbage(second.work, find_garbage(second.work))
+    older = open_build(first.plan_receipt)
+    assert older.config == first.config
+    assert "</html>" in (report / "report.html").read_text()
+    with pytest.raises(PermanentError, match="has not finished, but a later step needs it") as caught:
+        older.run("report", "report")
+    assert "if garbage collection removed it" in str(caught.value)
+    assert read_receipt(report / RECEIPT_NAME).stage == "report"  # the one that is there stays
+    for stage in STAGES:  # cleared from its first task on
+        for unit in older.units(stage):
+            older.run(stage, unit)
+    assert first.folder("report", "report") == report
+
+
+def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(rebuilt, tmp_path) -> None:
+    _, second = rebuilt
+    dry = open_build(plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="test")))
+    assert dry.plan_folder in {one.folder for one in find_garbage(second.work)}
+    remove_garbage(second.work, find_garbage(second.work))
+    with pytest.raises(PermanentError, match="the plan is no longer there") as caught:
+        _ = open_build(dry.plan_receipt).config
+    assert "clear the task plan with everything downstream" in str(caught.value)
 
 
 def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) -> None:
@@ -106,7 +141,7 @@ def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, tmp_path) -> Non
     first, second = rebuilt
     third = build(tmp_path, shuffle={"seed": 9})
     garbage = {one.folder for one in find_garbage(third.work, keep_plans=2)}
-    assert garbage == reached(first) - reached(second) - reached(third)
+    assert garbage == superseded_by(third, first) - reached(second)
     assert find_garbage(third.work, keep_plans=3) == []
 
 
@@ -114,7 +149,7 @@ def test_gc_older_plan_begun_again_is_the_newest(rebuilt, tmp_path) -> None:
     _, second = rebuilt
     again = build(tmp_path)
     garbage = {one.folder for one in find_garbage(again.work)}
-    assert reached(second) - reached(again) <= garbage
+    assert superseded_by(again, second) <= garbage
     assert not garbage & reached(again)
 
 
@@ -160,7 +195,8 @@ def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
     assert find_garbage(second.work) == []  # until the second has delivered, the first is what may be reprocessed
     third = build(tmp_path)
     garbage = {one.folder for one in find_garbage(third.work)}
-    assert garbage == step_folders(third.work) - reached(third)
+    folders = step_folders(third.work) - reached(third)
+    assert garbage == {folder for folder in folders if folder.parent.name not in {"plan", "report"}}
     assert first.folder("manifest", "dataset") in garbage
 
 
@@ -206,7 +242,7 @@ def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
     (second.work / "index" / "my notes").mkdir()
     (second.work / "mine").mkdir()
     garbage = find_garbage(second.work)
-    assert {one.folder for one in garbage} == reached(first) - reached(second)
+    assert {one.folder for one in garbage} == superseded_by(second, first)
     inside = garbage[-1].folder
     (inside / "a link").symlink_to(elsewhere)
     (inside / ".lock").unlink()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli import EXIT_TRY_AGAIN, app, main
+from pipeline.ledger import RUN_LOCK, held
 from pipeline.local import build_dataset
+from pipeline.stages.claim import CLAIM, Holder, claim_dataset
 from tests.system.corpus import configuration, write_corpus
 
 
@@ -74,9 +77,44 @@ def test_gc_command_lists_and_removes_only_when_asked(config: Path) -> None:
     killed.mkdir()
     (killed / "tokenized").write_bytes(b"half")
     said = run("gc", config)
-    assert re.search(rf" 4  {killed}  it has no receipt", said), said
+    assert re.search(rf"\b4  {killed}  it has no receipt", said), said
     assert "can be removed; nothing was" in said
     assert killed.is_dir()
     assert "removed" in run("gc", config, "--remove")
     assert not killed.exists()
     assert "no garbage" in run("gc", config)
+
+
+@pytest.mark.parametrize("holder", ["a run of an Airflow", "a process of this machine"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "build {}",
+        "reprocess {} --stage tokenize --shard 1",
+        "gc {} --remove",
+        "download {}",
+        "upload {}",
+        "export nanoset {}",
+    ],
+)
+def test_command_that_writes_refuses_a_dataset_that_another_has_and_leaves_it_alone(
+    config: Path, holder: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = config.parent / "work/tiny"
+    run_of_an_airflow = Holder("of another id", "dataset__tiny", "manual__1")
+    process = holder == "a process of this machine"
+    killed = work / "index/00009-0123456789abcdef"
+    killed.mkdir()
+    with held(work / RUN_LOCK, wait=False) if process else nullcontext():
+        if not process:
+            claim_dataset(work, run_of_an_airflow, lambda _: True)
+        before = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.name != RUN_LOCK and path != work}
+        monkeypatch.setattr("sys.argv", ["corpusmill", *command.format(config).split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        after = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.name != RUN_LOCK and path != work}
+    (work / CLAIM).unlink(missing_ok=True)
+    killed.rmdir()
+    assert ended.value.code == EXIT_TRY_AGAIN
+    assert ("process " if process else "run manual__1 of dataset__tiny") in capsys.readouterr().err
+    assert after == before

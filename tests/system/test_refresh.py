@@ -18,7 +18,7 @@ from pipeline.ledger import RUN_LOCK, LockHeldError, held
 from pipeline.local import build_dataset
 from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.preview import preview, render_preview
-from pipeline.stages.reprocess import compare, digests, drop_shard, render_comparison
+from pipeline.stages.reprocess import ask_for_shard, compare, digests, render_comparison
 from pipeline.storage import StoredFile
 from pipeline.storage.local import LocalStore
 from pipeline.verify import verify_build
@@ -247,7 +247,7 @@ def test_build_with_a_receipt_edited_by_hand_runs_its_step_again(root, stage: st
 def test_reprocess_unchanged_shard_shows_that_nothing_changed(root, stage: str) -> None:
     built = build(root)
     before = digests(built)
-    dropped = drop_shard(open_build(built.plan_receipt), stage, "00001")
+    dropped = ask_for_shard(open_build(built.plan_receipt), stage, "00001")
     assert dropped[0] == (stage, "00001")
     assert {unit.split("-")[-1] for _, unit in dropped} == {"00001"}
     again = build(root)
@@ -270,7 +270,7 @@ def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
 @pytest.mark.parametrize(("stage", "shard"), [("gather", "00001"), ("tokenize", "00009"), ("tokenise", "00001")])
 def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard: str) -> None:
     with pytest.raises(ConfigError, match=r"there is no such shard|does not work on shards") as caught:
-        drop_shard(build(root), stage, shard)
+        ask_for_shard(build(root), stage, shard)
     assert "\n  next " in str(caught.value)
 
 

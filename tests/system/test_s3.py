@@ -12,6 +12,9 @@ from pipeline.config import check_config
 from pipeline.errors import SourceError, VerificationError
 from pipeline.local import build_dataset
 from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.manifest import dataset_version
+from pipeline.stages.retention import find_old_versions, remove_old_version
+from pipeline.verify import verify_build
 from tests.system.corpus import configuration, write_corpus
 
 
@@ -148,3 +151,26 @@ def test_build_n20_m27_bucket_copies_the_token_file_itself_and_repairs_the_folde
     assert files[0].read_bytes() == whole
     again = compare_copies(folder, bucket, second_endpoint_url=s3_endpoint)
     assert (again.wrong_first, again.wrong_second) == ((), ())
+
+
+def test_old_version_goes_from_bucket_and_folder_and_the_new_one_stays_whole(tmp_path, s3_endpoint, client) -> None:
+    write_corpus(tmp_path / "corpus", documents=24)
+    upload_corpus(client, tmp_path / "corpus")
+    values = s3_configuration(tmp_path, s3_endpoint)
+    versions = []
+    for seed in (7, 8):
+        config = check_config({**values, "shuffle": {"seed": seed}}, where="test")
+        build = open_build(build_dataset(config, workers=1))
+        versions.append(dataset_version(build))
+    objects = {one["Key"] for one in client.list_objects_v2(Bucket="ready")["Contents"]}
+    old = find_old_versions(config, keep=1)
+    assert [one.folder for one in old] == [
+        f"s3://ready/datasets/tiny/{versions[0]}",
+        str(tmp_path / "outputs/tiny" / versions[0]),
+    ]
+    assert old[0].size_bytes == old[1].size_bytes
+    for one in old:
+        remove_old_version(one)
+    left = {one["Key"] for one in client.list_objects_v2(Bucket="ready")["Contents"]}
+    assert left == {key for key in objects if versions[0] not in key}
+    assert verify_build(build).findings == ()

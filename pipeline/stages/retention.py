@@ -1,0 +1,120 @@
+"""Old versions at a dataset's destinations: which of them may go, and taking them away.
+
+A version may go if a run of this work folder delivered it (`.delivered`, see runs.py) and nothing below keeps it. What
+no run here is known to have delivered is somebody else's, and stays. Kept is
+
+* what `latest` names at any of the destinations;
+* the newest K that were delivered, by the number of their run, not by time;
+* what another dataset is built against: a plan that it needs (runs.py), in a work folder beside this one, reads sources
+  from that version's folder. Training runs and mixtures leave no trace here: K is what they can count on.
+
+Removing takes `dataset.json` first: a version without it is none, so an interrupted removal leaves nothing that looks
+whole, and the next one goes on. Links are removed, never followed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config import DatasetConfig, absolute, work_of
+from pipeline.errors import PermanentError
+from pipeline.stages.build import open_build
+from pipeline.stages.manifest import DATASET
+from pipeline.stages.runs import delivered_versions, needed_plans
+from pipeline.storage import Store, is_local, open_store
+
+LATEST = "latest.json"
+
+
+@dataclass(frozen=True)
+class OldVersion:
+    """A version at one destination that may go: where it lies, how many files it has, and their size."""
+
+    folder: str
+    endpoint_url: str | None
+    files: int
+    size_bytes: int
+
+
+def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
+    """The versions that may go when the newest `keep` stay, by destination, the newest first. Nothing is changed.
+
+    PermanentError if a destination's latest.json is there but cannot be read: then nothing says what is in use.
+    """
+    work = work_of(config)
+    places = [(f"{absolute(one.path).rstrip('/')}/{config.name}", one.endpoint_url) for one in config.destinations]
+    latest = {_latest(open_store(folder, endpoint_url=endpoint_url)) for folder, endpoint_url in places}
+    versions = [version for version in delivered_versions(work)[keep:] if version not in latest]
+    sources = _sources_of_others(work) if versions else set()
+    found = []
+    for folder, endpoint_url in places:
+        for version in versions:
+            old = _measured(f"{folder}/{version}", endpoint_url)
+            if old.files and not any(_is_below(source, old.folder) for source in sources):
+                found.append(old)
+    return found
+
+
+def remove_old_version(old: OldVersion) -> None:
+    """Remove what find_old_versions found."""
+    store = open_store(old.folder, endpoint_url=old.endpoint_url)
+    store.delete(DATASET)
+    if is_local(old.folder):
+        shutil.rmtree(old.folder)
+        return
+    for file in store.list_files():
+        store.delete(file.name)
+
+
+def render_old_versions(found: list[OldVersion], *, removed: bool) -> str:
+    """In words for a terminal: a line per version, and the total."""
+    if not found:
+        return "no version may go"
+    width = max(len(f"{one.size_bytes:,}") for one in found)
+    lines = [f"{one.size_bytes:>{width},}  {one.folder}  {one.files:,} files" for one in found]
+    said = "removed" if removed else "can be removed; nothing was"
+    return "\n".join([*lines, f"{sum(one.size_bytes for one in found):>{width},}  bytes of old versions {said}"])
+
+
+def _latest(store: Store) -> str:
+    """The version that `latest` names at a destination; "" if nothing was delivered there."""
+    if store.stat(LATEST) is None:
+        return ""
+    try:
+        with store.open(LATEST) as file:
+            return str(json.loads(file.read())["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PermanentError(
+            "nothing says which version is in use",
+            where=f"{store.folder}/{LATEST}",
+            expected='{"version": ...}',
+            got="something else",
+            next_step="upload the dataset again, which writes it; then collect again",
+        ) from error
+
+
+def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
+    """A version as it lies at a destination; no files if it is not there, or only a link leads to it."""
+    if is_local(folder):
+        walked = [] if Path(folder).is_symlink() else os.walk(folder)
+        sizes = [Path(parent, name).lstat().st_size for parent, _, names in walked for name in sorted(names)]
+    else:
+        sizes = [file.size_bytes for file in open_store(folder, endpoint_url=endpoint_url).list_files()]
+    return OldVersion(folder, endpoint_url, len(sizes), sum(sizes))
+
+
+def _sources_of_others(work: Path) -> set[str]:
+    """Where the source files lie that plans of the other datasets beside `work` need."""
+    others = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
+    plans = [open_build(plan).plan for other in others for plan in needed_plans(other)]
+    return {file.location for plan in plans for shard in plan.shards for file in shard}
+
+
+def _is_below(location: str, folder: str) -> bool:
+    if is_local(location) and is_local(folder):
+        return Path(os.path.realpath(location)).is_relative_to(os.path.realpath(folder))
+    return location.startswith(f"{folder}/")

@@ -1,0 +1,131 @@
+"""gc --destinations: old versions go, and none that latest, a later run or another dataset needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import check_config, load_config
+from pipeline.errors import PermanentError
+from pipeline.local import build_dataset
+from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.manifest import dataset_version
+from pipeline.stages.retention import find_old_versions
+from pipeline.stages.runs import begin_run
+from tests.system.corpus import configuration, write_corpus
+
+SEEDS = (7, 8, 9)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A folder with one dataset built three times, and its versions, the oldest first."""
+    root = tmp_path_factory.mktemp("retention")
+    write_corpus(root / "corpus", documents=24)
+    return root, [build(root, seed) for seed in SEEDS]
+
+
+@pytest.fixture
+def three(built: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
+    """A copy of that folder."""
+    root, versions = built
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    for name in ("work", "outputs", "corpus"):
+        shutil.copytree(root / name, tmp_path / name, symlinks=True)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(configuration(tmp_path, shuffle={"seed": SEEDS[-1]})))
+    return tmp_path, versions
+
+
+def build(root: Path, seed: int) -> str:
+    config = check_config(configuration(root, shuffle={"seed": seed}), where="test")
+    return dataset_version(open_build(build_dataset(config, workers=1)))
+
+
+def gc(root: Path, *arguments: object) -> str:
+    command = ["gc", str(root / "tiny.yaml"), "--destinations", *map(str, arguments)]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def there(root: Path) -> set[str]:
+    return {path.name for path in (root / "outputs" / "tiny").iterdir() if path.is_dir() and not path.is_symlink()}
+
+
+def old(root: Path, keep: int) -> list[str]:
+    return [Path(one.folder).name for one in find_old_versions(load_config(root / "tiny.yaml"), keep)]
+
+
+def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, third) = three
+    size = sum(path.stat().st_size for path in (root / "outputs" / "tiny" / first).rglob("*") if path.is_file())
+    assert gc(root) == "no version may go\n"
+    said = gc(root, "--keep", 2)
+    assert f"{size:,}  {root / 'outputs' / 'tiny' / first}  " in said
+    assert "can be removed; nothing was" in said
+    assert there(root) == {first, second, third}
+    assert "bytes of old versions removed" in gc(root, "--keep", 2, "--remove")
+    assert there(root) == {second, third}
+    gc(root, "--keep", 1, "--remove")
+    assert there(root) == {third}
+    assert (root / "outputs" / "tiny" / "latest" / "dataset.json").is_file()
+    assert (root / "corpus").is_dir()
+
+
+def test_what_latest_names_stays_however_old_it_is(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, _) = three
+    pointer = root / "outputs" / "tiny" / "latest.json"
+    pointer.write_text(json.dumps({"version": first}))
+    assert old(root, keep=1) == [second]
+    pointer.write_text('{"vers')
+    with pytest.raises(PermanentError, match="nothing says which version is in use"):
+        old(root, keep=1)
+    pointer.unlink()
+    assert old(root, keep=1) == [second, first]
+
+
+def test_version_that_another_dataset_is_built_against_stays(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, _) = three
+    documents = root / "outputs" / "tiny" / first / "documents"
+    (root / "by another way").symlink_to(documents)
+    source = {"paths": [str(root / "by another way")], "shard_bytes": 10_000}
+    other = check_config(configuration(root, name="other", source=source), where="test")
+    begin_run(plan_dataset(other))
+    assert old(root, keep=1) == [second]
+
+
+def test_versions_that_no_run_here_delivered_stay(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, _) = three
+    shutil.copytree(root / "outputs" / "tiny" / first, root / "outputs" / "tiny" / "0123456789ab")
+    (root / "outputs" / "tiny" / "notes").mkdir()
+    for mark in (root / "work" / "tiny" / "plan").glob("*/.delivered"):
+        if first in mark.read_text():
+            mark.write_text(json.dumps({"number": 1, "versions": {"../../corpus": 1}}))  # damaged: counts for nothing
+    assert old(root, keep=1) == [second]
+
+
+def test_links_in_and_to_an_old_version_are_not_followed(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, third) = three
+    outputs = root / "outputs" / "tiny"
+    (outputs / first / "elsewhere").symlink_to(root / "corpus")
+    shutil.move(outputs / second, root / "moved")
+    (outputs / second).symlink_to(root / "moved")
+    assert old(root, keep=1) == [first]
+    gc(root, "--keep", 1, "--remove")
+    assert {path.name for path in outputs.iterdir()} == {"latest", "latest.json", second, third}
+    assert list((root / "corpus").iterdir())
+    assert list((root / "moved").iterdir())
+
+
+def test_removal_that_was_interrupted_goes_on(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, third) = three
+    (root / "outputs" / "tiny" / first / "dataset.json").unlink()
+    gc(root, "--keep", 2, "--remove")
+    assert there(root) == {second, third}
+    assert old(root, keep=2) == []
