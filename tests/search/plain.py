@@ -52,7 +52,7 @@ def expected(config: DatasetConfig, sources: dict[str, Source], folder: Path) ->
         special,
         special[wanted.eot or "<|endoftext|>"],
         special[wanted.bos or "<|bos|>"],
-        special[wanted.pad or wanted.eot or "<|endoftext|>"],
+        special[wanted.pad or "<|pad|>"],  # the vocabulary has one, so it is not EOT
     )
     return chain.dataset(settings, shards, vocabulary)
 
