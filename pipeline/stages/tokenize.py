@@ -165,7 +165,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     selection = selection_of(build.config)
     batches = list(runs(text.bounds(0, text.documents)[1:], build.config.tokenizer.batch_bytes))
     tokenizer = configured_tokenizer(build.config)
-    decoder = Decoder(tokenizer.reference, tokenizer.vocabulary_size)
+    decoder = Decoder(tokenizer.reference, tokenizer.table)
     tally = _Tally(int(shard), selecting=build.config.selection.leaves_out())
     checkpoint = current_checkpoint()
     if build.config.selection.leaves_out():

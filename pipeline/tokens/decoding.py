@@ -1,6 +1,6 @@
 """Every document's ids decoded, and compared with the text that was encoded.
 
-A table has the bytes of every id, the first eight as one word; a kernel walks ids and text side by side. A document
+A table has the bytes of every id, short ones in two words; a kernel walks ids and text side by side. A document
 whose bytes differ is looked at again:
 
     exact       its ids decode to its text
@@ -11,7 +11,7 @@ whose bytes differ is looked at again:
 Decoding shows that no byte of a document was lost, doubled or changed; it does not show that the ids are those the
 reference would choose (` a` + `b` decodes as ` ab` does): that is the audit's (audit.py).
 
-Price: about 1 GB of text a second and core; 10 bytes and the longer tokens' bytes an id of the vocabulary.
+Price: some 4 ns a token; 32 bytes and the token's own an id of the vocabulary; making the table takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from pipeline.errors import TokenizerError
 from pipeline.tokens.references import Reference
 from pipeline.words import load_byte, load_word
 
-PADDING = bytes(8)  # a word may be read at the last token
-SHORT_BYTES = 7  # tokens of at most so many bytes are compared as one word
+ENTRY_BYTES = 16
+SHORT_BYTES = ENTRY_BYTES - 1  # tokens of at most so many bytes are compared as two words: 99.7 % of English text
 LONG = 255
+_KEPT = [[min(max(length - first, 0), 8) for length in range(ENTRY_BYTES)] for first in (0, 8)]
+MASKS = np.array([[(1 << 8 * size) - 1 for size in sizes] for sizes in _KEPT], np.uint64)
+"""uint64 (2, 16): which bytes of a low and of a high word belong to a token, by its length."""
 
 
 @dataclass(frozen=True)
 class TokenTable:
     """The bytes of every id.
 
-    words    uint64 (ids,): bytes 0 to 6 of a short token, in byte 7 its length; LONG there for all others
+    words    uint64 (ids, 2): bytes 0 to 14 of a short token, in byte 15 its length; LONG there for all others
     lengths  int64 (ids,), -1 for an id that no token has
     starts   int64 (ids,): where its bytes begin in `spelled`, uint8
     """
@@ -58,29 +61,27 @@ class TokenTable:
 
 def token_table(tokens: dict[int, bytes], vocabulary_size: int) -> TokenTable:
     """The table of a vocabulary (id to bytes)."""
-    spelled = [tokens.get(number, b"") for number in range(vocabulary_size)]
-    lengths = np.array([len(token) for token in spelled], np.int64)
+    spellings = [tokens.get(number, b"") for number in range(vocabulary_size)]
+    lengths = np.fromiter(map(len, spellings), np.int64, vocabulary_size)
     starts = np.cumsum(lengths) - lengths
-    words = b"".join(
-        token.ljust(SHORT_BYTES, b"\0") + bytes([len(token)]) if 0 < len(token) <= SHORT_BYTES else bytes([LONG] * 8)
-        for token in spelled
-    )
+    spelled = np.frombuffer(b"".join([*spellings, bytes(ENTRY_BYTES)]), np.uint8)
+    entries = np.lib.stride_tricks.sliding_window_view(spelled, ENTRY_BYTES)[starts]
+    entries[np.arange(ENTRY_BYTES) >= lengths[:, None]] = 0
+    entries[:, SHORT_BYTES] = np.where((lengths > 0) & (lengths <= SHORT_BYTES), lengths, LONG)
     lengths[[number for number in range(vocabulary_size) if number not in tokens]] = -1
-    spelled_bytes = np.frombuffer(b"".join(spelled) + PADDING, np.uint8)
-    return TokenTable(np.frombuffer(words, "<u8").astype(np.uint64), lengths, starts, spelled_bytes)
+    return TokenTable(entries.view("<u8").astype(np.uint64), lengths, starts, spelled)
 
 
 class Decoder:
-    """Compares documents with their ids, and counts how each was shown to be right.
+    """Compares documents with their ids, and counts how each was shown to be right; without a table none can be.
 
     `counts`: documents_normalized and documents_unproven; all others decoded exactly.
     """
 
-    def __init__(self, reference: Reference, vocabulary_size: int) -> None:
-        tokens = reference.token_bytes()
+    def __init__(self, reference: Reference, table: TokenTable | None) -> None:
         self.counts: Counter[str] = Counter(documents_normalized=0, documents_unproven=0)
         self._reference = reference
-        self._table = token_table(tokens, vocabulary_size) if tokens is not None else None
+        self._table = table
 
     def compare(
         self, text: NDArray[np.uint8], bounds: NDArray[np.uint64], tokens: NDArray[Any], ends: NDArray[np.uint64]
@@ -133,11 +134,12 @@ def first_difference(
         at, stop = bounds[i], bounds[i + 1]
         for place in range(ends[i - 1] if i > 0 else 0, ends[i]):
             number = np.uint64(tokens[place])
-            word = words[number]
-            length = np.int64(word >> np.uint64(56))
-            if length <= 7 and at + 8 <= last:
-                # Shifted so, the bytes behind the token go, and with them the length.
-                if (load_word(text + at) ^ word) << np.uint64(64 - 8 * length):
+            low, high = words[number, 0], words[number, 1]
+            length = np.int64(high >> np.uint64(56))
+            if length <= SHORT_BYTES and at + ENTRY_BYTES <= last:
+                low = (load_word(text + at) ^ low) & MASKS[0, length]
+                high = (load_word(text + at + 8) ^ high) & MASKS[1, length]
+                if low | high:
                     return i
             else:
                 length = lengths[number]

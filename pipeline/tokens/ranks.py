@@ -6,7 +6,7 @@ reading their ids 30. All functions take the file's content, not its path: what 
 
 from __future__ import annotations
 
-import base64
+from binascii import a2b_base64
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def read_ranks(content: bytes) -> dict[bytes, int]:
         if line:
             try:
                 token, rank = line.split()
-                ranks[base64.b64decode(token)] = int(rank)
+                ranks[a2b_base64(token)] = int(rank)
             except ValueError:
                 raise ValueError(f"line {number:,} is malformed") from None
     return ranks
@@ -46,5 +46,5 @@ def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> list[int
             if one not in by_id:
                 raise CorruptDataError("the vocabulary has no such id", where=where, got=one)
             word = by_id[one]
-        lengths.append(len(base64.b64decode(word)))
+        lengths.append(len(a2b_base64(word)))
     return lengths

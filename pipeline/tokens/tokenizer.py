@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from pipeline.tokens.engines import READS, Engine, load_engine
 from pipeline.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from pipeline.tokens.special import choose_special_ids
 from pipeline.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.tokens.decoding import TokenTable
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,14 @@ class Tokenizer:
     def dtype(self) -> np.dtype[Any]:
         """uint16 when every id fits (at most 65,536 of them), else uint32; little endian."""
         return np.dtype("<u2" if self.vocabulary_size <= 1 << 16 else "<u4")
+
+    @cached_property
+    def table(self) -> TokenTable | None:
+        """The bytes of every id, made once; None if a document's bytes are more than those of its ids."""
+        from pipeline.tokens.decoding import token_table
+
+        tokens = self.reference.token_bytes()
+        return None if tokens is None else token_table(tokens, self.vocabulary_size)
 
     def encode(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
         """Ids of several documents: (tokens of `dtype`, ends uint64), ends cumulative and exclusive."""
