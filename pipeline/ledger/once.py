@@ -23,6 +23,7 @@ from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
+from pipeline.ledger.open_files import open_files
 from pipeline.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
@@ -101,7 +102,7 @@ def run_once(
     A full device becomes StorageFullError; every other error passes through, and leaves no receipt behind.
     """
     folder = step.folder(work)
-    with _full_device_explained(step, folder), _locked(folder):
+    with _full_device_explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         if reuse and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
