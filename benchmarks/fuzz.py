@@ -18,14 +18,14 @@ from results import write_result
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.fuzz import files, texts
+from tests.fuzz import files, steps, texts
 from tests.fuzz.answers import answers
 from tests.fuzz.fuzzer import fuzz
 from tests.fuzz.target import Target
 
 
 def targets(stack: ExitStack, names: list[str]) -> Iterator[Target]:
-    for target in (*texts.TARGETS, *files.TARGETS):
+    for target in (*texts.TARGETS, *files.TARGETS, *steps.TARGETS):
         if not names or target.name in names:
             yield target
     if not names or "answers" in names:
