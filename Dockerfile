@@ -1,5 +1,5 @@
 # Corpusmill with its locked environment: every package pinned and hash-checked, no compiler, an ordinary user.
-# (Pin the base image's digest where you build: FROM python:3.11-slim-bookworm@sha256:...)
+# `make pin-images` writes the base image's digest behind its tag.
 FROM python:3.11-slim-bookworm
 
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \

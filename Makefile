@@ -18,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env test test-slow fuzz test-consumers test-ui screenshots check lock clean
+.PHONY: help setup demo up down compose-env pin-images test test-slow fuzz test-consumers test-ui screenshots check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ down: $(STAMP) ## stop Airflow
 
 compose-env: ## write .env for docker compose: generated passwords and keys
 	@python3 deploy/compose_env.py .env
+
+pin-images: ## write the digests of the images into docker-compose.yaml and the Dockerfile; needs docker and a network
+	@python3 deploy/pin_images.py
 
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile

@@ -8,7 +8,10 @@ import secrets
 import sys
 from pathlib import Path
 
-SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "MINIO_PASSWORD", "JWT_SECRET", "API_SECRET_KEY", "ADMIN_PASSWORD")
+SECRETS = (
+    *("POSTGRES_PASSWORD", "REDIS_PASSWORD", "BUCKET_PASSWORD", "BUCKET_ADMIN_PASSWORD"),
+    *("JWT_SECRET", "API_SECRET_KEY", "ADMIN_PASSWORD"),
+)
 
 
 def main(path: Path) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.content_kernels import weighted_sum
 from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
 from pipeline.documents.located import changed_source
-from pipeline.documents.parquet import footer_of, open_parquet, text_column, utf8_values
+from pipeline.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
 from pipeline.documents.parquet_footer import ColumnChunk
 from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError
@@ -54,7 +54,7 @@ def write_back_table(
     first_row = 0
     with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, source))) as writer:
         for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
-            table = file.read_row_group(group, use_threads=False)
+            table = read_group(file, group, source)
             low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
             kept = table.take(rows[low:high] - first_row)
             first_row += table.num_rows

@@ -68,6 +68,14 @@ def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
         raise _corrupt(name, error) from error
 
 
+def read_group(file: pq.ParquetFile, group: int, name: str) -> pa.Table:
+    """A row group with all its columns. CorruptDataError for one that is not whole."""
+    try:
+        return file.read_row_group(group, use_threads=False)
+    except UNREADABLE as error:
+        raise _corrupt(name, error) from error
+
+
 def footer_of(stream: BinaryIO, name: str) -> list[list[ColumnChunk]]:
     """The column chunks of every row group, of a file that is whole parquet. CorruptDataError."""
     try:

@@ -24,6 +24,7 @@ from pipeline.ledger.again import AGAIN, ask_again, asked_again, move_up, remove
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
+from pipeline.ledger.open_files import open_files
 from pipeline.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
@@ -39,7 +40,6 @@ from pipeline.ledger.receipt import (
 
 LOCK_NAME = ".lock"
 
-ENOUGH_FILES = 1 << 16
 log = logging.getLogger(__name__)
 
 
@@ -106,7 +106,7 @@ def run_once(
     leaves no new receipt behind.
     """
     folder = step.folder(work)
-    with _explained(step, folder), _locked(folder):
+    with _full_device_explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         if reuse and not asked_again(folder) and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
@@ -117,7 +117,6 @@ def run_once(
         _empty(written, keep=checkpoint.kept)
         started = time.monotonic()
         _forget_peak_memory()
-        _allow_open_files()
         with running(checkpoint):
             outcome = body(written)
         outputs, blocks = _settled_outputs(written, "sha256" if delivers else "xxh3_128")
@@ -232,18 +231,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(step: Step, folder: Path) -> Iterator[None]:
+def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.EMFILE:
-            raise PermanentError(
-                f"too many open files while {step.stage} {step.unit} ran",
-                where=folder,
-                expected="a limit of two or three files for each shard of the dataset",
-                got=f"a limit of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}",
-                next_step="raise it where this runs (ulimit -n 65536, LimitNOFILE=), or raise source.shard_bytes",
-            ) from error
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         raise StorageFullError(
@@ -257,14 +248,6 @@ def _explained(step: Step, folder: Path) -> Iterator[None]:
         evidence = folder / AGAIN if asked_again(folder) else folder
         error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {evidence}"))
         raise
-
-
-def _allow_open_files() -> None:
-    """Raise the usual limit of 1,024 as far as a process may by itself, up to what 200 shards never need."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, ENOUGH_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _nearest_existing(folder: Path) -> Path:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
 from pipeline.dedup.writeback_parquet import write_back_table
+from pipeline.documents.parquet import footer_of
 from pipeline.documents.text_shard import IndexedSource
 from pipeline.errors import ConfigError, CorruptDataError
 from tests.oracles.documents import indexed_source
@@ -128,3 +129,25 @@ def test_table_that_changed_since_it_was_indexed_is_an_error() -> None:
             ranges=np.zeros((0, 2), np.uint64),
             options=WriteBackOptions("remove", "text"),
         )
+
+
+def test_table_whose_other_column_is_damaged_is_refused_by_name() -> None:
+    """Index reads the text alone; here every column is copied."""
+    source = io.BytesIO()
+    pq.write_table(table_of(["a", "b"]), source)
+    (chunks,) = footer_of(source, "web/a.parquet")
+    (number,) = (chunk for chunk in chunks if chunk.path == "n")
+    source.seek(number.start)
+    source.write(b"\xff" * 8)
+    with pytest.raises(CorruptDataError, match="cannot be read") as caught:
+        write_back_table(
+            source,
+            io.BytesIO(),
+            source="web/a.parquet",
+            row_groups=None,
+            row_numbers=np.array([0, 1], np.uint64),
+            bounds=np.array([0, 2, 4], np.uint64),
+            ranges=np.empty((0, 2), np.uint64),
+            options=WriteBackOptions("remove", "text"),
+        )
+    assert "web/a.parquet" in str(caught.value)

@@ -88,7 +88,7 @@ class Cluster:
             for name, value in os.environ.items()
             if not name.startswith(("AIRFLOW", "CORPUSMILL", "PYTHONDONT")) and name.lower() != "no_proxy"
         }
-        given.pop("CORPUSMILL_BUCKET", None)  # there is no MinIO here
+        given.pop("CORPUSMILL_BUCKET", None)  # there is no SeaweedFS here
         return kept | given | here
 
     def command(self, service: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import subprocess
@@ -14,7 +15,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yaml").read_text()
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if service["image"] == "corpusmill"]
 
 
@@ -28,7 +30,7 @@ def write_env(path: Path) -> tuple[str, dict[str, str]]:
 def test_env_holds_every_variable_that_compose_requires(tmp_path: Path) -> None:
     _, written = write_env(tmp_path / ".env")
     required = set(re.findall(r"\$\{(\w+):\?", TEXT))
-    assert len(required) == 7
+    assert len(required) == 8
     assert required <= set(written)
     assert len({written[name] for name in required}) == len(required)
     assert all(len(written[name]) >= 32 for name in required)
@@ -71,9 +73,10 @@ def test_every_service_has_a_health_check(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"]
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_our_containers_run_as_an_ordinary_user(name: str) -> None:
-    assert SERVICES[name]["user"] == "50000:50000"
+@pytest.mark.parametrize("name", SERVICES)
+def test_containers_run_as_an_ordinary_user(name: str) -> None:
+    assert SERVICES[name]["user"] == ("50000:50000" if name in OURS else SERVICES[name]["user"])
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", SERVICES[name]["user"])
 
 
 def test_image_is_built_from_the_lock_and_runs_as_an_ordinary_user() -> None:
@@ -100,7 +103,7 @@ def test_forms_may_name_the_data_folder_and_the_bucket_alone(monkeypatch: pytest
     from pipeline.bounds import form_roots
 
     monkeypatch.setenv("CORPUSMILL_FORM_ROOTS", SERVICES["worker"]["environment"]["CORPUSMILL_FORM_ROOTS"])
-    assert form_roots() == [("/data", None), ("s3://corpusmill", "http://minio:9000")]
+    assert form_roots() == [("/data", None), ("s3://corpusmill", "http://seaweedfs:8333")]
 
 
 def test_two_workers_serve_two_queues_and_heavy_tasks_go_to_theirs() -> None:
@@ -116,3 +119,118 @@ def test_messages_are_not_given_to_another_worker_before_a_task_may_have_ended()
     name = "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT"
     visible = int(SERVICES["worker"]["environment"][name])
     assert visible > ScheduleConfig().task_timeout.total_seconds()
+
+
+SECRETS = {
+    "postgres": {"POSTGRES_PASSWORD"},
+    "redis": {"REDIS_PASSWORD"},
+    "seaweedfs": set(),  # its users are in a file that it alone is given
+    "initialize": {"POSTGRES_PASSWORD", "FERNET_KEY", "ADMIN_PASSWORD", "BUCKET_ADMIN_PASSWORD"},
+    "api-server": {"POSTGRES_PASSWORD", "FERNET_KEY", "JWT_SECRET", "API_SECRET_KEY"},
+    "scheduler": {"POSTGRES_PASSWORD", "FERNET_KEY", "REDIS_PASSWORD", "JWT_SECRET"},
+    "dag-processor": {"POSTGRES_PASSWORD", "FERNET_KEY"},
+    "triggerer": {"POSTGRES_PASSWORD", "FERNET_KEY", "API_SECRET_KEY"},
+    "worker": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
+    "worker-heavy": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
+}
+MOUNTS = {
+    "initialize": {"auth:/auth"},
+    "api-server": {"data:/data:ro", "auth:/auth:ro", "logs:/logs:ro"},
+    "scheduler": {"logs:/logs"},
+    "dag-processor": {"data:/data:ro", "logs:/logs"},
+    "triggerer": {"logs:/logs"},
+    "worker": {"data:/data", "logs:/logs"},
+    "worker-heavy": {"data:/data", "logs:/logs"},
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_service_holds_only_the_secrets_that_it_uses(name: str) -> None:
+    used = set(re.findall(r"\$\{(\w+)", str(SERVICES[name])))
+    assert {one for one in used if not one.endswith("_GIB")} == SECRETS[name]
+    assert (name == "seaweedfs") == ("configs" in SERVICES[name])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_service_mounts_only_what_it_reads_and_writes(name: str) -> None:
+    assert set(SERVICES[name]["volumes"]) == MOUNTS[name]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_service_has_no_capability_no_new_privileges_and_an_end_of_memory(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert re.fullmatch(r"(\$\{\w+:-\d+\}|\d+)g", service["mem_limit"])
+    assert not service.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc"}
+
+
+def test_workers_use_the_bucket_as_a_user_who_may_do_nothing_else() -> None:
+    users = {one["name"]: one for one in json.loads(COMPOSE["configs"]["bucket_users"]["content"])["identities"]}
+    assert users["corpusmill"]["actions"] == [f"{may}:corpusmill" for may in ("Read", "Write", "List", "Tagging")]
+    (credentials,) = users["corpusmill"]["credentials"]
+    for name in ("worker", "worker-heavy"):
+        environment = SERVICES[name]["environment"]
+        assert environment["AWS_ACCESS_KEY_ID"] == credentials["accessKey"] == "corpusmill"
+        assert environment["AWS_SECRET_ACCESS_KEY"] == credentials["secretKey"]
+    (admin,) = users["admin"]["credentials"]
+    initialize = SERVICES["initialize"]["environment"]
+    assert initialize["AWS_SECRET_ACCESS_KEY"] == admin["secretKey"] != credentials["secretKey"]
+    assert initialize["CORPUSMILL_BUCKET"] == "corpusmill"
+
+
+def pin(folder: Path, docker: str) -> subprocess.CompletedProcess[str]:
+    """Run the script over copies, with a program of that text as docker."""
+    for name in ("docker-compose.yaml", "Dockerfile"):
+        if not (folder / name).exists():
+            (folder / name).write_text((ROOT / name).read_text())
+    program = folder / "bin" / "docker"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{docker}\n")
+    program.chmod(0o755)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "deploy" / "pin_images.py"), str(folder)],
+        env={"PATH": f"{program.parent}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_pinning_writes_every_foreign_image_s_digest_and_a_second_run_the_new_one(tmp_path: Path) -> None:
+    images = [service["image"] for service in SERVICES.values() if service["image"] != "corpusmill"]
+    names = {image.partition("@")[0] for image in (*images, "python:3.11-slim-bookworm")}
+    for letter in ("a", "b"):
+        asked = tmp_path / f"asked-{letter}"
+        digest = f'printf "sha256:%064d" 0 | tr 0 {letter}'
+        done = pin(tmp_path, f'for image; do :; done; echo "$image" >> {asked}; {digest}')
+        assert done.returncode == 0, done.stderr
+        assert set(asked.read_text().split()) == names
+        texts = [(tmp_path / name).read_text() for name in ("docker-compose.yaml", "Dockerfile")]
+        assert all(f"{name}@sha256:{letter * 64}\n" in "".join(texts) for name in names)
+        assert sum(text.count("@sha256:") for text in texts) == len(names)
+        pinned = yaml.safe_load(texts[0])["services"]
+        assert {name: {**one, "image": ""} for name, one in pinned.items()} == {
+            name: {**one, "image": ""} for name, one in SERVICES.items()
+        }
+
+
+@pytest.mark.parametrize("docker", ["echo no route to the registry >&2; exit 1", "echo latest"])
+def test_pinning_without_a_registry_says_so_and_changes_nothing(tmp_path: Path, docker: str) -> None:
+    done = pin(tmp_path, docker)
+    assert done.returncode == 1
+    assert "does not know the digest of" in done.stderr
+    for name in ("docker-compose.yaml", "Dockerfile"):
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text()
+
+
+def test_kubernetes_values_mount_data_wherever_it_is_read() -> None:
+    """Workers write it; the api-server shows reports, the dag-processor reads the configurations of runs under way, and
+    a scheduler with a LocalExecutor runs tasks."""
+    text = (ROOT / "docs" / "many-machines.md").read_text()
+    values = yaml.safe_load(re.findall(r"```yaml\n(executor: .*?)```", text, re.DOTALL)[0])
+    for component in ("workers", "scheduler", "apiServer", "dagProcessor"):
+        mounts = {one["mountPath"]: one for one in values[component]["extraVolumeMounts"]}
+        (volume,) = values[component]["extraVolumes"]
+        assert mounts["/data"]["name"] == volume["name"]
+        assert mounts["/data"].get("readOnly", False) is (component in {"apiServer", "dagProcessor"})

@@ -1,0 +1,33 @@
+"""How many files a process may have open: every memory map of a shard holds one, and some steps map all shards."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from pipeline.errors import PermanentError
+
+ENOUGH = 65_536  # the limit is not raised beyond it: some programs close every number below the limit
+
+
+@contextmanager
+def open_files(what: str) -> Iterator[None]:
+    """Raise the process's limit as far as it may be raised; PermanentError if `what` needs more than that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(ValueError, OSError):  # a kernel may have a lower limit than it states
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+        raise PermanentError(
+            f"{what} needs more open files than it may have",
+            expected="some ten for each shard",
+            got=f"a limit of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}",
+            next_step="raise it, for example with ulimit -n 8192, or make larger shards: source.shard_bytes",
+        ) from error
