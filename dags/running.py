@@ -104,7 +104,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     params = context["params"]
 
     def plan() -> Path:
-        plan_receipt = plan_dataset(config, to_build=True)
+        plan_receipt = plan_dataset(config, to_build=not params.get("dry_run"))  # else no estimate could say it fits
         require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
         if not params.get("dry_run"):

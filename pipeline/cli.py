@@ -83,7 +83,7 @@ def plan(config: ConfigFile) -> None:
     from pipeline.stages import open_build, plan_dataset
     from pipeline.stages.preview import preview, render_preview
 
-    planned = open_build(plan_dataset(load_config(config), to_build=True))
+    planned = open_build(plan_dataset(load_config(config)))
     typer.echo(render_preview(preview(planned)))
     for one in planned.plan.uncut or ():
         typer.echo(f"{one.name}: {one.why}; to split it: {one.remedy}")

@@ -400,7 +400,7 @@ def absolute(path: str) -> str:
 
 def _place(path: str) -> str:
     """A destination without what says the same in another way: `/out/`, `/out/.` and `/x/../out` are `/out`."""
-    return path.rstrip("/") if "://" in path else os.path.normpath(absolute(path))
+    return path.rstrip("/") if "://" in path else os.path.normpath(path)
 
 
 def work_of(config: DatasetConfig) -> Path:

@@ -17,7 +17,6 @@ folder, on one core.
 from __future__ import annotations
 
 import fileinput
-import itertools
 import json
 import os
 import tempfile
@@ -65,6 +64,10 @@ class Estimate:
     peak_rss_bytes: int
     scratch_bytes: int
     output_bytes: dict[str, int]
+
+    def room(self) -> tuple[int, int]:
+        """(bytes that the work folder will hold, bytes at each destination)."""
+        return self.scratch_bytes, sum(self.output_bytes.values())
 
 
 def estimate_dataset(config: DatasetConfig) -> Estimate:
@@ -120,14 +123,17 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
 
 
 def last_estimate(build: Build) -> Estimate | None:
-    """The last estimate of a dataset; None if there is none, or its sources or settings were not this build's."""
-    path = build.work / FILE
-    if not path.exists():
+    """The last estimate of a build's dataset; None if there is none, or its sources or settings were not this one's."""
+    return estimate_of(build.config, build.plan.files(), build.work)
+
+
+def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) -> Estimate | None:
+    """The same for a configuration with its lock, and the planned files; None, too, if the file is torn."""
+    try:
+        saved = json.loads((work / FILE).read_bytes())
+        return Estimate(**saved) if saved.pop(SUBJECT, None) == _subject(config, files) else None
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
-    saved = json.loads(path.read_bytes())
-    if saved.pop(SUBJECT, None) != _subject(build.config, itertools.chain.from_iterable(build.plan.shards)):
-        return None
-    return Estimate(**saved)
 
 
 def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:

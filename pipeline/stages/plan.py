@@ -114,21 +114,16 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     """List the sources, group them, write the plan; returns the path of the plan's receipt.
 
     The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
-    `to_build` it is refused if the build could not end.
+    `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
     """
     from pipeline.stages.build import tokenizer_versions
-    from pipeline.stages.memory import require_memory
     from pipeline.stages.tokenize import locked
 
     if to_build:
-        require_memory(config, where=config.name)
-    config = locked(config)
-    _, plan = _planned(config)
-    settings = {
-        "config": config.model_dump(mode="json", exclude_none=True),
-        "plan": plan.model_dump(mode="json", exclude_none=True),
-    }
-    step = Step("plan", VERSIONS["plan"], config.name, settings, inputs=())
+        config, plan = _ready(config)
+    else:
+        config = locked(config)
+        _, plan = _planned(config)
 
     def write(folder: Path) -> Outcome:
         (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
@@ -140,7 +135,44 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
-    return run_once(step, work_of(config), write, verify=True, versions=tokenizer_versions(config))
+    return run_once(_step(config, plan), work_of(config), write, verify=True, versions=tokenizer_versions(config))
+
+
+def _step(config: DatasetConfig, plan: Plan) -> Step:
+    settings = {
+        "config": config.model_dump(mode="json", exclude_none=True),
+        "plan": plan.model_dump(mode="json", exclude_none=True),
+    }
+    return Step("plan", VERSIONS["plan"], config.name, settings, inputs=())
+
+
+def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
+    """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
+    from pipeline.stages.estimate import estimate_of
+    from pipeline.stages.memory import require_memory
+    from pipeline.stages.preflight import Problems, needed_room, require_room, require_writable
+    from pipeline.stages.runs import DELIVERED
+    from pipeline.stages.tokenize import locked
+
+    problems, plan = Problems(), Plan(shards=[])
+    with problems.kept():
+        require_memory(config, where=config.name)
+    with problems.kept():
+        config = locked(config)
+    with problems.kept():
+        _, plan = _planned(config)
+    for destination in config.destinations:
+        with problems.kept():
+            require_writable(config, destination)
+    work = work_of(config)
+    if not (_step(config, plan).folder(work) / DELIVERED).exists():  # else it was built, and nothing new is written
+        estimate = estimate_of(config, plan.files(), work)
+        needed = estimate.room() if estimate else needed_room(config, plan.source_bytes())
+        with problems.kept():
+            said_by = "the last estimate" if estimate else "what builds take of a byte of text, here of the sources"
+            require_room(config, work, needed, said_by=said_by)
+    problems.raise_all()
+    return config, plan
 
 
 def check_dataset(config: DatasetConfig) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from pipeline.config import check_config
 from pipeline.documents.sample_corpus import write_sample_corpus
@@ -100,7 +101,8 @@ def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right
 ) -> None:
     source, dag = tmp_path / "corpus", "dataset__full"
     source.mkdir()
-    (source / "a.jsonl").write_bytes(lines_of(make_documents(400)))
+    much = zstandard.compress(lines_of(make_documents(60) * 20))  # more than anybody expects of so small a file
+    (source / "a.jsonl.zst").write_bytes(much)
     with small_disk(tmp_path / "disk", mebibytes=2) as disk:
         (disk / "ballast").write_bytes(os.urandom(1_600_000))
         live.configure(settings("full", source, tmp_path, work=disk / "work"))

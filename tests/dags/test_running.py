@@ -154,6 +154,17 @@ def test_plan_of_a_dry_run_begins_nothing(tmp_path: Path) -> None:
     assert begun_at(receipt.parent) > 0
 
 
+def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its estimate says whether there is room: it must not need that room."""
+    import running
+
+    monkeypatch.setattr("pipeline.stages.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    config = planned(tmp_path)
+    assert running.plan_run(config, context("dry", dry_run=True), config, config)
+    with pytest.raises(StorageFullError, match="fill a disk"):
+        running.plan_run(config, context("wet"), config, config)
+
+
 def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_path: Path) -> None:
     import running
 

@@ -290,7 +290,8 @@ def test_build_damaged_file_at_the_destination_is_sent_again(tmp_path) -> None:
 
 
 def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, monkeypatch, capsys) -> None:
-    source(tmp_path, lines_of(make_documents(400)))
+    much = zstandard.compress(lines_of(make_documents(60) * 20))  # more than anybody expects of so small a file
+    source(tmp_path, much, name="a.jsonl.zst")
     with small_disk(tmp_path / "disk", mebibytes=2) as disk:
         (disk / "ballast").write_bytes(os.urandom(1_600_000))
         config = config_file(tmp_path, work_folder=str(disk / "work"))

@@ -1,0 +1,126 @@
+"""Before hours of work: can the build be planned, read its vocabulary, write its destinations, and is there room?
+
+Every check is made, and all that fail are one error. A bucket is tried by writing a few bytes beside the versions and
+deleting them; a folder by asking. Room is needed on each file system for what the last estimate of these sources and
+settings says; without one, for what measured builds took of every byte of text, here of the sources as they are
+stored: less than that where they are compressed, more where much of a line is not text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipeline.config import DatasetConfig, DestinationConfig, absolute
+from pipeline.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
+from pipeline.stages.scatter import KINDS
+from pipeline.storage import is_local, open_store
+
+PROBE = ".corpusmill-may-write"
+# Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.
+TEXT, ANCHORS, TOKENS, RECORDS, EXPORT, DOCUMENTS = 1.0, 0.1, 0.85, 0.85, 0.5, 0.25
+SUFFIX_ARRAY = 8.0
+
+
+class Problems:
+    """Errors of several checks, kept until all were made."""
+
+    def __init__(self) -> None:
+        self.errors: list[CorpusmillError] = []
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the block's error."""
+        try:
+            yield
+        except CorpusmillError as error:
+            self.errors.append(error)
+
+    def raise_all(self) -> None:
+        """The one error as it is; of several, one that holds their words, which may be tried again if each may."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            transient = all(isinstance(error, TransientError) for error in self.errors)
+            raise (TransientError if transient else PermanentError)(
+                f"the build cannot begin, for {len(self.errors)} reasons",
+                details=tuple((str(number), error) for number, error in enumerate(self.errors, 1)),
+            )
+
+
+def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:
+    """Raise what upload would end with if nothing can be written at a destination."""
+    place = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+    if is_local(place):
+        _require_folder(Path(place))
+        return
+    store = open_store(place, endpoint_url=destination.endpoint_url)
+    store.receive_bytes(b"may write\n", PROBE)
+    with suppress(CorpusmillError):  # who may only add files may deliver, too
+        store.delete(PROBE)
+
+
+def _require_folder(folder: Path) -> None:
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    latest = folder / "latest"
+    if not there.is_dir():
+        where, got = there, "a file, or a link that leads nowhere"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        where, got = there, "a folder that may not be written"
+    elif latest.exists() and not latest.is_symlink():
+        where, got = latest, "something else than a link of this program"
+    else:
+        return
+    raise PermanentError(
+        "a destination cannot be written",
+        where=where,
+        expected="a folder that may be written, and below it no file or folder in the way",
+        got=got,
+        next_step="check destinations, and who may write there",
+    )
+
+
+def needed_room(config: DatasetConfig, source_bytes: int) -> tuple[int, int]:
+    """(bytes in the work folder, bytes at each destination) of a build without an estimate; see the module."""
+    formats = config.exports.formats()
+    exported = EXPORT * len(formats)
+    documents = DOCUMENTS if config.dedup.mode != "none" and config.dedup.writeback else 0.0
+    remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
+    found = {"anchors": ANCHORS, "suffix_array": SUFFIX_ARRAY}[config.index.method]
+    ordered = 2 * RECORDS * len({KINDS[name] for name in formats}) if config.shuffle.order == "random" else 0.0
+    work = TEXT + TOKENS + ordered + exported + documents + (found if config.dedup.mode != "none" else 0.0) + remote
+    return int(work * source_bytes), int((exported + documents) * source_bytes)
+
+
+def require_room(config: DatasetConfig, work: Path, needed: tuple[int, int], *, said_by: str) -> None:
+    """StorageFullError if a file system has less room than the build needs on it; `said_by` is where sizes come from.
+
+    What the work folder holds already counts as room: steps are reused, or were superseded and can be collected.
+    """
+    local = [Path(absolute(one.path)) for one in config.destinations if is_local(one.path)]
+    sizes: Counter[int] = Counter()
+    folders: dict[int, Path] = {}
+    for folder, size_bytes in [(work, needed[0]), *((folder, needed[1]) for folder in local)]:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        device = there.stat().st_dev
+        sizes[device] += size_bytes
+        folders.setdefault(device, there)
+    for device, size_bytes in sizes.items():
+        free_bytes = shutil.disk_usage(folders[device]).free
+        if size_bytes <= free_bytes:
+            continue
+        if folders[device] == work:
+            free_bytes += sum(path.lstat().st_size for path in work.rglob("*") if path.is_file())
+        if size_bytes > free_bytes:
+            raise StorageFullError(
+                "the build would fill a disk",
+                where=folders[device],
+                expected=f"about {size_bytes:,} bytes free: {said_by}",
+                got=f"{free_bytes:,}, with what the build may use again",
+                next_step="free space, name a larger disk as work_folder or destination, or run corpusmill estimate:"
+                " its figures then count instead",
+            )
