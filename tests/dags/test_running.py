@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.errors import ConfigError, StorageFullError
+from pipeline.ledger import RECEIPT_NAME
 from pipeline.stages.build import PlanGoneError
 from pipeline.stages.claim import CLAIM, PlanChangedError, claimed
 from pipeline.stages.runs import begun_at, why_latest_stays
@@ -57,11 +58,18 @@ def context(run: str, *under_way: str, plan: str | None = None, **params: Any) -
 
 
 def claim(config: DatasetConfig, given: dict[str, Any]) -> str:
-    """What a task `plan` does, but for the plan."""
+    """What a task `plan` does, with a plan of which there is only the receipt's name."""
     import running
 
     work = Path(config.work_folder) / config.name
-    return running.planned(work, given, lambda: work / "plan" / "some" / "receipt.json")
+
+    def make_plan() -> Path:
+        receipt = work / "plan" / "some" / RECEIPT_NAME
+        receipt.parent.mkdir(parents=True, exist_ok=True)
+        receipt.touch()
+        return receipt
+
+    return running.planned(work, given, make_plan)
 
 
 def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def test_memory_beyond_the_pool_is_refused_before_planning_with_both_sizes(
     assert "dedup.memory" in said
     assert "64 GiB" in said
     assert "at most 24 GiB: CORPUSMILL_MEMORY_GIB, the size of the memory pool" in said
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "work" / large.name / "plan").exists()
 
 
 def test_memory_of_no_pool_is_bounded_by_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

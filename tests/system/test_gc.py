@@ -85,7 +85,7 @@ def test_gc_of_a_configuration_keeps_its_steps_though_another_of_its_name_was_bu
     named = first.config.model_copy(update={"lock": None})  # as its file says it
     assert find_garbage(second.work, config=named) == []
     assert find_garbage(second.work, config=second.config) == find_garbage(second.work)
-    assert {one.folder for one in find_garbage(second.work)} == reached(first) - reached(second)
+    assert {one.folder for one in find_garbage(second.work)} == superseded_by(second, first)
 
 
 def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_missed_in_words(rebuilt) -> None:
@@ -102,7 +102,7 @@ def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_misse
     for stage in STAGES:  # cleared from its first task on
         for unit in older.units(stage):
             older.run(stage, unit)
-    assert first.folder("report", "report") == report
+    assert older.folder("report", "report") == report
 
 
 def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(rebuilt, tmp_path) -> None:
