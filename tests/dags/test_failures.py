@@ -13,6 +13,7 @@ import pytest
 from pipeline.config import DatasetConfig
 from pipeline.errors import CorruptDataError, StoreUnavailableError
 from pipeline.stages.claim import CLAIM
+from pipeline.stages.plan import Plan
 
 
 class StandInBuild:
@@ -20,6 +21,7 @@ class StandInBuild:
 
     def __init__(self, folder: Path, fail: Callable[[str, str], None]) -> None:
         self.config = SimpleNamespace(name="small")
+        self.plan = Plan(shards=[])
         self.folder = folder
         self.fail = fail
 
@@ -40,7 +42,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
     """A function that puts a stand-in build in the place of the real one."""
 
     def install(fail: Callable[[str, str], None]) -> None:
-        def plan(config: DatasetConfig) -> Path:
+        def plan(config: DatasetConfig, **_: bool) -> Path:
             return tmp_path / "work" / config.name / "plan" / "all" / "receipt.json"
 
         monkeypatch.setattr("pipeline.stages.plan_dataset", plan)

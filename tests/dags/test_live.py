@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.stages.claim import CLAIM
 from tests.dags.live import Live, tiny
 
 pytestmark = pytest.mark.slow
@@ -128,8 +129,9 @@ def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) ->
     live.trigger("build_dataset", "dry", configuration="tiny", dry_run=True)
     assert live.finish("build_dataset", "dry") == "success"
     states = {place: one["state"] for place, one in live.tasks("build_dataset", "dry").items()}
-    assert states["estimate", -1] == "success"
-    assert {state for (task, _), state in states.items() if task not in {"plan", "estimate"}} == {"skipped"}
+    assert {task for (task, _), state in states.items() if state == "success"} == {"plan", "estimate", "close"}
+    assert {state for state in states.values() if state != "success"} == {"skipped"}
+    assert not (live.folder / "work" / "tiny" / CLAIM).exists()
     said = live.log("build_dataset", "dry", "estimate")
     assert "tokens" in said
     assert "hours on" in said
