@@ -100,6 +100,8 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     from pipeline.stages import begin_run, open_build, plan_dataset
 
     require_bounded(config, operators)
+    # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
+    config = config.model_copy(update={"keep_versions": own.keep_versions if own else None})
 
     params = context["params"]
 

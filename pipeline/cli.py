@@ -207,7 +207,10 @@ def gc(
     destinations: Annotated[
         bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
     ] = False,
-    keep: Annotated[int, typer.Option(help="With --destinations: how many of the newest versions stay.", min=1)] = 3,
+    keep: Annotated[
+        int | None,
+        typer.Option(help="With --destinations: how many of the newest stay; else keep_versions, else 3.", min=1),
+    ] = None,
 ) -> None:
     """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
     from pipeline.config import work_of
@@ -222,7 +225,7 @@ def gc(
         return
     with claimed(work):
         if destinations:
-            old = find_old_versions(dataset, keep)
+            old = find_old_versions(dataset, keep or dataset.keep_versions or 3)
             for one in old if remove else ():
                 remove_old_version(one)
             typer.echo(render_old_versions(old, removed=remove))

@@ -336,6 +336,7 @@ class DatasetConfig(Section):
     shuffle: ShuffleConfig
     exports: ExportsConfig
     destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
+    keep_versions: Count | None = None
     audit: AuditConfig = AuditConfig()
     packing: PackingConfig = PackingConfig()
     framing: FramingConfig = FramingConfig()

@@ -109,9 +109,10 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
 
 def _newest_of(config: DatasetConfig, work: Path) -> list[Path]:
     """The plan of a configuration that was begun last, if any was."""
+    beside = {"lock": config.lock, "dag": config.dag, "keep_versions": config.keep_versions}  # no step depends on them
     for plan in begun_plans(work):
         with suppress(CorpusmillError, OSError, ValueError):
-            if open_build(plan).config.model_copy(update={"lock": config.lock, "dag": config.dag}) == config:
+            if open_build(plan).config.model_copy(update=beside) == config:
                 return [plan]
     return []
 

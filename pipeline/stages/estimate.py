@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 EIGHTH = 8
 FILE = "estimate.json"
 SUBJECT = "of"
+UNRELATED = {"dag", "destinations", "estimate", "keep_versions", "work_folder"}  # keys that change no figure
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) 
 
 def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
     """What an estimate is of: equal for equal settings and source files, wherever they are built."""
-    settings = config.model_dump(mode="json", exclude={"dag", "destinations", "estimate", "work_folder"})
+    settings = config.model_dump(mode="json", exclude=UNRELATED)
     return fingerprint({"settings": settings, "files": sorted({(one.location, one.identity) for one in files})})
 
 

@@ -1,7 +1,8 @@
 """Report: what happened, for people: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
 
-Made anew at every run, because it states seconds. A run whose report is written has delivered (runs.py). The receipt's
-counts are the headline figures, so that a list of many builds reads receipts alone.
+Made anew at every run, because it states seconds. A run whose report is written has delivered (runs.py), so older
+versions may go then (retention.py). The receipt's counts are the headline figures, so that a list of many builds reads
+receipts alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from pipeline.report.html import render_html
     from pipeline.report.shards import SHARDS, shards_to_json
     from pipeline.report.summary import to_json
+    from pipeline.stages.retention import keep_newest
     from pipeline.stages.summarize import shard_table, summarize
 
     summary = summarize(build)
@@ -47,6 +49,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
     mark_delivered(build.plan_folder, dataset_version(build))
+    keep_newest(build)
     return Outcome(counts=headline(summary), details=listed_details(build.config, dataset_version(build), summary))
 
 
@@ -55,7 +58,7 @@ def listed_details(config: DatasetConfig, version: str, summary: BuildSummary) -
 
     `settings` is a digest, equal for builds that did the same with their sources: their figures can be compared.
     """
-    settings = config.model_dump(mode="json", exclude={"dag", "destinations", "work_folder"})
+    settings = config.model_dump(mode="json", exclude={"dag", "destinations", "keep_versions", "work_folder"})
     del settings["source"]["paths"]
     return {"version": version, "settings": fingerprint(settings), "moved_latest": not summary.latest_stays}
 

@@ -8,6 +8,9 @@ no run here is known to have delivered is somebody else's, and stays. Kept is
 * what another dataset is built against: a plan that it needs (runs.py), in a work folder beside this one, reads sources
   from that version's folder. Training runs and mixtures leave no trace here: K is what they can count on.
 
+`gc --destinations` removes them when it is asked to; with `keep_versions` in the configuration every run does that has
+delivered and moved `latest`. An experiment and a task cleared in an old run remove nothing, and no form sets the key.
+
 Removing takes `dataset.json` first: a version without it is none, so an interrupted removal leaves nothing that looks
 whole, and the next one goes on. Links are removed, never followed.
 """
@@ -15,19 +18,21 @@ whole, and the next one goes on. Links are removed, never followed.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import DatasetConfig, absolute, work_of
-from pipeline.errors import PermanentError
-from pipeline.stages.build import open_build
+from pipeline.errors import CorpusmillError, PermanentError
+from pipeline.stages.build import Build, open_build
 from pipeline.stages.manifest import DATASET
-from pipeline.stages.runs import delivered_versions, needed_plans
+from pipeline.stages.runs import delivered_versions, needed_plans, why_latest_stays
 from pipeline.storage import Store, is_local, open_store
 
 LATEST = "latest.json"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,22 @@ def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
             if old.files and not any(_is_below(source, old.folder) for source in sources):
                 found.append(old)
     return found
+
+
+def keep_newest(build: Build) -> None:
+    """Remove older versions once a run has delivered, if its configuration says how many stay and it moved `latest`.
+
+    Not to be able to is no reason to fail a run that has delivered: it is logged, and the next one tries again.
+    """
+    keep = build.config.keep_versions
+    if keep is None or why_latest_stays(build.plan_receipt):
+        return
+    try:
+        for old in find_old_versions(build.config, keep):
+            remove_old_version(old)
+            log.info("removed the old version %s (keep_versions: %d)", old.folder, keep)
+    except (CorpusmillError, OSError, ValueError) as error:
+        log.warning("old versions of %s stay where they are: %s", build.config.name, error)
 
 
 def remove_old_version(old: OldVersion) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.errors import ConfigError, StorageFullError
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.build import PlanGoneError
+from pipeline.stages.build import PlanGoneError, open_build
 from pipeline.stages.claim import CLAIM, PlanChangedError, claimed
 from pipeline.stages.runs import begun_at, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
@@ -183,6 +183,15 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_
     assert "start one with 'Move latest'" in stays
     for config, file, params in ((own, own, {}), (tried, None, {}), (tried, own, {"move_latest": True})):
         assert why_latest_stays(Path(running.plan_run(config, context("same", **params), file, config))) == ""
+
+
+def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path: Path) -> None:
+    import running
+
+    own, begun_with = planned(tmp_path, keep_versions=3), planned(tmp_path, keep_versions=1)
+    for file, kept in ((own, 3), (None, None)):
+        receipt = running.plan_run(begun_with, context("same"), file, begun_with)
+        assert open_build(receipt).config.keep_versions == kept
 
 
 def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared_waits(tmp_path: Path) -> None:

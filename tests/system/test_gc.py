@@ -82,7 +82,7 @@ def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> Non
 
 def test_gc_of_a_configuration_keeps_its_steps_though_another_of_its_name_was_built_since(rebuilt) -> None:
     first, second = rebuilt
-    named = first.config.model_copy(update={"lock": None})  # as its file says it
+    named = first.config.model_copy(update={"lock": None, "keep_versions": 2})  # as its file says it
     assert find_garbage(second.work, config=named) == []
     assert find_garbage(second.work, config=second.config) == find_garbage(second.work)
     assert {one.folder for one in find_garbage(second.work)} == superseded_by(second, first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import yaml
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.config import check_config, load_config
+from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.errors import PermanentError
 from pipeline.local import build_dataset
 from pipeline.stages import open_build, plan_dataset
 from pipeline.stages.manifest import dataset_version
 from pipeline.stages.retention import find_old_versions
 from pipeline.stages.runs import begin_run
+from pipeline.stages.stage import WAVES
 from tests.system.corpus import configuration, write_corpus
 
 SEEDS = (7, 8, 9)
@@ -42,9 +44,12 @@ def three(built: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.Mon
     return tmp_path, versions
 
 
-def build(root: Path, seed: int) -> str:
-    config = check_config(configuration(root, shuffle={"seed": seed}), where="test")
-    return dataset_version(open_build(build_dataset(config, workers=1)))
+def configured(root: Path, seed: int, **changes: object) -> DatasetConfig:
+    return check_config(configuration(root, shuffle={"seed": seed}, **changes), where="test")
+
+
+def build(root: Path, seed: int, **changes: object) -> str:
+    return dataset_version(open_build(build_dataset(configured(root, seed, **changes), workers=1)))
 
 
 def gc(root: Path, *arguments: object) -> str:
@@ -129,3 +134,40 @@ def test_removal_that_was_interrupted_goes_on(three: tuple[Path, list[str]]) -> 
     gc(root, "--keep", 2, "--remove")
     assert there(root) == {second, third}
     assert old(root, keep=2) == []
+
+
+def test_keep_versions_of_a_run_removes_older_ones_and_of_an_experiment_none(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, third) = three
+    receipt = begin_run(plan_dataset(configured(root, 10, keep_versions=1)), latest_stays="an experiment")
+    tried = open_build(receipt)
+    for stage in (stage for wave in WAVES for stage in wave):
+        for unit in tried.units(stage):
+            tried.run(stage, unit)
+    assert there(root) == {first, second, third, dataset_version(tried)}
+    assert build(root, SEEDS[0], keep_versions=2) == first  # now the newest, and the experiment is the second
+    assert there(root) == {first, dataset_version(tried)}
+    assert (root / "outputs" / "tiny" / "latest").resolve().name == first
+
+
+def test_keep_versions_that_cannot_be_told_apart_all_stay_and_the_run_delivers(
+    three: tuple[Path, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    root, versions = three
+    torn = root / "work" / "other" / "plan" / "other-0123456789abcdef" / "receipt.json"  # and no plan beside it
+    torn.parent.mkdir(parents=True)
+    torn.touch()
+    with caplog.at_level(logging.WARNING):
+        build(root, SEEDS[0], keep_versions=1)
+    assert "old versions of tiny stay where they are" in caplog.text
+    assert there(root) == set(versions)
+    torn.unlink()
+    build(root, SEEDS[0], keep_versions=1)
+    assert there(root) == {versions[0]}
+
+
+def test_keep_versions_is_how_many_gc_keeps_unless_it_is_told(three: tuple[Path, list[str]]) -> None:
+    root, (first, second, _) = three
+    with (root / "tiny.yaml").open("a") as file:
+        file.write("keep_versions: 1\n")
+    assert all(version in gc(root) for version in (first, second))
+    assert gc(root, "--keep", 3) == "no version may go\n"
