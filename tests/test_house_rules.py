@@ -60,6 +60,7 @@ MAY_LIST_UNSORTED = {
     "stages/collect.py": "sorted in the next line; sizes are summed",
     "stages/estimate.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
+    "stages/preflight.py": "sizes are summed",
     "stages/preview.py": "sorted by age in the next line; for people",
     "stages/retention.py": "sizes are counted and summed",
     "storage/walk.py": "sorted by name in the next line",

@@ -91,7 +91,7 @@ def settings_of_make_up() -> dict[str, str]:
 
 def settings_of_compose() -> dict[str, str]:
     """Those of docker-compose.yaml."""
-    return yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["x-airflow"]["environment"]
+    return yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]["worker"]["environment"]
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,8 @@ def test_table_whose_other_column_is_damaged_is_refused_by_name() -> None:
         write_back_table(
             source,
             io.BytesIO(),
-            source="web/a.parquet",
             row_groups=None,
-            row_numbers=np.array([0, 1], np.uint64),
-            bounds=np.array([0, 2, 4], np.uint64),
+            indexed=indexed_rows([0, 1], [b"a", b"b"]),
             ranges=np.empty((0, 2), np.uint64),
             options=WriteBackOptions("remove", "text"),
         )

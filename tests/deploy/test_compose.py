@@ -94,8 +94,7 @@ def test_image_is_built_from_the_lock_and_runs_as_an_ordinary_user() -> None:
 def test_logins_are_where_they_are_written_and_asked_for(name: str) -> None:
     """A task reads what a configuration names: the file of passwords is not on its machine."""
     knows = name in {"initialize", "api-server"}
-    assert ("auth:/auth" in SERVICES[name]["volumes"]) == knows
-    assert {"data:/data", "logs:/logs"} <= set(SERVICES[name]["volumes"])
+    assert any(volume.startswith("auth:") for volume in SERVICES[name]["volumes"]) == knows
     assert ("CORPUSMILL_ADMIN_PASSWORD" in SERVICES[name]["environment"]) == (name == "initialize")
 
 

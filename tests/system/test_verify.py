@@ -68,7 +68,7 @@ def version(root, built) -> Path:
 
 
 def findings(built: Build) -> tuple[Finding, ...]:
-    return verify_build(open_build(built.plan_receipt)).findings
+    return verify_build(Build(built.plan_receipt)).findings
 
 
 def folder(built: Build, stage: str, place: int = -1) -> Path:
