@@ -10,12 +10,13 @@ from typing import Any
 
 from pipeline.config import check_config
 from pipeline.verify import verify_version
-from tests.dags.day_actions import NAMES, OTHER_DAGS, Actions
+from tests.dags.day_actions import OTHER_DAGS, Actions
+from tests.dags.day_datasets import NAMES
 from tests.search.folders import built_from_scratch, delivered, rooted
 
-MOST_UNFINISHED = 5  # runs; more would only wait in the queue
-LONGEST_REST_SECONDS = 60.0
-PAUSES_SECONDS = (0.0, 1.0, 3.0, 6.0, 10.0)  # between two actions
+MOST_UNFINISHED = 7  # runs; more would only wait in the queue
+LONGEST_REST_SECONDS = 40.0
+PAUSES_SECONDS = (0.0, 0.5, 1.0, 3.0, 5.0)  # between two actions
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Day(Actions):
     def rest(self) -> None:
         """Wait a moment, or for the runs under way."""
         time.sleep(self.random.choice(PAUSES_SECONDS))
-        most = 0 if self.random.random() < 0.1 else MOST_UNFINISHED
+        most = 0 if self.random.random() < 0.05 else MOST_UNFINISHED
         with suppress(AssertionError):
             self.live.wait_for(
                 "fewer runs",
@@ -39,7 +40,7 @@ class Day(Actions):
 
     def can_go_on(self, run: dict[str, Any]) -> bool:
         name = run["dag_id"].removeprefix("dataset__")
-        return name in OTHER_DAGS or (name not in self.paused and self.file(name).exists())
+        return name in OTHER_DAGS or (name not in self.paused and self.datasets.file(name).exists())
 
     def check(self) -> None:
         """What each `latest` points to is whole at any moment; of a dataset at rest `verify` finds nothing, either."""
@@ -54,14 +55,14 @@ class Day(Actions):
                 self.verified.add((name, now.version))
                 self.checked["latest verified"] += 1
                 with rooted(self.live.folder):
-                    config = check_config(self.configurations[name], where=name)
+                    config = check_config(self.datasets.configurations[name], where=name)
                     verification = verify_version(config, now.version)
                 self.findings += [f"{name} {now.version}: {finding}" for finding in verification.findings]
 
     def end(self, seconds: float) -> None:
         """All comes back and ends within `seconds`; a last build of each dataset is what a build from scratch gives."""
         for name in NAMES:
-            self.live.configure(self.configurations[name])
+            self.live.configure(self.datasets.configurations[name])
         for name in NAMES:
             self.live.wait_for(f"{name} as its file says", lambda name=name: self.is_parsed(name))
         for dag in (*(f"dataset__{name}" for name in NAMES), *OTHER_DAGS):
@@ -78,7 +79,7 @@ class Day(Actions):
             if (state := self.live.finish(f"dataset__{name}", "last", every_seconds=2)) != "success":
                 self.findings.append(f"{name}: the last build ended as {state}")
         for name in NAMES:
-            config = check_config(self.configurations[name], where=name)
+            config = check_config(self.datasets.configurations[name], where=name)
             anew = built_from_scratch(self.live.folder / "anew", config)
             now = delivered(self.live.folder, name)
             self.findings += [f"{name}: {difference}" for difference in anew.differences(now)]
@@ -87,7 +88,7 @@ class Day(Actions):
 
     def is_parsed(self, name: str) -> bool:
         answer = self.live.client.get(f"/api/v2/dags/dataset__{name}/details")
-        return answer.is_success and self.file(name).read_text() in (answer.json()["doc_md"] or "")
+        return answer.is_success and self.datasets.file(name).read_text() in (answer.json()["doc_md"] or "")
 
     def states(self) -> dict[str, int]:
         """{state: how many runs ended so}."""

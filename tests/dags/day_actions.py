@@ -15,24 +15,15 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
 
+from tests.dags.day_datasets import NAMES, Datasets
 from tests.dags.live import Live
-from tests.search.vocabularies import special_tokens, write_vocabulary
-from tests.system.corpus import lines_of, make_documents, write_corpus
 
-NAMES = ("apples", "berries", "cherries")
 OTHER_DAGS = ("build_dataset", "reprocess_shard")
 STAGES = ("index", "tokenize", "writeback", "scatter")
-EXPORTS: dict[str, dict[str, Any]] = {
-    "nanoset": {"file_bytes": "40KiB"},
-    "megatron": {"part_bytes": "40KiB"},
-    "numpy": {"tokens_per_shard": 20000},
-    "webdataset": {"context_tokens": 129, "contexts_per_shard": 200},
-}
 WEIGHTS = {
     "trigger": 15,
     "trigger with other settings": 3,
@@ -67,38 +58,8 @@ class Actions:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.began = time.monotonic()
-        self.configurations: dict[str, dict[str, Any]] = {}
         self.paused: set[str] = set()
-        vocabulary = self.live.folder / "tiny.tiktoken"
-        write_vocabulary(vocabulary, "plain")
-        tokenizer = {
-            "name": "tiny",
-            "file": str(vocabulary),
-            "pattern": "cl100k_base",
-            "special_tokens": special_tokens(),
-            "eot": "<|endoftext|>",
-            "pad": "<|pad|>",
-        }
-        for number, name in enumerate(NAMES):
-            write_corpus(self.sources(name), documents=16, seed=number)
-            export = list(EXPORTS)[number]
-            self.configurations[name] = {
-                "name": name,
-                "source": {"paths": [str(self.sources(name))], "shard_bytes": "6KiB"},
-                "dedup": {"mode": "remove", "minimum_bytes": 100},
-                "tokenizer": tokenizer,
-                "shuffle": {"seed": 7},
-                "exports": {export: EXPORTS[export]},
-                "destinations": [{"path": "outputs"}],
-                **({"dag": {"after": [NAMES[0]]}} if name == NAMES[-1] else {}),
-            }
-            self.live.configure(self.configurations[name])
-
-    def sources(self, name: str) -> Path:
-        return self.live.folder / "sources" / name
-
-    def file(self, name: str) -> Path:
-        return self.live.folder / "dags" / "datasets" / f"{name}.yaml"
+        self.datasets = Datasets(self.live, self.random)
 
     # ---- what can happen ----
 
@@ -120,10 +81,10 @@ class Actions:
             "unpause": lambda _, name: self.pause(
                 self.random.choice(sorted(self.paused)) if self.paused else name, paused=False
             ),
-            "edit sources": lambda run, name: self.edit_sources(name, run),
-            "edit a configuration": lambda _, name: self.edit_configuration(name),
-            "delete a configuration": lambda _, name: self.delete_configuration(name),
-            "restore a configuration": lambda _, name: self.restore_configuration(name),
+            "edit sources": lambda run, name: self.datasets.edit_sources(name, run),
+            "edit a configuration": lambda _, name: self.datasets.edit_configuration(name),
+            "delete a configuration": lambda _, name: self.datasets.delete(name),
+            "restore a configuration": lambda _, name: self.datasets.restore(name),
             "reprocess": lambda run, name: self.trigger(
                 "reprocess_shard", run, dataset=name, stage=self.random.choice(STAGES), shard=self.random.randrange(2)
             ),
@@ -175,50 +136,6 @@ class Actions:
     def pause(self, name: str, *, paused: bool) -> str:
         (self.paused.add if paused else self.paused.discard)(name)
         return f"{name}: {self.ask('PATCH', f'/dags/dataset__{name}?update_mask=is_paused', {'is_paused': paused})}"
-
-    def edit_sources(self, name: str, run: str) -> str:
-        """Append to a file, add one or remove one; as an editor does, by renaming."""
-        added = sorted(self.sources(name).glob("day-*.jsonl"))
-        if added and self.random.random() < 0.3:
-            path = self.random.choice(added)
-            path.unlink()
-            return f"{name}: {path.name} removed"
-        path = self.sources(name) / (f"{run}.jsonl" if self.random.random() < 0.5 else "a1.jsonl")
-        before = path.read_bytes() if path.exists() else b""
-        temporary = path.with_suffix(".new")
-        texts = make_documents(self.random.randrange(1, 5), self.random.randrange(10**6))
-        temporary.write_bytes(before + lines_of(texts, first=self.random.randrange(10**6)))
-        temporary.replace(path)
-        return f"{name}: {len(texts)} documents more in {path.name}"
-
-    def edit_configuration(self, name: str) -> str:
-        """Another value of a key, in a file that may be deleted: then of the file that comes back."""
-        config = self.configurations[name]
-        export = self.random.choice(list(EXPORTS))
-        exports = {**config["exports"], export: EXPORTS[export]}
-        section, keys = self.random.choice(
-            [
-                ("shuffle", {"seed": self.random.randrange(6)}),
-                ("dedup", {"mode": "remove", "minimum_bytes": self.random.choice([60, 100, 300])}),
-                ("dedup", {"mode": "none"}),
-                ("source", config["source"] | {"shard_bytes": self.random.choice(["4KiB", "6KiB", "1MiB"])}),
-                ("exports", exports if len(exports) <= 2 else {export: EXPORTS[export]}),
-            ]
-        )
-        self.configurations[name] = config | {section: keys}
-        if self.file(name).exists():
-            self.live.configure(self.configurations[name])
-        return f"{name}: {section} {json.dumps({key: keys[key] for key in keys if key != 'paths'})}"
-
-    def delete_configuration(self, name: str) -> str:
-        self.file(name).unlink(missing_ok=True)
-        return name
-
-    def restore_configuration(self, name: str) -> str:
-        deleted = [one for one in NAMES if not self.file(one).exists()]
-        name = deleted[0] if deleted else name
-        self.live.configure(self.configurations[name])
-        return f"{name}{'' if deleted else ', which was there'}"
 
     def kill_task(self) -> str:
         """SIGKILL to the process of a task at work, if there is one."""
