@@ -41,6 +41,7 @@ def main() -> None:
         try:
             live.server("up")
             live.login()
+            day.begin()
             for number in range(1, asked.actions + 1):
                 if time.monotonic() - day.began > asked.minutes * 60:
                     break

@@ -18,6 +18,7 @@ def test_latest_after_a_day_of_random_actions_is_what_a_build_from_scratch_gives
     try:
         live.server("up")
         live.login()
+        day.begin()
         for number in range(8):
             day.act(number)
             day.rest()
