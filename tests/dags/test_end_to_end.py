@@ -116,7 +116,8 @@ def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
     handed_on = results(run)
     assert handed_on.pop("estimate") == [True]
     lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
-    assert all(set(unit) == {"unit", "plan_receipt"} for name in lists for units in handed_on[name] for unit in units)
+    units = [unit for name in lists for listed in handed_on[name] for unit in listed]
+    assert all(set(unit) == {"unit", "plan_receipt", "airflow"} for unit in units)
     paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
     assert paths
     assert all(path.name == "receipt.json" and path.is_file() for path in paths)
@@ -132,7 +133,7 @@ def test_dry_run_ends_with_the_estimate_and_builds_nothing(
     run = run_dag(**form | {"dry_run": True})
     assert run.state == "success"
     states = {one.task_id: str(one.state) for one in run.get_task_instances()}
-    assert {name for name, state in states.items() if state == "success"} == {"plan", "estimate"}
+    assert {name for name, state in states.items() if state == "success"} == {"plan", "estimate", "close"}
     assert set(states.values()) == {"success", "skipped"}
     assert not (tmp_path / "airflow" / "outputs").exists()
     handed_on = results(run)["estimate"]
