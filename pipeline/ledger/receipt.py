@@ -43,7 +43,7 @@ class OutputFile(BaseModel):
     the next step reads (decisions/0004-two-digests.md).
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     size_bytes: int
@@ -76,7 +76,7 @@ def output_file_and_blocks(path: Path, name: str, algorithm: Algorithm) -> tuple
 class InputReceipt(BaseModel):
     """A step that this one read from, and the digest its receipt had then."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: str
     unit: str
@@ -92,7 +92,7 @@ class Receipt(BaseModel):
     outputs' block digests (blocks.py), `seal` that of all the rest: a receipt that was damaged or edited is none.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: str
     stage_version: int

@@ -124,6 +124,17 @@ def test_run_once_edited_receipt_runs_again(tmp_path) -> None:
     assert valid_receipt(STEP, tmp_path) is None
 
 
+@pytest.mark.parametrize("key", ["traffic", "seconds", "blocks", "outputs"])
+def test_read_receipt_flipped_bit_in_a_key_is_no_receipt_though_its_value_is_the_default(tmp_path, key: str) -> None:
+    path = run_once(STEP, tmp_path, write)
+    assert read_receipt(path).traffic == {}
+    text = path.read_bytes()
+    place = text.index(f'"{key}"'.encode()) + 1
+    path.write_bytes(text[:place] + bytes([text[place] ^ 1]) + text[place + 1 :])
+    with pytest.raises(CorruptDataError):
+        read_receipt(path)
+
+
 def test_run_once_unreadable_receipt_runs_again(tmp_path) -> None:
     path = run_once(STEP, tmp_path, write)
     path.write_text("{")
