@@ -148,9 +148,7 @@ def write_back_file(
     annotating = options.mode == "annotate"
     path = _annotation_path(options.annotate_key, options.text_field) if annotating else []
     documents = _documents(indexed, ranges)
-    counts = WriteBackCounts(documents_changed=int(np.count_nonzero(np.diff(documents.first_range))))
-    if not annotating:
-        counts.text_bytes_removed = int(np.diff(documents.ranges).sum())
+    account = _Account(documents, options, unit)
     for block in read_located_blocks(
         stream,
         source=indexed.path,
@@ -159,38 +157,54 @@ def write_back_file(
         longest_line_bytes=longest_line_bytes,
     ):
         documents.require_unchanged(block)
-        rejected = np.delete(np.arange(len(block.line_ends)), block.lines)
-        cut = [] if annotating else list(_cut_strings(block, documents, options.text_field))
-        empty = [place for place, _, string in cut if string == EMPTY]
-        dropped = empty if options.drop_empty else []
-        edits = [_without_line(block, line) for line in (*rejected, *block.lines[dropped])]
-        edits += [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
         if annotating:
-            edits += _annotations(block, documents, path, options.replace_existing)
+            cut, dropped = [], []
+            edits = list(_annotations(block, documents, path, options.replace_existing))
+        else:
+            cut = list(_cut_strings(block, documents, options.text_field))
+            dropped = [place for place, _, string in cut if options.drop_empty and string == EMPTY]
+            edits = [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
+        rejected = np.delete(np.arange(len(block.line_ends)), block.lines)
+        edits += [_without_line(block, line) for line in (*rejected, *block.lines[dropped])]
         written = _edited(block.data, edits)
         sink.write(written)
+        account.add(block, written, [place for place, _, _ in cut], dropped)
+    return account.counts
 
-        here = slice(block.first_document, block.end_document)
-        texts = text_hashes(indexed.text, indexed.bounds[:-1][here] + np.uint64(1), indexed.bounds[1:][here])
-        weights = document_weights(unit, indexed.first_document, block.first_document, block.end_document)
-        counts.text_content += weighted_sum(texts, weights)
-        sizes = documents.text_bytes[here].copy()
+
+class _Account:
+    """What write_back_file counts, measured block by block in the lines that it wrote."""
+
+    def __init__(self, documents: _Documents, options: WriteBackOptions, unit: int) -> None:
+        self.counts = WriteBackCounts(documents_changed=int(np.count_nonzero(np.diff(documents.first_range))))
+        if options.mode == "remove":
+            self.counts.text_bytes_removed = int(np.diff(documents.ranges).sum())
+        self._documents = documents
+        self._options = options
+        self._unit = unit
+
+    def add(self, block: LocatedBlock, written: bytes, changed: list[int], dropped: list[int]) -> None:
+        """A block that became `written`. `changed`: which of its documents were cut; `dropped`: which of these went."""
+        counts, indexed = self.counts, self._documents.indexed
+        first, end = block.first_document, block.end_document
+        texts = text_hashes(indexed.text, indexed.bounds[first:end] + np.uint64(1), indexed.bounds[first + 1 : end + 1])
+        weights = document_weights(self._unit, indexed.first_document, first, end)
+        sizes = self._documents.text_bytes[first:end].copy()
         line_ends = find_line_ends(written)
         counts.documents_in += len(sizes)
         counts.documents_out += len(line_ends)
-        counts.documents_empty += len(empty)
         counts.text_bytes_in += int(sizes.sum())
+        counts.text_content += weighted_sum(texts, weights)
         stays = np.delete(np.arange(len(sizes)), dropped)
-        if not annotating and len(stays) == len(line_ends):  # else the account of documents does not balance
-            lines = locate(written, line_ends, np.arange(len(line_ends)), block.first_document)
-            changed = [place for place, _, _ in cut]
-            kept = _texts_again(lines, stays, changed, options.text_field)
-            texts[:, changed], sizes[changed] = text_parts(kept), list(map(len, kept))
-            same = lines.line_hashes() == indexed.line_hashes[here][stays]
+        if self._options.mode == "remove" and len(stays) == len(line_ends):  # else the documents do not balance
+            lines = locate(written, line_ends, np.arange(len(line_ends)), first)
+            same = lines.line_hashes() == indexed.line_hashes[first:end][stays]
             counts.documents_intact += int(np.count_nonzero(same[np.isin(stays, changed, invert=True)]))
+            kept = _texts_again(lines, stays, changed, self._options.text_field)
+            counts.documents_empty += sum(not text for text in kept)
+            texts[:, changed], sizes[changed] = text_parts(kept), list(map(len, kept))
         counts.text_bytes_out += int(sizes.sum())
         counts.kept_content += weighted_sum(texts, weights)
-    return counts
 
 
 def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: list[int], text_field: str) -> list[bytes]:
