@@ -210,7 +210,7 @@ class _Account:
 def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: list[int], text_field: str) -> list[bytes]:
     """What `lines`, those of some `documents`, hold as the texts of the ones that changed; nothing where none is."""
     spans = dict(zip(documents.tolist(), zip(lines.starts.tolist(), lines.ends.tolist(), strict=True), strict=True))
-    return [read_text(lines.data, spans[one], text_field) or b"" if one in spans else b"" for one in changed]
+    return [read_text(lines.data, spans[place], text_field) or b"" if place in spans else b"" for place in changed]
 
 
 def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents:
