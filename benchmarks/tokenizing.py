@@ -99,9 +99,9 @@ def stages(files: list[str]) -> dict[str, Any]:
     """
     sources = Path(tempfile.mkdtemp(prefix="tokenizing-sources-"))
     audited = {"share": AUDITED_SHARE, "minimum_documents": 1}
-    _link_copies(files, sources, 1)
+    _copy(files, sources, 1)
     once = build_until_audit(sources, audited)  # loads libraries, compiles kernels
-    _link_copies(files, sources, -(-STAGES_TEXT_BYTES // once["tokenize"]["text_bytes"]))
+    _copy(files, sources, -(-STAGES_TEXT_BYTES // once["tokenize"]["text_bytes"]))
     found = build_until_audit(sources, audited)
     shutil.rmtree(sources)
     text_bytes = found["tokenize"]["text_bytes"]
@@ -117,13 +117,11 @@ def stages(files: list[str]) -> dict[str, Any]:
     }
 
 
-def _link_copies(files: list[str], folder: Path, copies: int) -> None:
-    """Every file under `copies` names."""
+def _copy(files: list[str], folder: Path, copies: int) -> None:
+    """Every file under `copies` names; links to one file would be refused."""
     for number in range(copies):
         for path in map(Path, files):
-            link = folder / f"{number:03d}-{path.name}"
-            link.unlink(missing_ok=True)
-            link.symlink_to(path.resolve())
+            shutil.copyfile(path, folder / f"{number:03d}-{path.name}")
 
 
 def _new_process_cpu_seconds() -> float:
