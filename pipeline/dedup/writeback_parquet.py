@@ -63,10 +63,10 @@ def write_back_table(
             changed = np.flatnonzero(parts[0] != indexed.line_hashes[low:high])
             if len(changed):
                 raise changed_source(source, int(rows[low + changed[0]]), "another text")
-            found = [_ranges_of(document, indexed.bounds, ranges) for document in range(low, high)]
-            cut = [without_ranges(text or b"", spans) for text, spans in zip(texts, found, strict=True)]
+            row_ranges = [_ranges_of(document, indexed.bounds, ranges) for document in range(low, high)]
+            cut = [without_ranges(text or b"", spans) for text, spans in zip(texts, row_ranges, strict=True)]
             counts.documents_in += len(texts)
-            counts.documents_changed += sum(map(bool, found))
+            counts.documents_changed += sum(map(bool, row_ranges))
             counts.text_bytes_in += sum(len(text or b"") for text in texts)
             written = parts if annotated else text_parts(cut)
             weights = document_weights(unit, indexed.first_document, low, high)
@@ -74,16 +74,18 @@ def write_back_table(
             counts.kept_content += weighted_sum(written, weights)
             if annotated:
                 counts.text_bytes_out += sum(len(text or b"") for text in texts)
-                kept = _with_column(kept, options.annotate_key, pa.array(found, RANGES))
+                kept = _with_column(kept, options.annotate_key, pa.array(row_ranges, RANGES))
             else:
                 counts.text_bytes_out += sum(map(len, cut))
-                counts.text_bytes_removed += sum(end - start for spans in found for start, end in spans)
-                untouched = [not spans for spans in found]
+                counts.text_bytes_removed += sum(end - start for spans in row_ranges for start, end in spans)
+                untouched = [not spans for spans in row_ranges]
                 counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[untouched]))
-                counts.documents_empty += sum(bool(spans) and not text for text, spans in zip(cut, found, strict=True))
+                counts.documents_empty += sum(
+                    bool(spans) and not text for text, spans in zip(cut, row_ranges, strict=True)
+                )
                 kept = _with_column(kept, text_field, _text_array(cut, kind))
                 if options.drop_empty:
-                    stays = [bool(text) or not spans for text, spans in zip(cut, found, strict=True)]
+                    stays = [bool(text) or not spans for text, spans in zip(cut, row_ranges, strict=True)]
                     kept = kept.filter(pa.array(stays, pa.bool_()))
             counts.documents_out += kept.num_rows
             writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))

@@ -90,9 +90,9 @@ def needed_room(config: DatasetConfig, source_bytes: int) -> tuple[int, int]:
     exported = EXPORT * len(formats)
     documents = DOCUMENTS if config.dedup.mode != "none" and config.dedup.writeback else 0.0
     remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
-    found = {"anchors": ANCHORS, "suffix_array": SUFFIX_ARRAY}[config.index.method]
+    index = {"anchors": ANCHORS, "suffix_array": SUFFIX_ARRAY}[config.index.method]
     ordered = 2 * RECORDS * len({KINDS[name] for name in formats}) if config.shuffle.order == "random" else 0.0
-    work = TEXT + TOKENS + ordered + exported + documents + (found if config.dedup.mode != "none" else 0.0) + remote
+    work = TEXT + TOKENS + ordered + exported + documents + (index if config.dedup.mode != "none" else 0.0) + remote
     return int(work * source_bytes), int((exported + documents) * source_bytes)
 
 

@@ -55,13 +55,13 @@ def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
     latest = {_latest(open_store(folder, endpoint_url=endpoint_url)) for folder, endpoint_url in places}
     versions = [version for version in delivered_versions(work)[keep:] if version not in latest]
     sources = _sources_of_others(work) if versions else set()
-    found = []
+    removable = []
     for folder, endpoint_url in places:
         for version in versions:
             old = _measured(f"{folder}/{version}", endpoint_url)
             if old.files and not any(_is_below(source, old.folder) for source in sources):
-                found.append(old)
-    return found
+                removable.append(old)
+    return removable
 
 
 def keep_newest(build: Build) -> None:
@@ -91,14 +91,16 @@ def remove_old_version(old: OldVersion) -> None:
         store.delete(file.name)
 
 
-def render_old_versions(found: list[OldVersion], *, removed: bool) -> str:
+def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
     """In words for a terminal: a line per version, and the total."""
-    if not found:
+    if not versions:
         return "no version may go"
-    width = max(len(f"{one.size_bytes:,}") for one in found)
-    lines = [f"{one.size_bytes:>{width},}  {one.folder}  {one.files:,} files" for one in found]
-    said = "removed" if removed else "can be removed; nothing was"
-    return "\n".join([*lines, f"{sum(one.size_bytes for one in found):>{width},}  bytes of old versions {said}"])
+    width = max(len(f"{version.size_bytes:,}") for version in versions)
+    lines = [f"{version.size_bytes:>{width},}  {version.folder}  {version.files:,} files" for version in versions]
+    outcome = "removed" if removed else "can be removed; nothing was"
+    return "\n".join(
+        [*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes of old versions {outcome}"]
+    )
 
 
 def _latest(store: Store) -> str:

@@ -87,19 +87,19 @@ class S3Store:
         """See Store. The answer's own ETag is compared: not every server minds If-Match, and no weak one matches."""
         if first == last:
             return b""
-        etag = identity.partition("-")[2]
+        planned = identity.partition("-")[2]
 
         def read() -> bytes:
             try:
                 span = f"bytes={first}-{last - 1}"
                 got = self.client.get_object(Bucket=self.bucket, Key=self.key(name), Range=span)
-                said = etag_value(got["ETag"])
+                etag = etag_value(got["ETag"])
             except self.client.exceptions.ClientError as error:
                 if error.response["Error"]["Code"] in {"416", "InvalidRange", *ABSENT}:
                     raise changed_since_planned(self.location(name), identity, self._identity_now(name)) from error
                 raise
-            if said != etag:
-                raise changed_since_planned(self.location(name), identity, f"ETag {said}")
+            if etag != planned:
+                raise changed_since_planned(self.location(name), identity, f"ETag {etag}")
             with arriving(got["Body"]._raw_stream.shutdown, where=self.location(name), size_bytes=last - first):
                 data: bytes = got["Body"].read()
             size = size_of(identity)
