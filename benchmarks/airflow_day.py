@@ -59,6 +59,7 @@ def main() -> None:
         "kinds": dict(sorted(day.kinds.items())),
         "runs": states,
         "answers": {str(status): count for status, count in sorted(day.answers.items())},
+        "requests put again because SQLite was locked": live.refused_by_sqlite,
         "checks": dict(sorted(day.checked.items())),
         "seconds": round(time.monotonic() - day.began),
         "log": day.log,
