@@ -22,7 +22,7 @@ from results import write_result
 
 from pipeline.config import check_config
 from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 
 
 def configuration(root: Path) -> dict[str, object]:

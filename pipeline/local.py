@@ -14,11 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from pipeline.config import DatasetConfig, work_of
+from pipeline.engine.build import Build
+from pipeline.engine.claim import claimed
+from pipeline.engine.runs import begin_run
 from pipeline.errors import TransientError
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.claim import claimed
-from pipeline.stages.runs import begin_run
-from pipeline.stages.stage import WAVES
+from pipeline.planning.plan import plan_dataset
+from pipeline.stages.graph import GRAPH, open_build
 
 PR_SET_PDEATHSIG = 1
 
@@ -37,7 +38,7 @@ def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: 
     """
     with claimed(work_of(config)):
         plan_receipt = plan_dataset(config, to_build=True)
-        run_waves(plan_receipt, workers=workers, verify=verify)
+        run_steps(plan_receipt, workers=workers, verify=verify)
     return plan_receipt
 
 
@@ -46,24 +47,24 @@ def run_build(
     *,
     workers: int | None = None,
     verify: bool = False,
-    waves: tuple[tuple[str, ...], ...] = WAVES,
+    until: str = "",
 ) -> None:
-    """Claim a planned dataset and run every step, or those of these waves; see build_dataset.
+    """Claim a planned dataset and run every step, or those up to the stage `until`; see build_dataset.
 
     RunUnderWayError or LockHeldError if another run of the dataset is under way.
     """
     with claimed(plan_receipt.parents[2]):
-        run_waves(plan_receipt, workers=workers, verify=verify, waves=waves)
+        run_steps(plan_receipt, workers=workers, verify=verify, until=until)
 
 
-def run_waves(
+def run_steps(
     plan_receipt: Path,
     *,
     workers: int | None = None,
     verify: bool = False,
-    waves: tuple[tuple[str, ...], ...] = WAVES,
+    until: str = "",
 ) -> None:
-    """Run every step of a dataset that this process has claimed, or those of these waves; see build_dataset.
+    """Run every step of a dataset that this process has claimed, or those up to the stage `until`; see build_dataset.
 
     With `verify` a step is reused only if its outputs still have their sha256. One worker means this process.
     """
@@ -71,11 +72,11 @@ def run_waves(
     build = open_build(plan_receipt)
     begin_run(plan_receipt)
     if workers == 1:
-        for stage in (stage for wave in waves for stage in wave):
+        for stage in (stage for wave in GRAPH.waves(until) for stage in wave):
             for unit in build.units(stage):
                 build.run(stage, unit, verify=verify)
     else:
-        _run_in_workers(build, workers, waves, verify=verify)
+        _run_in_workers(build, workers, GRAPH.waves(until), verify=verify)
 
 
 def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:

@@ -47,7 +47,7 @@ MAY_IMPORT_FORBIDDEN = {"dedup/levels.py": {"secrets"}}
 MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
 MAY_DRAW = {"mixture/order.py": {"shuffle", "permutation", "default_rng"}}
-MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "stages/build.py", "report/progress.py"}
+MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "engine/build.py", "report/progress.py"}
 MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of what nobody writes to; Retry-After
 # A folder is listed in an order that differs from disk to disk: only inside sorted(), or where no order can be seen.
 LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
@@ -57,11 +57,11 @@ MAY_LIST_UNSORTED = {
     "single/output_folder.py": "asks whether there is anything",
     "single/ready.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
-    "stages/collect.py": "sorted in the next line; sizes are summed",
-    "stages/estimate.py": "sizes are summed",
+    "engine/garbage.py": "sorted in the next line; sizes are summed",
+    "planning/estimate.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
-    "stages/preflight.py": "sizes are summed",
-    "stages/preview.py": "sorted by age in the next line; for people",
+    "planning/preflight.py": "sizes are summed",
+    "engine/preview.py": "sorted by age in the next line; for people",
     "stages/retention.py": "sizes are counted and summed",
     "storage/walk.py": "sorted by name in the next line",
     "verify/receipts.py": "a mapping, sorted by name where findings are made",
@@ -72,10 +72,10 @@ UNORDERED = {"as_completed", "imap_unordered", "wait", "hash", "id", "cpu_count"
 MAY_BE_UNORDERED = {
     "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "local.py": {"wait", "cpu_count"},
-    "stages/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
+    "engine/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
     "report/progress.py": {"wait"},  # pauses between two looks
-    "stages/estimate.py": {"cpu_count"},  # hours on this machine
-    "stages/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
+    "planning/estimate.py": {"cpu_count"},  # hours on this machine
+    "planning/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
     "storage/local.py": {"getpid", "node"},  # a temporary name of its own for each arrival
     "storage/retries.py": {"getpid", "get_ident"},  # spreads pauses between processes
     "tokens/audit.py": {"id"},  # which of one list stand in another

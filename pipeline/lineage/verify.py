@@ -36,7 +36,7 @@ from pipeline.stages import layout, scatter
 from pipeline.stages.gather import per_cell
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 Ids = NDArray[Any]
 

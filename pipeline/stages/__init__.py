@@ -15,9 +15,3 @@ can go stale. (See decisions/0001-receipts-not-messages.md.)
 
 This package is light to import; stages import the heavy rooms when they run. It knows nothing of Airflow.
 """
-
-from pipeline.stages.build import Build, open_build
-from pipeline.stages.plan import plan_dataset
-from pipeline.stages.runs import begin_run
-
-__all__ = ["Build", "begin_run", "open_build", "plan_dataset"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Stage
 from pipeline.ledger import Outcome
 from pipeline.stages.index import require_few_rejected
-from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 
 def _units(build: Build) -> list[str]:
@@ -35,6 +35,10 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 STAGE = Stage(
     "anchor",
+    version=2,
+    after=("index",),
+    per_shard=True,
+    group="find_ranges",
     units=_units,
     inputs=lambda _build, shard: [("index", shard)],
     settings=_settings,

@@ -13,15 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Stage, every
 from pipeline.errors import VerificationError
 from pipeline.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
-from pipeline.stages.stage import Stage, every
 from pipeline.stages.tokenize import configured_tokenizer, selection_of
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
     from pipeline.documents.text_shard import TextShard
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 DATASET = "dataset"
 AUDIT = "audit.json"
@@ -167,6 +167,9 @@ def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "audit",
+    version=3,
+    after=("tokenize",),
+    on_trunk=False,
     units=lambda build: [DATASET, *build.units("tokenize")],
     inputs=_inputs,
     settings=_settings,

@@ -19,10 +19,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Stage
 from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
-from pipeline.stages.sources import SourceCopy, count_traffic, wanted_of
-from pipeline.stages.stage import Stage
+from pipeline.sources.copies import SourceCopy, count_traffic, wanted_of
 from pipeline.storage import (
     Checksum,
     Store,
@@ -37,8 +37,8 @@ from pipeline.storage import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
-    from pipeline.stages.plan import SourceFile
+    from pipeline.engine.build import Build
+    from pipeline.sources.plan import SourceFile
 
 LISTING = "files.json"
 ARRIVING = "arriving"
@@ -124,6 +124,9 @@ def _in_place(build: Build, shard: str) -> bool:
 
 STAGE = Stage(
     "download",
+    version=3,
+    after=(),
+    per_shard=True,
     units=_units,
     inputs=lambda _build, _unit: [],
     settings=_settings,

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import add_up
+from pipeline.engine.stage import Stage, as_many_as_shards
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.stages import scatter
-from pipeline.stages.stage import Stage, as_many_as_shards
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
@@ -82,6 +82,11 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "gather",
+    version=3,
+    after=("scatter",),
+    units_after=("tokenize",),
+    group="shuffle",
+    unit_word="cell",
     units=_units,
     inputs=_inputs,
     settings=_settings,

@@ -6,14 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Stage
 from pipeline.errors import RejectedDocumentsError
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.sources.copies import PARQUET
 from pipeline.stages import download
-from pipeline.stages.sources import PARQUET
-from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 QUARANTINE = "quarantine.jsonl"
 EXAMPLES = 5
@@ -67,7 +67,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.documents.quarantine import append_rejections
     from pipeline.documents.text_shard import TextShardWriter
     from pipeline.report.histograms import merge_histograms, power_histogram
-    from pipeline.stages.sources import count_traffic, read_source
+    from pipeline.sources.copies import count_traffic, read_source
     from pipeline.storage import Traffic
 
     source = build.config.source
@@ -112,7 +112,10 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "index",
-    units=lambda build: build.units("download"),
+    version=4,
+    after=("download",),
+    per_shard=True,
+    units_of="download",
     inputs=lambda _build, shard: [("download", shard)],
     settings=_settings,
     run=_run,

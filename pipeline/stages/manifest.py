@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import NOTHING, ContentSum
+from pipeline.engine.stage import Stage, every
 from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages import gather, layout, scatter
-from pipeline.stages.stage import Stage, every
 from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.union import ranges_match_check
 
 if TYPE_CHECKING:
+    from pipeline.engine.build import Build
     from pipeline.shuffle.quality import OrderQuality
-    from pipeline.stages.build import Build
 
 DATASET = "dataset.json"
 QUALITY = "shuffle_quality.json"
@@ -378,6 +378,10 @@ def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, Content
 
 STAGE = Stage(
     "manifest",
+    version=6,
+    after=("export", "writeback"),
+    group="exports",
+    unit_word="dataset",
     units=lambda _build: [UNIT],
     inputs=_inputs,
     settings=_settings,

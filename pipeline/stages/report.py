@@ -11,16 +11,16 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.runs import mark_delivered
+from pipeline.engine.stage import EVERY_OTHER, Stage, every
 from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
 from pipeline.stages.manifest import dataset_version
-from pipeline.stages.runs import mark_delivered
-from pipeline.stages.stage import Stage, every
 
 if TYPE_CHECKING:
     from pipeline.config import DatasetConfig
+    from pipeline.engine.build import Build
     from pipeline.report.summary import BuildSummary
-    from pipeline.stages.build import Build
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,8 @@ def headline(summary: BuildSummary) -> dict[str, int]:
 
 STAGE = Stage(
     "report",
+    version=3,
+    after=EVERY_OTHER,
     units=lambda _build: [UNIT],
     inputs=_inputs,
     settings=lambda _build, _unit: {},

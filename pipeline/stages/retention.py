@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import DatasetConfig, absolute, work_of
+from pipeline.engine.build import Build
+from pipeline.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from pipeline.errors import CorpusmillError, PermanentError
-from pipeline.stages.build import Build, open_build
+from pipeline.stages.graph import open_build
 from pipeline.stages.manifest import DATASET
-from pipeline.stages.runs import delivered_versions, needed_plans, why_latest_stays
 from pipeline.storage import Store, is_local, open_store
 
 LATEST = "latest.json"

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import ContentSum
+from pipeline.engine.stage import Stage
 from pipeline.errors import SourceError
 from pipeline.ledger import Check, Outcome, Receipt
-from pipeline.stages.stage import Stage
 from pipeline.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
     from pipeline.tokens.packing import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
@@ -196,6 +196,10 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "scatter",
+    version=4,
+    after=("audit",),
+    per_shard=True,
+    group="shuffle",
     units=_units,
     inputs=_inputs,
     settings=_settings,

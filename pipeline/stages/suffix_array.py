@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Stage
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
 from pipeline.stages.index import require_few_rejected
-from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 
 def _units(build: Build) -> list[str]:
@@ -33,7 +33,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
     from pipeline.dedup.suffix_array import write_suffix_array
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.stages.sources import open_as_lines
+    from pipeline.sources.copies import open_as_lines
 
     text = open_text_shard(build.folder("index", shard))
     link_text(build.folder("index", shard), folder)
@@ -59,6 +59,10 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "suffix_array",
+    version=1,
+    after=("index",),
+    per_shard=True,
+    group="find_ranges",
     units=_units,
     inputs=_inputs,
     settings=_settings,

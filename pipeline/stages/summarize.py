@@ -11,9 +11,12 @@ import yaml
 
 import pipeline
 from pipeline.content import add_up
+from pipeline.engine.build import Build
+from pipeline.engine.runs import why_latest_stays
 from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
+from pipeline.planning.estimate import last_estimate
 from pipeline.report.histograms import merge_histograms
 from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
 from pipeline.report.summary import (
@@ -40,12 +43,9 @@ from pipeline.report.summary import (
     VocabularySummary,
 )
 from pipeline.stages import gather, scatter
-from pipeline.stages.build import Build
-from pipeline.stages.estimate import last_estimate
+from pipeline.stages.graph import GRAPH
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.manifest import QUALITY, UNIT
-from pipeline.stages.runs import why_latest_stays
-from pipeline.stages.stage import PER_SHARD, WAVES
 from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.upload import destination_folder
 
@@ -57,7 +57,7 @@ UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload"
 
 def summarize(build: Build) -> BuildSummary:
     """The summary of a build whose every stage but the report has finished."""
-    stages = [stage for wave in WAVES for stage in wave if stage != "report"]
+    stages = [stage for stage in GRAPH.names if stage != "report"]
     plan = build.plan
     summary = BuildSummary(
         dataset=build.config.name,
@@ -85,10 +85,10 @@ def summarize(build: Build) -> BuildSummary:
 
 def shard_table(build: Build) -> ShardTable:
     """Every shard's row and every step's digest; stages that run every time have none that could be compared."""
-    stages = [stage for wave in WAVES for stage in wave if stage not in {"upload", "report"}]
+    stages = [stage for stage in GRAPH.names if stage not in {"upload", "report"}]
     receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
     steps: dict[str, dict[str, StepFacts]] = {shard: {} for shard in build.plan.shard_names()}
-    for stage in PER_SHARD:
+    for stage in GRAPH.per_shard:
         for unit, receipt in receipts[stage].items():
             shard, name = step_name(stage, unit)
             steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)

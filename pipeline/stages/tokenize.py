@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, LockConfig, absolute
 from pipeline.content import ContentSum
+from pipeline.engine.stage import Stage
 from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
 from pipeline.stages.index import require_few_rejected
-from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.documents.text_shard import SourceEntry
+    from pipeline.engine.build import Build
     from pipeline.ledger.checkpoint import Checkpoint
-    from pipeline.stages.build import Build
     from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
@@ -331,7 +331,10 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "tokenize",
-    units=lambda build: build.units("index"),
+    version=3,
+    after=("union",),
+    per_shard=True,
+    units_of="download",
     inputs=_inputs,
     settings=_settings,
     run=_run,

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import NOTHING, ContentSum
+from pipeline.engine.stage import Stage
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from pipeline.stages import download
-from pipeline.stages.sources import PARQUET, count_traffic, open_lines, open_table
-from pipeline.stages.stage import Stage
 from pipeline.stages.union import CUT_RANGES
 from pipeline.storage import Traffic
 
 if TYPE_CHECKING:
     from pipeline.dedup.writeback import WriteBackOptions
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 FOLDER = "documents"
 
@@ -120,4 +120,16 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     ]
 
 
-STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks, delivers=True)
+STAGE = Stage(
+    "writeback",
+    version=5,
+    after=("union",),
+    per_shard=True,
+    on_trunk=False,
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    checks=_checks,
+    delivers=True,
+)

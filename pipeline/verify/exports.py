@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.engine.build import StepMissingError
 from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.ledger import Receipt
-from pipeline.stages.build import StepMissingError
 from pipeline.stages.layout import framing_of
 from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
 from pipeline.stages.scatter import KINDS

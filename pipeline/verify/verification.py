@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pipeline.engine.build import Build
+from pipeline.engine.graph import PLAN
 from pipeline.ledger import RECEIPT_NAME, Receipt
 from pipeline.report.figures import counted
-from pipeline.stages.build import Build
 from pipeline.verify.destinations import check_destination
 from pipeline.verify.exports import check_manifests, verify_outputs
 from pipeline.verify.finding import DAMAGE, Finding, finding_of
 from pipeline.verify.receipts import check_accounts, check_files, check_identity
-from pipeline.verify.recorded import PLAN, RecordedBuild, StepName
+from pipeline.verify.recorded import RecordedBuild, StepName
 from pipeline.verify.recount import RECOUNTS, Recount
 
 
@@ -34,7 +35,7 @@ def verify_build(build: Build, *, workers: int = 1, progress: Callable[[int, int
 
     `progress(done, all)` is called after every step, in their order. Damage never raises: it is a finding.
     """
-    recorded = RecordedBuild(build.plan_receipt)
+    recorded = RecordedBuild(build.plan_receipt, build.graph)
     if recorded.planned is None:
         what = "the plan cannot be read, so that nothing can be said of its build"
         got = "neither its receipt nor its files are what its folder's name says"

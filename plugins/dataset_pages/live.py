@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from dataset_pages.records import Run, Task
 from pipeline.report.progress import StageProgress
 from pipeline.report.shards import ShardRow, ShardTable, StepFacts, shard_row, step_name
-from pipeline.stages.stage import PER_SHARD, WAVES
+from pipeline.stages.graph import GRAPH
 
-STAGES = [stage for wave in WAVES for stage in wave]
+STAGES = list(GRAPH.names)
 AT_WORK = {"running", "restarting", "deferred"}
 
 
@@ -123,7 +123,7 @@ def shard_lines(
     """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
     by_shard: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.stage in PER_SHARD and task.map_index >= 0:
+        if task.stage in GRAPH.per_shard and task.map_index >= 0:
             by_shard.setdefault(f"{task.map_index:05d}", []).append(task)
     lines = []
     for shard in sorted(by_shard):
@@ -143,7 +143,7 @@ def shard_lines(
 
 def doing(tasks: list[Task], *, is_over: bool = False) -> tuple[str, str, Task | None]:
     """(kind of state, words, the task whose log says more) of a shard, from its tasks; `is_over`: those of its run."""
-    ordered = sorted(tasks, key=lambda task: PER_SHARD.index(task.stage))
+    ordered = sorted(tasks, key=lambda task: GRAPH.per_shard.index(task.stage))
     for word, states in (("failed", {"failed"}), ("running", AT_WORK), ("retry", {"up_for_retry"})):
         for task in ordered:
             if task.state in states:

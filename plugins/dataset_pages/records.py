@@ -18,15 +18,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.stage import VERSIONS
+from pipeline.stages.graph import GRAPH
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
 APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
 WHY = "why"  # the XCom of a task that does not go on (dags/running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
-# Tasks whose names are not those of their stages.
-STAGES_OF_TASKS = {"shuffle_scatter": "scatter", "shuffle_gather": "gather", "parts": "export"}
+LISTS = "units"  # the group of tasks that list the units of stages (dags/stage_tasks.py)
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,8 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
 
 def stage_of(task_id: str) -> str | None:
     """The stage that a task runs, or None if it runs none."""
-    name = task_id.rpartition(".")[2]
-    stage = STAGES_OF_TASKS.get(name, name)
-    return stage if stage in VERSIONS else None
+    group, _, name = task_id.rpartition(".")
+    return name if group != LISTS and (name in GRAPH or name == PLAN) else None
 
 
 def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ConfigError, PermanentError, StoreUnavailableError
-from pipeline.stages.apart import require_apart
+from pipeline.planning.apart import require_apart
 from pipeline.storage import Store, Traffic, list_sources, open_store, ranged, retries
 from tests.faults.proxy import Answer, FaultyProxy, Harm
 from tests.gcs_front import GcsFront

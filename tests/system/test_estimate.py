@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.config import check_config
+from pipeline.engine.build import Build
 from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.estimate import (
+from pipeline.planning.estimate import (
     SUBJECT,
     Estimate,
     compare_with_actual,
@@ -25,8 +25,10 @@ from pipeline.stages.estimate import (
     fixed_and_variable,
     last_estimate,
 )
-from pipeline.stages.plan import list_dataset, plan_files
-from pipeline.stages.sampling import draw_files, sample_name, total_of, write_sample
+from pipeline.planning.plan import list_dataset, plan_dataset
+from pipeline.planning.sampling import draw_files, sample_name, total_of, write_sample
+from pipeline.sources.plan import plan_files
+from pipeline.stages.graph import open_build
 from pipeline.tokens.tokenizer import load_tokenizer
 from tests.system.corpus import configuration, lines_of, make_documents
 

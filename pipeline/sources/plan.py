@@ -1,4 +1,4 @@
-"""Plan: list the sources and group them into shards.
+"""The plan of a dataset's sources: which files and parts of files make up each shard.
 
 Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
 past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
@@ -10,26 +10,17 @@ doubling, that happens at few sizes as a dataset grows.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import DatasetConfig, absolute, work_of
 from pipeline.errors import BalanceError
-from pipeline.ledger import Outcome, Step, run_once
-from pipeline.stages.apart import require_apart, require_none_written, written_places
-from pipeline.stages.stage import VERSIONS
 from pipeline.storage import StoredFile
-from pipeline.storage.listing import Listing, list_all
 
 if TYPE_CHECKING:
-    from pipeline.stages.part_names import Taken
-
-log = logging.getLogger(__name__)
+    from pipeline.sources.part_names import Taken
 
 MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
 SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in tasks than they win
@@ -110,111 +101,9 @@ class Plan(BaseModel):
         return sum(file.size_bytes for file in self.files())
 
 
-def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
-    """List the sources, group them, write the plan; returns the path of the plan's receipt.
-
-    The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
-    `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
-    """
-    from pipeline.stages.build import tokenizer_versions
-    from pipeline.stages.tokenize import locked
-
-    if to_build:
-        config, plan = _ready(config)
-    else:
-        config = locked(config)
-        _, plan = _planned(config)
-
-    def write(folder: Path) -> Outcome:
-        (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
-        (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
-        for one in plan.uncut or ():
-            log.warning("%s (%s bytes): %s; %s", one.name, f"{one.size_bytes:,}", one.why, one.remedy)
-        if plan.others:
-            log.info("%s", plan.others)
-        entries = sum(len(shard) for shard in plan.shards)
-        return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
-
-    return run_once(_step(config, plan), work_of(config), write, verify=True, versions=tokenizer_versions(config))
-
-
-def _step(config: DatasetConfig, plan: Plan) -> Step:
-    settings = {
-        "config": config.model_dump(mode="json", exclude_none=True),
-        "plan": plan.model_dump(mode="json", exclude_none=True),
-    }
-    return Step("plan", VERSIONS["plan"], config.name, settings, inputs=())
-
-
-def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
-    """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
-    from pipeline.stages.estimate import estimate_of
-    from pipeline.stages.memory import require_memory
-    from pipeline.stages.preflight import Problems, needed_room, require_room, require_writable
-    from pipeline.stages.runs import DELIVERED
-    from pipeline.stages.tokenize import locked
-
-    problems, plan = Problems(), Plan(shards=[])
-    with problems.kept():
-        require_memory(config, where=config.name)
-    with problems.kept():
-        config = locked(config)
-    with problems.kept():
-        _, plan = _planned(config)
-    for destination in config.destinations:
-        with problems.kept():
-            require_writable(config, destination)
-    work = work_of(config)
-    if not (_step(config, plan).folder(work) / DELIVERED).exists():  # else it was built, and nothing new is written
-        estimate = estimate_of(config, plan.files(), work)
-        needed = estimate.room() if estimate else needed_room(config, plan.source_bytes())
-        with problems.kept():
-            said_by = "the last estimate" if estimate else "what builds take of a byte of text, here of the sources"
-            require_room(config, work, needed, said_by=said_by)
-    problems.raise_all()
-    return config, plan
-
-
-def check_dataset(config: DatasetConfig) -> str:
-    """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
-    from pipeline.stages.tokenize import configured_tokenizer, locked
-
-    tokenizer = configured_tokenizer(locked(config))
-    files, plan = _planned(config)
-    others = f"\n{plan.others}" if plan.others else ""
-    uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
-    return (
-        f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
-        f" {len(plan.shards)} shards;"
-        f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
-        f"{uncut}{others}"
-    )
-
-
-def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
-    listing = list_dataset(config)
-    plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
-    if not listing.others:
-        return listing.files, plan
-    others = OtherFiles(count=listing.others, names=listing.other_names)
-    return listing.files, plan.model_copy(update={"others": others})
-
-
-def list_dataset(config: DatasetConfig) -> Listing:
-    """The source files of a configuration; ConfigError if the build would read what it writes."""
-    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
-
-    paths = [absolute(path) for path in config.source.paths]
-    places = written_places(config)
-    require_apart(paths, places)
-    listing = list_all(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
-    require_none_written(listing.files, places)
-    return listing
-
-
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
     """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
-    from pipeline.stages.part_names import taken_names
+    from pipeline.sources.part_names import taken_names
 
     taken = taken_names(file.name for file in files)
     least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
@@ -234,7 +123,7 @@ def _entries(
 ) -> list[SourceFile]:
     """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
     from pipeline.documents.splitting import Uncut, cut_file
-    from pipeline.stages.part_names import part_name
+    from pipeline.sources.part_names import part_name
     from pipeline.storage import is_local, open_location
 
     whole = SourceFile(**asdict(file))

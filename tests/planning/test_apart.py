@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import ConfigError
-from pipeline.stages.apart import require_apart
-from pipeline.stages.plan import list_dataset
+from pipeline.planning.apart import require_apart
+from pipeline.planning.plan import list_dataset
 from tests.system.corpus import configuration
 
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pipeline.engine.build import Build
     from pipeline.ledger import Receipt
-    from pipeline.stages.build import Build
-    from pipeline.stages.plan import SourceFile
+    from pipeline.sources.plan import SourceFile
     from pipeline.storage import StoredFile
 
 EIGHTH = 8
@@ -76,8 +76,9 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
 
     SourceError if no line of the sources falls into the sample.
     """
-    from pipeline.stages.plan import list_dataset, plan_files
-    from pipeline.stages.sampling import draw_files, write_sample
+    from pipeline.planning.plan import list_dataset
+    from pipeline.planning.sampling import draw_files, write_sample
+    from pipeline.sources.plan import plan_files
     from pipeline.stages.tokenize import locked
 
     config = locked(config)
@@ -113,7 +114,7 @@ def _write_eighth(sample: Path, folder: Path) -> None:
 
 def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
     from pipeline.local import build_dataset
-    from pipeline.stages.build import open_build
+    from pipeline.stages.graph import open_build
 
     changes = {
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
@@ -162,7 +163,7 @@ def compare_with_actual(build: Build) -> str:
 
 def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float]) -> Estimate:
     """`seconds`: what any build takes once in each of its processes, and what the sample took beside it."""
-    from pipeline.stages.sampling import total_of
+    from pipeline.planning.sampling import total_of
 
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
     text_bytes = build.total("index", "text_bytes_out")
@@ -193,7 +194,7 @@ def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
     import numpy as np
 
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.stages.sampling import sample_name
+    from pipeline.planning.sampling import sample_name
     from pipeline.tokens.token_shard import open_token_shard
 
     sample_of = {file.name: file.part.of if file.part else file.name for shard in build.plan.shards for file in shard}
@@ -224,9 +225,9 @@ def _seconds_and_bytes(build: Build) -> tuple[float, int]:
 
 
 def _all_receipts(build: Build) -> list[Receipt]:
-    from pipeline.stages.stage import WAVES
+    from pipeline.stages.graph import GRAPH
 
-    return [receipt for wave in WAVES for stage in wave for receipt in build.receipts(stage)]
+    return [receipt for stage in GRAPH.names for receipt in build.receipts(stage)]
 
 
 def _exported_bytes(build: Build, format_name: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pipeline.config import SourceConfig, absolute
-from pipeline.stages.plan import SourceFile
+from pipeline.sources.plan import SourceFile
 from pipeline.storage import (
     Checksum,
     StoredFile,

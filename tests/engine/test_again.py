@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from pipeline.config import check_config
+from pipeline.engine.build import Build
+from pipeline.engine.preview import preview
 from pipeline.errors import SourceError
 from pipeline.ledger import checkpoints_in, read_receipt
 from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build
 from pipeline.stages.announce import announcement
-from pipeline.stages.preview import preview
-from pipeline.stages.removal import code_span, removal_in_words
+from pipeline.stages.graph import open_build
+from pipeline.stages.union import code_span, removal_in_words
 from pipeline.tokens.tokenizer import Tokenizer
 from tests.ledger.test_checkpoint import CutOffError, Memory
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus

@@ -10,7 +10,7 @@ import pytest
 from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import ConfigError
 from pipeline.local import build_dataset
-from pipeline.stages.memory import require_memory
+from pipeline.planning.memory import require_memory
 from tests.system.corpus import configuration, write_corpus
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.engine.build import Build, StepMissingError
 from pipeline.errors import CorruptDataError
 from pipeline.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from pipeline.ledger.receipt import parse_receipt
-from pipeline.stages.build import Build, StepMissingError
-from pipeline.stages.stage import WAVES
 
 SHOWN = 3  # differences named per step; the rest are counted
 
@@ -28,12 +27,12 @@ class StepPreview:
 
 def preview(build: Build) -> list[StepPreview]:
     """Every step of a planned build, in order. Of a stage whose units are not known yet there is one line."""
-    return [one for wave in WAVES for stage in wave for one in _stage(build, stage)]
+    return [one for stage in build.graph.names for one in _stage(build, stage)]
 
 
 def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
-    if stage in {"upload", "report"}:
-        yield StepPreview(stage, "", "run", "runs every time; upload sends only what the destination lacks")
+    if not build.graph[stage].reuse:
+        yield StepPreview(stage, "", "run", "runs every time")
         return
     try:
         units = build.units(stage)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.local import build_dataset
-from pipeline.stages import open_build, plan_dataset
+from pipeline.planning.plan import plan_dataset
+from pipeline.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 
 

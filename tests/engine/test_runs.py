@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import check_config
+from pipeline.engine.garbage import find_garbage
+from pipeline.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
 from pipeline.errors import ConfigError, PermanentError
 from pipeline.ledger import read_receipt
 from pipeline.local import build_dataset, run_build
+from pipeline.planning.plan import plan_dataset
+from pipeline.planning.reprocess import begin, plan_to_reprocess
 from pipeline.report.html import render_html
 from pipeline.report.summary import from_json
-from pipeline.stages import open_build, plan_dataset
-from pipeline.stages.collect import find_garbage
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.stages.manifest import dataset_version
-from pipeline.stages.reprocess import begin, plan_to_reprocess
-from pipeline.stages.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
 from tests.system.corpus import configuration, write_corpus
 
 VERSION = "0123456789ab"
@@ -154,7 +155,7 @@ def test_reprocess_of_an_older_runs_plan_builds_that_plan_and_leaves_latest(
 def test_reprocess_before_anything_was_delivered_says_to_build_first(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     plan = plan_dataset(check_config(configuration(tmp_path), where="a test"))
-    run_build(plan, workers=1, waves=(("download",), ("index",)))
+    run_build(plan, workers=1, until="index")
     with pytest.raises(ConfigError, match="no build of this dataset has finished here"):
         plan_to_reprocess(str(tmp_path / "work"), plan.parents[2].name)
 
@@ -163,7 +164,7 @@ def test_gc_after_a_dry_run_of_older_settings_keeps_the_delivered_build(
     rebuilt: tuple[Path, Path], tmp_path: Path
 ) -> None:
     second = open_build(rebuilt[1])
-    before = {one.folder for one in find_garbage(second.work)}
+    before = {one.folder for one in find_garbage(second.work, GRAPH)}
     plan_dataset(check_config(configuration(tmp_path), where="a test"))
-    assert {one.folder for one in find_garbage(second.work)} == before
+    assert {one.folder for one in find_garbage(second.work, GRAPH)} == before
     assert second.folder("export", second.units("export")[0]) not in before

@@ -29,13 +29,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import DatasetConfig
+from pipeline.engine.build import Build, open_build
+from pipeline.engine.graph import PLAN, Graph
+from pipeline.engine.runs import STARTED, begun_plans, needed_plans
 from pipeline.errors import CorpusmillError, PermanentError
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
 from pipeline.ledger.once import LOCK_NAME
-from pipeline.stages.build import Build, open_build
-from pipeline.stages.runs import STARTED, begun_plans, needed_plans
-from pipeline.stages.stage import VERSIONS, WAVES
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
@@ -52,16 +52,18 @@ class Garbage:
     reason: str
 
 
-def find_garbage(work: Path, *, keep_plans: int = 1, config: DatasetConfig | None = None) -> list[Garbage]:
+def find_garbage(
+    work: Path, graph: Graph, *, keep_plans: int = 1, config: DatasetConfig | None = None
+) -> list[Garbage]:
     """The garbage below one dataset's work folder (`<work_folder>/<name>`), in order of stage and name.
 
     The newest plan of `config` keeps its steps, too: another configuration of that name may have been built since.
     Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
     """
-    folders = [folder for stage in VERSIONS for folder in _step_folders(work / stage)]
+    folders = [folder for stage in (PLAN, *graph.names) for folder in _step_folders(work / stage)]
     plans = needed_plans(work, keep_plans)
     if config is not None:
-        plans = list(dict.fromkeys([*plans, *_newest_of(config, work)]))
+        plans = list(dict.fromkeys([*plans, *_newest_of(config, work, graph)]))
     if folders and not plans:
         raise PermanentError(
             "there is no finished plan, so nothing says which folders are still needed",
@@ -71,7 +73,7 @@ def find_garbage(work: Path, *, keep_plans: int = 1, config: DatasetConfig | Non
     reached: set[Path] = set()
     unfinished: set[str] = set()
     for plan in plans:
-        folders_of_build, stages_of_build = _reached(open_build(plan))
+        folders_of_build, stages_of_build = _reached(open_build(plan, graph))
         reached |= folders_of_build
         unfinished |= stages_of_build
     found = []
@@ -83,15 +85,15 @@ def find_garbage(work: Path, *, keep_plans: int = 1, config: DatasetConfig | Non
     return found
 
 
-def remove_garbage(work: Path, garbage: Iterable[Garbage]) -> list[Garbage]:
+def remove_garbage(work: Path, graph: Graph, garbage: Iterable[Garbage]) -> list[Garbage]:
     """Remove what find_garbage found; returns what is gone, which leaves out folders that were locked since.
 
     PermanentError, before anything is removed, for a folder that is not a step folder below `work`.
     """
-    order = list(VERSIONS)
+    order = (PLAN, *graph.names)
     wanted = list(garbage)
     for one in wanted:
-        _require_inside(work, one.folder)
+        _require_inside(work, one.folder, order)
     wanted.sort(key=lambda one: (-order.index(one.folder.parent.name), one.folder.name))
     return [one for one in wanted if _remove(one.folder)]
 
@@ -107,12 +109,12 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
 
 
-def _newest_of(config: DatasetConfig, work: Path) -> list[Path]:
+def _newest_of(config: DatasetConfig, work: Path, graph: Graph) -> list[Path]:
     """The plan of a configuration that was begun last, if any was."""
     beside = {"lock": config.lock, "dag": config.dag, "keep_versions": config.keep_versions}  # no step depends on them
     for plan in begun_plans(work):
         with suppress(CorpusmillError, OSError, ValueError):
-            if open_build(plan).config.model_copy(update=beside) == config:
+            if open_build(plan, graph).config.model_copy(update=beside) == config:
                 return [plan]
     return []
 
@@ -126,7 +128,7 @@ def _reached(build: Build) -> tuple[set[Path], set[str]]:
     """(folders of the build's steps, stages that it has not finished or of which its steps cannot be told)."""
     _require_readable(build)
     reached, unfinished = {build.plan_folder}, set()
-    for stage in (stage for wave in WAVES for stage in wave):
+    for stage in build.graph.names:
         try:
             for unit in build.units(stage):
                 reached.add(build.step(stage, unit).folder(build.work))
@@ -177,8 +179,8 @@ def _size_bytes(folder: Path) -> int:
     return sum(Path(parent, name).lstat().st_size for parent, _, names in os.walk(folder) for name in names)
 
 
-def _require_inside(work: Path, folder: Path) -> None:
-    inside = folder.parent.parent == work and folder.parent.name in VERSIONS and STEP_FOLDER.fullmatch(folder.name)
+def _require_inside(work: Path, folder: Path, stages: tuple[str, ...]) -> None:
+    inside = folder.parent.parent == work and folder.parent.name in stages and STEP_FOLDER.fullmatch(folder.name)
     if not inside or folder.is_symlink() or folder.resolve() != work.resolve() / folder.parent.name / folder.name:
         raise PermanentError(
             "only step folders of this dataset can be removed",

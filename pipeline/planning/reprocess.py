@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import absolute
+from pipeline.engine.build import Build, StepMissingError
+from pipeline.engine.runs import begin_run, delivered_plans, why_latest_stays
 from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME, ask_again
-from pipeline.stages.build import Build, StepMissingError, open_build
-from pipeline.stages.plan import plan_dataset
-from pipeline.stages.runs import begin_run, delivered_plans, why_latest_stays
-from pipeline.stages.stage import PER_SHARD, WAVES
+from pipeline.planning.plan import plan_dataset
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.storage import safe_relative_name
 
 BEFORE = ".before.json"
@@ -36,11 +36,11 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
     Nothing is removed: what they wrote stands until they have run (ledger/again.py). ConfigError for a stage that does
     not work on shards, or a shard that is not planned.
     """
-    if stage not in PER_SHARD:
+    if stage not in GRAPH.per_shard:
         raise ConfigError(
             "this stage does not work on shards",
             got=stage,
-            expected=", ".join(PER_SHARD),
+            expected=", ".join(GRAPH.per_shard),
             next_step="take one of these; what depends on it is built again, too",
         )
     names = build.plan.shard_names()
@@ -52,7 +52,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
             next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
         )
     asked = []
-    for later in PER_SHARD[PER_SHARD.index(stage) :]:
+    for later in GRAPH.per_shard[GRAPH.per_shard.index(stage) :]:
         for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:
             try:
                 folder = build.step(later, unit).folder(build.work)
@@ -67,7 +67,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
 def digests(build: Build) -> Digests:
     """The receipt digest of every step that has a valid one, except of stages that run every time."""
     found: Digests = {}
-    for stage in (stage for wave in WAVES for stage in wave if stage not in {"upload", "report"}):
+    for stage in (stage for stage in GRAPH.names if stage not in {"upload", "report"}):
         try:
             units = build.units(stage)
         except StepMissingError:

@@ -25,11 +25,11 @@ from pipeline.ledger import (
     run_once,
     valid_receipt,
 )
-from pipeline.stages.stage import PER_SHARD, VERSIONS, WAVES, Stage, waves_until
 
 if TYPE_CHECKING:
+    from pipeline.engine.graph import Graph
     from pipeline.report.progress import StageProgress
-    from pipeline.stages.plan import Plan
+    from pipeline.sources.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,9 @@ class PlanGoneError(PermanentError):
 class Build:
     """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid."""
 
-    def __init__(self, plan_receipt: Path) -> None:
+    def __init__(self, plan_receipt: Path, graph: Graph) -> None:
         self.plan_receipt = plan_receipt
+        self.graph = graph
         self.plan_folder = plan_receipt.parent
         self.work = plan_receipt.parents[2]
         self._receipts: dict[tuple[str, str], Receipt] = {}
@@ -60,8 +61,8 @@ class Build:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan: source files grouped into shards (see stages/plan.py)."""
-        from pipeline.stages.plan import Plan
+        """The plan: source files grouped into shards."""
+        from pipeline.sources.plan import Plan
 
         return Plan.model_validate_json(self._planned("plan.json"))
 
@@ -71,19 +72,20 @@ class Build:
         return (self.plan_folder / name).read_bytes()
 
     def units(self, stage: str) -> list[str]:
-        """Names of a stage's units. Those of gather and export are known once tokenize and scatter have finished."""
-        return stage_named(stage).units(self)
+        """Names of a stage's units; StepMissingError if they are not known yet."""
+        wanted = self.graph[stage]
+        return self.units(wanted.units_of) if wanted.units_of else wanted.units(self)
 
     def step(self, stage: str, unit: str) -> Step:
         """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
         key = (stage, unit)
         if key not in self._steps:
-            one = stage_named(stage)
+            one = self.graph[stage]
             inputs = tuple(
                 InputReceipt(stage=name, unit=of, digest=self.receipt(name, of).digest)
                 for name, of in one.inputs(self, unit)
             )
-            self._steps[key] = Step(stage, VERSIONS[stage], unit, one.settings(self, unit), inputs)
+            self._steps[key] = Step(stage, one.version, unit, one.settings(self, unit), inputs)
         return self._steps[key]
 
     def find(self, stage: str, unit: str) -> Receipt | None:
@@ -101,7 +103,7 @@ class Build:
 
     def need_not_run(self, stage: str, unit: str) -> bool:
         """Whether a step has a valid receipt and nobody asked for it again."""
-        finished = stage_named(stage).reuse and self.find(stage, unit) is not None
+        finished = self.graph[stage].reuse and self.find(stage, unit) is not None
         return finished and not asked_again(self.step(stage, unit).folder(self.work))
 
     def receipt(self, stage: str, unit: str) -> Receipt:
@@ -144,7 +146,7 @@ class Build:
 
     def checks(self, stage: str) -> list[Check]:
         """The accounts of every finished unit of a stage."""
-        one = stage_named(stage)
+        one = self.graph[stage]
         return [check for unit in self.units(stage) for check in one.checks(self, unit, self.receipt(stage, unit))]
 
     def reused(self, stage: str, unit: str) -> bool:
@@ -152,7 +154,7 @@ class Build:
         return not self._is_of_newest_run(self.finished_at(stage, unit))
 
     def _is_of_newest_run(self, at: float) -> bool:
-        from pipeline.stages.runs import begun_at
+        from pipeline.engine.runs import begun_at
 
         return at >= begun_at(self.plan_folder)
 
@@ -167,7 +169,7 @@ class Build:
         except FileNotFoundError:
             self._receipts.pop((stage, unit), None)
             return None
-        return at if stage_named(stage).reuse or self._is_of_newest_run(at) else None
+        return at if self.graph[stage].reuse or self._is_of_newest_run(at) else None
 
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
@@ -179,7 +181,7 @@ class Build:
         A finished step that is found damaged when this one opens its outputs runs again first. Where contents differ,
         the steps to blame run once more; if the difference stays, BalanceError says that the program is wrong.
         """
-        stage_of_unit = stage_named(stage)
+        stage_of_unit = self.graph[stage]
         if unit not in self.units(stage):
             raise PermanentError(
                 f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
@@ -193,7 +195,7 @@ class Build:
                 self._run_again(name, of)
             self._complete(stage)
             path, checks = self._run_and_check(stage, unit, verify=False)
-        again = f"{_doing_again(stage, unit, path)}; if it stays, report it with both receipts"
+        again = f"{self._doing_again(stage, unit, path)}; if it stays, report it with both receipts"
         wrong = "report this with both receipts: the steps ran twice with the same difference, so the program is wrong"
         require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
         log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
@@ -202,7 +204,7 @@ class Build:
     def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
         """(the path of the step's receipt, those of its accounts that do not balance)."""
         path = self._run_mending(stage, unit, verify=verify)
-        checks = stage_named(stage).checks(self, unit, self.receipt(stage, unit))
+        checks = self.graph[stage].checks(self, unit, self.receipt(stage, unit))
         return path, [check for check in checks if check.difference]
 
     def _run_mending(self, stage: str, unit: str, *, verify: bool) -> Path:
@@ -227,13 +229,13 @@ class Build:
         waiting = [(stage, unit)]
         while waiting:
             name, of = waiting.pop()
-            fresh = set(stage_named(name).inputs(self, of)) - found
+            fresh = set(self.graph[name].inputs(self, of)) - found
             found |= fresh
             waiting += fresh
         return found
 
     def _run_once(self, stage: str, unit: str, *, verify: bool) -> Path:
-        wanted = stage_named(stage)
+        wanted = self.graph[stage]
         step = self.step(stage, unit)
         if not verify and self.need_not_run(stage, unit):
             return step.folder(self.work) / RECEIPT_NAME
@@ -255,9 +257,15 @@ class Build:
         self._forget()
         self._run_mending(stage, unit, verify=False)
 
+    def _doing_again(self, stage: str, unit: str, receipt: Path) -> str:
+        """How to have one step run again."""
+        if self.graph[stage].per_shard:
+            return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
+        return f"remove {receipt.parent} and run again"
+
     def _complete(self, stage: str) -> None:
         """Run what earlier stages lack by now: a step of theirs ran again and wrote something else than before."""
-        for name in (name for wave in waves_until(stage)[:-1] for name in wave):
+        for name in self.graph.before(stage):
             for unit in self.units(name):
                 if self.find(name, unit) is None:
                     self.run(name, unit)
@@ -277,7 +285,7 @@ class Build:
         return self._units_by_task(stage)[task]
 
     def _units_by_task(self, stage: str) -> dict[str, list[str]]:
-        wanted = stage_named(stage)
+        wanted = self.graph[stage]
         units: dict[str, list[str]] = {}
         for unit in self.units(stage):
             units.setdefault(wanted.task(unit), []).append(unit)
@@ -300,7 +308,7 @@ class Build:
         """Every stage's finished units, for a progress view; cheap enough to poll."""
         if any(not asked_again(folder) for folder in self._asked):
             self._forget()  # what follows from a step that has run again may be another
-        return [self._stage_progress(stage) for wave in WAVES for stage in wave]
+        return [self._stage_progress(stage) for stage in self.graph.names]
 
     def _stage_progress(self, stage: str) -> StageProgress:
         from pipeline.report.progress import StageProgress
@@ -335,7 +343,7 @@ def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
     return {"tokenizer_sha256": lock.tokenizer_sha256, **revision}
 
 
-def open_build(plan_receipt: str | Path) -> Build:
+def open_build(plan_receipt: str | Path, graph: Graph) -> Build:
     """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
     path = Path(plan_receipt)
     if not path.is_file():
@@ -346,22 +354,7 @@ def open_build(plan_receipt: str | Path) -> Build:
             got="nothing: gc removes plans that no run began; or the work folder was renamed, or plan marked by hand",
             next_step="name the folder back, or clear the task plan with everything downstream, or start a new run",
         )
-    return Build(path)
-
-
-def stage_named(name: str) -> Stage:
-    """A stage's module, imported when it is asked for."""
-    from importlib import import_module
-
-    stage: Stage = import_module(f"pipeline.stages.{name}").STAGE
-    return stage
-
-
-def _doing_again(stage: str, unit: str, receipt: Path) -> str:
-    """How to have one step run again."""
-    if stage in PER_SHARD:
-        return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
-    return f"remove {receipt.parent} and run again"
+    return Build(path, graph)
 
 
 def _in_words(receipt: Receipt) -> str:

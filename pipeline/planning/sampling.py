@@ -33,7 +33,7 @@ from pipeline.fingerprint import canonical_json
 
 if TYPE_CHECKING:
     from pipeline.config import DatasetConfig
-    from pipeline.stages.plan import SourceFile
+    from pipeline.sources.plan import SourceFile
 
 READ_FACTOR = 4  # the drawn files hold about this many times the sample
 FILES = 16  # drawn of those that could have been left out: the spread between files needs several
@@ -121,7 +121,7 @@ def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64
 def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> int:
     """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; the number of lines."""
     from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
-    from pipeline.stages.sources import open_as_lines, streamed_copy
+    from pipeline.sources.copies import open_as_lines, streamed_copy
 
     folder.mkdir(parents=True)
     draw = PivotalDraw[tuple[int, bytes]]({"estimate": "lines", "seed": seed, "share": share})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.stages.sampling import (
+from pipeline.planning.sampling import (
     FILES,
     READ_FACTOR,
     PivotalDraw,
