@@ -85,7 +85,8 @@ class Graph:
                 del waiting[name]
             if not ready:
                 self._require_known(waiting)
-                raise _wrong("stages wait for each other in a circle", ", ".join(waiting), "an order", "none")
+                circle = [name for name in waiting if self[name].after != EVERY_OTHER]
+                raise _wrong("stages wait for each other in a circle", ", ".join(circle), "an order", "none")
         return levels
 
     def _require_known(self, names: Iterable[str]) -> None:

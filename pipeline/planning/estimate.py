@@ -225,9 +225,8 @@ def _seconds_and_bytes(build: Build) -> tuple[float, int]:
 
 
 def _all_receipts(build: Build) -> list[Receipt]:
-    from pipeline.stages.graph import GRAPH
 
-    return [receipt for stage in GRAPH.names for receipt in build.receipts(stage)]
+    return [receipt for stage in build.graph.names for receipt in build.receipts(stage)]
 
 
 def _exported_bytes(build: Build, format_name: str) -> int:

@@ -6,6 +6,7 @@ import os
 
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
+from pipeline.stages.graph import GRAPH
 
 GIB = 1 << 30
 MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
@@ -13,14 +14,7 @@ MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
 
 def needed_memory(config: DatasetConfig) -> dict[str, tuple[str, int]]:
     """{stage: (the key that decides, bytes that one of its tasks takes)}."""
-    dedup, shuffle = int(config.dedup.memory), int(config.shuffle.memory)
-    return {
-        # libdivsufsort: 8 bytes an entry, the text, its decompression
-        "suffix_array": ("source.shard_bytes", 10 * int(config.source.shard_bytes)),
-        "match": ("dedup.memory", dedup),
-        "scatter": ("shuffle.memory", shuffle),
-        "gather": ("shuffle.memory", shuffle),
-    }
+    return {stage.name: needed for stage in GRAPH if (needed := stage.memory(config))}
 
 
 def whole_gib(size_bytes: int) -> int:

@@ -67,7 +67,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
 def digests(build: Build) -> Digests:
     """The receipt digest of every step that has a valid one, except of stages that run every time."""
     found: Digests = {}
-    for stage in (stage for stage in GRAPH.names if stage not in {"upload", "report"}):
+    for stage in (stage.name for stage in build.graph if stage.reuse):
         try:
             units = build.units(stage)
         except StepMissingError:

@@ -19,7 +19,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Stage
+from pipeline.engine.stage import Recount, Stage
 from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
 from pipeline.sources.copies import SourceCopy, count_traffic, wanted_of
@@ -122,6 +122,18 @@ def _in_place(build: Build, shard: str) -> bool:
     return any(is_local(file.location) for file in build.plan.shards[int(shard)])
 
 
+def _recount(build: Build, unit: str, folder: Path) -> Recount:
+    from pipeline.stages.recounting import contradiction
+
+    listed = json.loads((folder / LISTING).read_bytes())
+    planned = [[file.name, file.size_bytes] for file in build.plan.shards[int(unit)]]
+    got = [[one["name"], one["size_bytes"]] for one in listed]
+    if got != planned:
+        raise contradiction(folder / LISTING, f"{planned}, as planned", got)
+    size = sum(one["size_bytes"] for one in listed)
+    return Recount({"files": len(listed), "source_bytes": size, "bytes_read": size}, complete=True)
+
+
 STAGE = Stage(
     "download",
     version=3,
@@ -131,5 +143,6 @@ STAGE = Stage(
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
+    recount=_recount,
     outside=_in_place,
 )

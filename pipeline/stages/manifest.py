@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import NOTHING, ContentSum
-from pipeline.engine.stage import Stage, every
+from pipeline.engine.stage import Recount, Stage, every
 from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
@@ -376,6 +376,12 @@ def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, Content
     return totals
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    files = json.loads((folder / DATASET).read_bytes())["files"]
+    size = sum(one["size_bytes"] for one in files)
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": 0}, complete=True)
+
+
 STAGE = Stage(
     "manifest",
     version=6,
@@ -386,6 +392,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
     checks=_checks,
     delivers=True,
 )

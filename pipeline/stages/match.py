@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Stage, as_many_as_shards, every
+from pipeline.engine.stage import Recount, Stage, as_many_as_shards, every
 from pipeline.errors import ConfigError
 from pipeline.ledger import Outcome
 
@@ -134,6 +134,19 @@ def _matched(
     return match_partition(indexed, partition, partitions, minimum_bytes, want_earlier=whole)
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.stages.recounting import contradiction
+
+    starts = np.fromfile(folder / "match_ranges.index", "<u8")
+    ranges, rest = divmod((folder / "match_ranges").stat().st_size, 16)
+    if rest or not len(starts) or int(starts[-1]) != ranges or bool((starts[1:] < starts[:-1]).any()):
+        expected = f"{ranges:,} ranges, ascending starts of shards"
+        raise contradiction(folder / "match_ranges.index", expected, starts[-3:].tolist())
+    return Recount({"ranges": ranges})
+
+
 STAGE = Stage(
     "match",
     version=3,
@@ -145,5 +158,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
+    memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
     most_tasks=as_many_as_shards,
 )

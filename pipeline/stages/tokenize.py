@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, LockConfig, absolute
 from pipeline.content import ContentSum
-from pipeline.engine.stage import Stage
+from pipeline.engine.stage import Recount, Stage
 from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
-from pipeline.stages.index import require_few_rejected
+from pipeline.stages.index import require_few_rejected, text_flow
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pipeline.documents.text_shard import SourceEntry
     from pipeline.engine.build import Build
     from pipeline.ledger.checkpoint import Checkpoint
+    from pipeline.report.summary import Flow
     from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
@@ -329,6 +330,48 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     ]
 
 
+def _flows(build: Build) -> dict[str, Flow]:
+    from pipeline.report.summary import Flow
+
+    documents, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
+    short = build.total("tokenize", "documents_short") if build.config.selection.leaves_out() else 0
+    lost = {name: count for name, count in (("empty", empty - short), ("too short", short)) if count}
+    tokens, left_out = build.total("tokenize", "tokens"), build.total("tokenize", "tokens_short")
+    return {
+        "documents": Flow(into=documents, out=documents - empty, lost=lost),
+        "text_bytes": text_flow(build, build.total("tokenize", "text_bytes_encoded")),
+        "tokens": Flow(into=tokens + left_out, out=tokens, lost={"too short": left_out} if left_out else {}),
+    }
+
+
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.stages.recounting import BLOCK, contradiction, records_content, require_ascending
+    from pipeline.tokens.token_shard import open_token_shard
+
+    shard = open_token_shard(folder)
+    require_ascending(folder / "ends", shard.ends)
+    largest = max((int(shard.tokens[at : at + BLOCK].max()) for at in range(0, len(shard.tokens), BLOCK)), default=0)
+    if largest >= shard.vocabulary_size:
+        raise contradiction(folder / "tokens", f"ids below {shard.vocabulary_size:,}", largest)
+    vocabulary = {
+        "name": shard.tokenizer,
+        "sha256": shard.tokenizer_sha256,
+        "size": shard.vocabulary_size,
+        "eot_id": shard.eot_id,
+        "dtype": shard.tokens.dtype.name,
+        "pad_id": shard.pad_id,
+        "bos_id": shard.bos_id,
+        "revision": shard.tokenizer_revision,
+    }
+    empty = int((np.diff(shard.ends, prepend=np.uint64(0)) == 0).sum())
+    counts = {"documents_out": shard.documents, "documents_empty": empty, "tokens": len(shard.tokens)}
+    ordinals = np.arange(shard.documents, dtype=np.uint64)
+    content = records_content(shard.tokens, np.asarray(shard.ends), int(unit), ordinals)
+    return Recount(counts, {"vocabulary": vocabulary, "content": str(content)})
+
+
 STAGE = Stage(
     "tokenize",
     version=3,
@@ -338,6 +381,8 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
+    flows=_flows,
     checks=_checks,
     gate=require_few_rejected,
 )

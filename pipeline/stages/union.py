@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Stage, every
+from pipeline.engine.stage import Recount, Stage, every
 from pipeline.errors import visible
 from pipeline.ledger import Check, Outcome, Receipt
 
@@ -174,6 +174,18 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "0 %"
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    from pipeline.dedup.ranges import read_ranges
+
+    ranges, cut = read_ranges(folder / REMOVE_RANGES), read_ranges(folder / CUT_RANGES)
+    counts = {"ranges_out": len(ranges), "duplicate_bytes": _covered(ranges), "removed_bytes": _covered(cut)}
+    return Recount(counts)
+
+
+def _covered(ranges: NDArray[np.uint64]) -> int:
+    return int((ranges[:, 1] - ranges[:, 0]).sum())
+
+
 STAGE = Stage(
     "union",
     version=2,
@@ -185,6 +197,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
 )
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import absolute
 from pipeline.engine.runs import why_latest_stays
-from pipeline.engine.stage import Stage, every
+from pipeline.engine.stage import Recount, Stage, every
 from pipeline.errors import CorpusmillError, VerificationError
 from pipeline.ledger import Outcome
 from pipeline.sources.copies import count_traffic
@@ -191,6 +191,12 @@ def _point_to_latest(destination: str, endpoint_url: str | None) -> None:
             temporary.replace(link)
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    files = json.loads((folder / "uploaded.json").read_bytes())
+    size = sum(one["size_bytes"] for one in files)
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size}, complete=True)
+
+
 STAGE = Stage(
     "upload",
     version=2,
@@ -200,5 +206,6 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
     reuse=False,
 )

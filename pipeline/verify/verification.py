@@ -10,14 +10,15 @@ from pathlib import Path
 
 from pipeline.engine.build import Build
 from pipeline.engine.graph import PLAN
+from pipeline.engine.stage import Recount
 from pipeline.ledger import RECEIPT_NAME, Receipt
 from pipeline.report.figures import counted
+from pipeline.sources.plan import Plan
 from pipeline.verify.destinations import check_destination
 from pipeline.verify.exports import check_manifests, verify_outputs
 from pipeline.verify.finding import DAMAGE, Finding, finding_of
 from pipeline.verify.receipts import check_accounts, check_files, check_identity
 from pipeline.verify.recorded import RecordedBuild, StepName
-from pipeline.verify.recount import RECOUNTS, Recount
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,17 @@ def _check_content(build: RecordedBuild, stage: str, unit: str, receipt: Receipt
         yield from found
         whole = whole and not found
     elif whole:
-        recount = RECOUNTS[stage](build, unit, folder)
+        recount = build.graph[stage].recount(build, unit, folder) if stage != PLAN else _recount_plan(build.plan)
     if whole:
         yield from _compare(recount, receipt, folder / RECEIPT_NAME)
     if whole and stage == "manifest":
         yield from check_manifests(build, folder)
+
+
+def _recount_plan(plan: Plan) -> Recount:
+    files = sum(len(shard) for shard in plan.shards)
+    counts = {"files": files, "shards": len(plan.shards), "source_bytes": plan.source_bytes()}
+    return Recount(counts, complete=True)
 
 
 def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding]:

@@ -25,8 +25,9 @@ from pipeline.export import tar, webdataset
 from pipeline.fingerprint import file_digest
 from pipeline.local import build_dataset
 from pipeline.planning.plan import plan_dataset
+from pipeline.stages import recounting
 from pipeline.stages.graph import GRAPH, open_build
-from pipeline.verify import Finding, recount, render, verify_build
+from pipeline.verify import Finding, render, verify_build
 from pipeline.verify.recorded import RecordedBuild
 from pipeline.verify.verification import verify_step
 from tests.system.corpus import configuration, write_corpus
@@ -130,7 +131,7 @@ def test_verify_older_build_beside_a_newer_one_has_no_findings(root, built) -> N
 
 
 def test_verify_small_blocks_and_two_workers_find_the_same(built, monkeypatch) -> None:
-    monkeypatch.setattr(recount, "BLOCK", 97)
+    monkeypatch.setattr(recounting, "BLOCK", 97)
     assert verify_build(built, workers=2).findings == ()
 
 
@@ -372,8 +373,8 @@ def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
     tokens = np.arange(int(lengths.sum()), dtype=np.uint32)
     ordinals = np.arange(len(lengths), dtype=np.uint64)
     for block in (1, 2, 5, 1000):
-        monkeypatch.setattr(recount, "BLOCK", block)
-        got = recount._content(tokens, np.cumsum(lengths), 2, ordinals)
+        monkeypatch.setattr(recounting, "BLOCK", block)
+        got = recounting.records_content(tokens, np.cumsum(lengths), 2, ordinals)
         assert got == records_sum(tokens, lengths, 2, ordinals)
 
 
