@@ -22,8 +22,8 @@ from typing import Any
 
 from results import write_result
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 
 SPENT: dict[str, float] = {}
 BESIDE = ("flushing to the device", "reading the destination again")

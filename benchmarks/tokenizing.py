@@ -56,8 +56,8 @@ def ours(files: list[str]) -> dict[str, Any]:
 
 def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
     """CPU seconds, peak memory and counts of every stage of a build up to the audit, in this process."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import check_config
-    from pipeline.planning.plan import plan_dataset
     from pipeline.stages.graph import GRAPH, open_build
 
     root = Path(tempfile.mkdtemp(prefix="tokenizing-build-"))

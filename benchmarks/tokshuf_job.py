@@ -18,9 +18,9 @@ from pathlib import Path
 
 from results import write_result
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig, check_config
-from pipeline.local import run_build
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import GRAPH, open_build
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from results import write_result
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 from pipeline.stages.graph import open_build
 
 

@@ -23,9 +23,9 @@ from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
 from stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
 
+from pipeline.builds.memory import needed_memory, whole_gib
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
-from pipeline.planning.memory import needed_memory, whole_gib
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
 from pipeline.stages.graph import GRAPH
 

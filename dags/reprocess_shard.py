@@ -48,8 +48,8 @@ def plan(params: dict[str, Any] | None = None) -> str:
     from configurations import work_folders
 
     from pipeline.bounds import require_folder
+    from pipeline.builds.reprocess import begin, plan_to_reprocess
     from pipeline.form import refuse_unknown
-    from pipeline.planning.reprocess import begin, plan_to_reprocess
 
     values, context = params or {}, get_current_context()
     with running.refusal_shown(context):
@@ -63,7 +63,7 @@ def plan(params: dict[str, Any] | None = None) -> str:
 @task
 def compare(plan_receipt: str) -> None:
     """Log which outputs changed and which did not."""
-    from pipeline.planning.reprocess import finish
+    from pipeline.builds.reprocess import finish
 
     print(finish(plan_receipt))
 

@@ -96,9 +96,9 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     `operators` is the file that the form began with: what other places the form names must lie below its roots.
     """
     from pipeline.bounds import require_bounded, require_listed
+    from pipeline.builds.plan import plan_dataset
     from pipeline.engine.runs import begin_run
     from pipeline.form import changed_keys
-    from pipeline.planning.plan import plan_dataset
     from pipeline.stages.graph import open_build
 
     require_bounded(config, operators)

@@ -93,7 +93,7 @@ def estimate(plan_receipt: str) -> bool:
     """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
     from dataclasses import asdict
 
-    from pipeline.planning.estimate import estimate_dataset, render_estimate
+    from pipeline.builds.estimate import estimate_dataset, render_estimate
     from pipeline.stages.graph import open_build
 
     context = get_current_context()

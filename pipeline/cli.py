@@ -54,11 +54,11 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
+    from pipeline.builds.estimate import compare_with_actual
+    from pipeline.builds.local import run_steps
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import work_of
     from pipeline.engine.claim import claimed
-    from pipeline.local import run_steps
-    from pipeline.planning.estimate import compare_with_actual
-    from pipeline.planning.plan import plan_dataset
     from pipeline.report.progress import progress_view
     from pipeline.report.summary import from_json
     from pipeline.report.terminal import print_summary
@@ -81,8 +81,8 @@ def build(
 @app.command()
 def plan(config: ConfigFile) -> None:
     """Show what a build would reuse, what it would run, and why. Runs nothing."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.engine.preview import preview, render_preview
-    from pipeline.planning.plan import plan_dataset
     from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
@@ -101,11 +101,11 @@ def reprocess(
     workers: Workers = None,
 ) -> None:
     """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
+    from pipeline.builds.local import run_steps
+    from pipeline.builds.plan import plan_dataset
+    from pipeline.builds.reprocess import ask_for_shard, digests, render_comparison
     from pipeline.config import work_of
     from pipeline.engine.claim import claimed
-    from pipeline.local import run_steps
-    from pipeline.planning.plan import plan_dataset
-    from pipeline.planning.reprocess import ask_for_shard, digests, render_comparison
     from pipeline.report.progress import progress_view
     from pipeline.stages.graph import open_build
 
@@ -137,7 +137,7 @@ def verify(
     if version is not None:
         _verify_version(config, version, workers or 1)
         return
-    from pipeline.planning.plan import plan_dataset
+    from pipeline.builds.plan import plan_dataset
     from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
@@ -174,9 +174,9 @@ def trace(
     record: Annotated[int, typer.Option(help="The record in it, from 0 (numpy: a token position).", min=0)],
 ) -> None:
     """Say which documents are in one record of an export: file, line, id, and the spans of tokens and bytes."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.lineage import render_trace
     from pipeline.lineage import trace as trace_record
-    from pipeline.planning.plan import plan_dataset
     from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
@@ -191,9 +191,9 @@ def locate(
     document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
 ) -> None:
     """Say where a document ended up: its records, or what was removed and which earlier text it repeats."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.lineage import locate as locate_line
     from pipeline.lineage import locate_id, render_located
-    from pipeline.planning.plan import plan_dataset
     from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
@@ -282,7 +282,7 @@ def tokenize(
 @app.command()
 def estimate(config: ConfigFile) -> None:
     """Say what a build will come to, from an unbiased sample: tokens, duplicates, hours, memory, disk."""
-    from pipeline.planning.estimate import estimate_dataset, render_estimate
+    from pipeline.builds.estimate import estimate_dataset, render_estimate
 
     typer.echo(render_estimate(estimate_dataset(load_config(config))))
 
@@ -396,7 +396,7 @@ def config_lock(config: ConfigFile) -> None:
 @config_app.command("check")
 def config_check(config: ConfigFile) -> None:
     """Check a configuration: its keys and values, its tokenizer, and that its sources exist."""
-    from pipeline.planning.plan import check_dataset
+    from pipeline.builds.plan import check_dataset
 
     typer.echo(check_dataset(load_config(config)))
 

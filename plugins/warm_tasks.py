@@ -35,7 +35,7 @@ DAG_FILES = (  # what the DAG files are made with
 # numba asks numpy for its masked arrays when a kernel is first called.
 STEPS = ("numpy", "numpy.ma", "orjson", "zstandard")
 PACKAGE = "pipeline"
-LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.local")  # no task runs commands
+LEFT_OUT = ("pipeline.cli", "pipeline.single", "pipeline.builds.local")  # no task runs commands
 BESIDE_DAGS = ("checkpoints", "configurations", "dataset_dag", "running", "stage_tasks")  # which DAG files import
 
 _read: dict[Path, int] = {}  # source file of ours -> the time of its last change when the scheduler read it

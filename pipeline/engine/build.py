@@ -57,19 +57,12 @@ class Build:
     @cached_property
     def config(self) -> DatasetConfig:
         """The configuration that was planned."""
-        return DatasetConfig.model_validate_json(self._planned("config.json"))
+        return DatasetConfig.model_validate_json(_planned(self.plan_receipt, "config.json"))
 
     @cached_property
     def plan(self) -> Plan:
         """The plan: source files grouped into shards."""
-        from pipeline.sources.plan import Plan
-
-        return Plan.model_validate_json(self._planned("plan.json"))
-
-    def _planned(self, name: str) -> bytes:
-        """A file of the plan's step, compared with its receipt."""
-        Blocks(self.plan_folder, read_receipt(self.plan_receipt)).require([name])
-        return (self.plan_folder / name).read_bytes()
+        return read_plan(self.plan_receipt)
 
     def units(self, stage: str) -> list[str]:
         """Names of a stage's units; StepMissingError if they are not known yet."""
@@ -332,6 +325,19 @@ class Build:
             seconds=max(0.0, seconds),
             units_reused=len(done) - len(fresh),
         )
+
+
+def read_plan(plan_receipt: Path) -> Plan:
+    """The plan that a receipt belongs to."""
+    from pipeline.sources.plan import Plan
+
+    return Plan.model_validate_json(_planned(plan_receipt, "plan.json"))
+
+
+def _planned(plan_receipt: Path, name: str) -> bytes:
+    """A file of the plan's step, compared with its receipt."""
+    Blocks(plan_receipt.parent, read_receipt(plan_receipt)).require([name])
+    return (plan_receipt.parent / name).read_bytes()
 
 
 def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.builds.apart import require_apart
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig, absolute, check_config, work_of
 from pipeline.engine.build import Build
 from pipeline.engine.claim import claimed
 from pipeline.errors import ConfigError
 from pipeline.ledger import Check
-from pipeline.planning.apart import require_apart
-from pipeline.planning.plan import plan_dataset
 from pipeline.single.output_folder import OutputFolder
 from pipeline.stages.graph import GRAPH, open_build
 
@@ -52,7 +52,7 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
     """Plan, and run or reuse every step up to a stage; with `watch`, bars (or lines) while it goes on."""
-    from pipeline.local import run_steps
+    from pipeline.builds.local import run_steps
     from pipeline.report.progress import progress_view
 
     stages = {*GRAPH.before(until), until}

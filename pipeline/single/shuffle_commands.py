@@ -92,10 +92,10 @@ def export(
     workers: Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)] = None,
 ) -> None:
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
+    from pipeline.builds.local import run_steps
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import ExportsConfig, load_config, work_of
     from pipeline.engine.claim import claimed
-    from pipeline.local import run_steps
-    from pipeline.planning.plan import plan_dataset
     from pipeline.stages.graph import open_build
 
     wanted = load_config(config)

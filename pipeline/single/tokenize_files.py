@@ -27,7 +27,7 @@ def tokenize_files(
     Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there,
     ConfigError if `output` holds anything else or lies below an input.
     """
-    from pipeline.planning.apart import require_apart
+    from pipeline.builds.apart import require_apart
     from pipeline.sources.copies import each_file
     from pipeline.tokens.audit import audit_tricky
     from pipeline.tokens.files import SHARD_FILES, write_file_shard

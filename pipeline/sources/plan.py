@@ -122,7 +122,8 @@ def _entries(
     file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile], taken: Taken
 ) -> list[SourceFile]:
     """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
-    from pipeline.documents.splitting import Uncut, cut_file
+    from pipeline.documents.cuts import Uncut
+    from pipeline.documents.splitting import cut_file
     from pipeline.sources.part_names import part_name
     from pipeline.storage import is_local, open_location
 

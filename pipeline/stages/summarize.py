@@ -11,11 +11,11 @@ import yaml
 import pipeline
 from pipeline.content import add_up
 from pipeline.engine.build import Build
+from pipeline.engine.estimates import last_estimate
 from pipeline.engine.runs import why_latest_stays
 from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
-from pipeline.planning.estimate import last_estimate
 from pipeline.report.histograms import merge_histograms
 from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
 from pipeline.report.summary import (

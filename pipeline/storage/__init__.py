@@ -21,8 +21,8 @@ Price: listings hold one small object per file; a transfer holds a few parts of 
 """
 
 from pipeline.storage.checksums import Checksum, parse_checksum
-from pipeline.storage.listing import list_sources, natural_order
-from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
+from pipeline.storage.listing import list_sources
+from pipeline.storage.locations import StoredFile, natural_order, require_identity, safe_relative_name
 from pipeline.storage.ranged import SeekableFile
 from pipeline.storage.retries import Traffic
 from pipeline.storage.stores import Store, is_local, open_location, open_store

@@ -22,11 +22,11 @@ from urllib.parse import quote, unquote
 from pipeline.addresses import without_queries
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
-from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import (
     MALFORMED,
     StoredFile,
     malformed_answer,
+    natural_order,
     require_identity,
     safe_relative_name,
     size_of,

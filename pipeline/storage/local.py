@@ -18,8 +18,7 @@ from typing import BinaryIO
 from pipeline.errors import PermanentError, StorageFullError, StoreUnavailableError, VerificationError
 from pipeline.fingerprint import file_digest
 from pipeline.storage.checksums import Checksum
-from pipeline.storage.listing import natural_order
-from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
+from pipeline.storage.locations import StoredFile, natural_order, require_identity, safe_relative_name
 from pipeline.storage.retries import Traffic
 from pipeline.storage.walk import walk_files
 

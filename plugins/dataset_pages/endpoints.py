@@ -235,7 +235,8 @@ def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table:
 
 def _estimate_in_words(session: Session, run: records.Run) -> str:
     """Of a dry run; "" for any other."""
-    from pipeline.planning.estimate import Estimate, render_estimate
+    from pipeline.builds.estimate import render_estimate
+    from pipeline.engine.estimates import Estimate
 
     found = records.estimate_of(session, run)
     try:

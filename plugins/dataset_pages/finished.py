@@ -58,7 +58,7 @@ class StageChange:
 
 def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
     """What the newest reprocessing under this plan changed; None if there was none."""
-    from pipeline.planning.reprocess import compare, remembered
+    from pipeline.builds.reprocess import compare, remembered
 
     try:
         _, before = remembered(plan_receipt)
@@ -79,7 +79,7 @@ def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
 
 def reprocessed_at(plan_receipt: Path) -> float:
     """When the newest reprocessing under this plan began; 0 if there was none."""
-    from pipeline.planning.reprocess import BEFORE
+    from pipeline.builds.reprocess import BEFORE
 
     path = plan_receipt.parent / BEFORE
     return path.stat().st_mtime if path.exists() else 0.0

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
-from pipeline.local import build_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, lines_of, make_documents
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.local import build_dataset
 from pipeline.stages.graph import open_build
 from tests.dags.conftest import PASSWORDS
 from tests.dags.seeded import seed_dags, seed_run
@@ -376,8 +376,8 @@ def test_file_that_is_not_a_report_of_the_plans_work_folder_is_not_followed(
 
 
 def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, client: Any) -> None:
-    from pipeline.local import run_build
-    from pipeline.planning.reprocess import BEFORE, begin
+    from pipeline.builds.local import run_build
+    from pipeline.builds.reprocess import BEFORE, begin
 
     work = copied.parents[2]
     config = json.loads((copied.parent / "config.json").read_text()) | {"work_folder": str(work.parent)}

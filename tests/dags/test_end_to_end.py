@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.reprocess import finish
 from pipeline.config import load_config
 from pipeline.form import config_from_form
-from pipeline.local import build_dataset
-from pipeline.planning.reprocess import finish
 from tests.dags.conftest import dags_below
 from tests.system.corpus import write_corpus
 

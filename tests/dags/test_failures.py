@@ -45,7 +45,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         def plan(config: DatasetConfig, **_: bool) -> Path:
             return tmp_path / "work" / config.name / "plan" / "all" / "receipt.json"
 
-        monkeypatch.setattr("pipeline.planning.plan.plan_dataset", plan)
+        monkeypatch.setattr("pipeline.builds.plan.plan_dataset", plan)
         monkeypatch.setattr("pipeline.engine.runs.begin_run", lambda receipt, **_: receipt)
         monkeypatch.setattr("pipeline.stages.announce.announcement", lambda _build: {})
         monkeypatch.setattr("pipeline.stages.graph.open_build", lambda _receipt: StandInBuild(tmp_path, fail))

@@ -167,7 +167,7 @@ def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch:
     """Its estimate says whether there is room: it must not need that room."""
     import running
 
-    monkeypatch.setattr("pipeline.planning.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    monkeypatch.setattr("pipeline.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
     config = planned(tmp_path)
     assert running.plan_run(config, context("dry", dry_run=True), config, config)
     with pytest.raises(StorageFullError, match="fill a disk"):
@@ -336,8 +336,8 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])
 def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: Path) -> None:
+    from pipeline.builds.reprocess import plan_to_reprocess
     from pipeline.errors import CorpusmillError
-    from pipeline.planning.reprocess import plan_to_reprocess
 
     with pytest.raises(CorpusmillError):
         plan_to_reprocess(str(tmp_path), name)

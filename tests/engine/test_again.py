@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
 from pipeline.engine.preview import preview
 from pipeline.errors import SourceError
 from pipeline.ledger import checkpoints_in, read_receipt
-from pipeline.local import build_dataset
 from pipeline.stages.announce import announcement
 from pipeline.stages.graph import open_build
 from pipeline.stages.union import code_span, removal_in_words

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 

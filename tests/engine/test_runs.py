@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset, run_build
+from pipeline.builds.plan import plan_dataset
+from pipeline.builds.reprocess import begin, plan_to_reprocess
 from pipeline.config import check_config
 from pipeline.engine.garbage import find_garbage
 from pipeline.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
 from pipeline.errors import ConfigError, PermanentError
 from pipeline.ledger import read_receipt
-from pipeline.local import build_dataset, run_build
-from pipeline.planning.plan import plan_dataset
-from pipeline.planning.reprocess import begin, plan_to_reprocess
 from pipeline.report.html import render_html
 from pipeline.report.summary import from_json
 from pipeline.stages.graph import GRAPH, open_build

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.builds.local import build_dataset
 from pipeline.engine.build import Build
-from pipeline.local import build_dataset
 from pipeline.stages.graph import open_build
 from pipeline.storage import open_store
 from pipeline.verify.verification import verify_build

@@ -13,13 +13,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
+from pipeline.builds.reprocess import ask_for_shard
 from pipeline.engine.garbage import find_garbage, remove_garbage
 from pipeline.engine.preview import preview, render_preview
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.local import run_build
-from pipeline.planning.plan import plan_dataset
-from pipeline.planning.reprocess import ask_for_shard
 from pipeline.stages.graph import GRAPH
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from pipeline.builds.local import build_dataset, run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig
 from pipeline.engine.build import Build
 from pipeline.errors import CorpusmillError
-from pipeline.local import build_dataset, run_build
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import open_build
 from pipeline.verify import render, verify_build
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
-    "pipeline.planning.plan.SMALLEST_PART_BYTES": 200,
-    "pipeline.planning.plan.MAXIMUM_SHARDS": 9,
+    "pipeline.builds.plan.SMALLEST_PART_BYTES": 200,
+    "pipeline.builds.plan.MAXIMUM_SHARDS": 9,
     "pipeline.stages.layout.MAXIMUM_UNITS": 24,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.engine.build import Build
 from pipeline.errors import CorpusmillError
-from pipeline.local import run_build
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from tests.search.folders import Result, built, built_from_scratch, delivered, rooted, small_limits
 from tests.search.settings import changed, configuration, first_settings

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build, StepMissingError
 from pipeline.errors import VerificationError
-from pipeline.local import run_build
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.audit import DATASET, require_audited, sampled_documents
 from pipeline.stages.graph import open_build
 from pipeline.tokens.tokenizer import Tokenizer

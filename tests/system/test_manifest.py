@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 from pipeline.stages.graph import open_build
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents

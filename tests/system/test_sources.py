@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.documents.parquet import read_rows
 from pipeline.documents.text_shard import open_text_shard
 from pipeline.lineage import locate, trace, verify_records
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import open_build
 from pipeline.storage import SeekableFile
 from tests.documents.test_splitting import bgzip_block

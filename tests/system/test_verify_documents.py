@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.local import build_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify.exports import verify_outputs
 from pipeline.verify.recorded import RecordedBuild

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
 from pipeline.cli import app
 from pipeline.config import DatasetConfig, check_config
-from pipeline.local import build_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.stages.manifest import reference_text, sums_text
 from pipeline.storage import Store, open_store

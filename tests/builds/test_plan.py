@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.errors import BalanceError
-from pipeline.local import build_dataset
-from pipeline.planning.plan import plan_dataset
 from pipeline.sources.plan import SourceFile, SourcePart, _require_every_byte_once
 from pipeline.stages.graph import open_build
 from pipeline.storage import StoredFile

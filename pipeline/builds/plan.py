@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.builds.apart import require_apart, require_none_written, written_places
 from pipeline.config import DatasetConfig, absolute, work_of
 from pipeline.engine.graph import PLAN, PLAN_VERSION
 from pipeline.ledger import Outcome, Step, run_once
-from pipeline.planning.apart import require_apart, require_none_written, written_places
 from pipeline.sources.plan import OtherFiles, Plan, plan_files
 from pipeline.storage import StoredFile
 from pipeline.storage.listing import Listing, list_all
@@ -58,10 +58,10 @@ def _step(config: DatasetConfig, plan: Plan) -> Step:
 
 def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
+    from pipeline.builds.memory import require_memory
+    from pipeline.builds.preflight import Problems, needed_room, require_room, require_writable
+    from pipeline.engine.estimates import estimate_of
     from pipeline.engine.runs import DELIVERED
-    from pipeline.planning.estimate import estimate_of
-    from pipeline.planning.memory import require_memory
-    from pipeline.planning.preflight import Problems, needed_room, require_room, require_writable
     from pipeline.stages.tokenize import locked
 
     problems, plan = Problems(), Plan(shards=[])

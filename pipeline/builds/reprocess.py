@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import absolute
 from pipeline.engine.build import Build, StepMissingError
 from pipeline.engine.runs import begin_run, delivered_plans, why_latest_stays
 from pipeline.errors import ConfigError
 from pipeline.ledger import RECEIPT_NAME, ask_again
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import GRAPH, open_build
 from pipeline.storage import safe_relative_name
 

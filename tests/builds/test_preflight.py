@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.estimate import estimate_dataset
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
+from pipeline.builds.preflight import Problems, needed_room, require_room, require_writable
 from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, TransientError
-from pipeline.local import build_dataset
-from pipeline.planning.estimate import estimate_dataset
-from pipeline.planning.plan import plan_dataset
-from pipeline.planning.preflight import Problems, needed_room, require_room, require_writable
 from pipeline.stages.graph import open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -145,7 +145,7 @@ def test_build_that_was_delivered_needs_no_room_again(tmp_path: Path, monkeypatc
     write_corpus(tmp_path / "corpus", documents=10)
     built = config(tmp_path)
     receipt = build_dataset(built, workers=1)
-    monkeypatch.setattr("pipeline.planning.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    monkeypatch.setattr("pipeline.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
     assert build_dataset(built, workers=1) == receipt
     with pytest.raises(StorageFullError, match="fill a disk"):
         build_dataset(config(tmp_path, shuffle={"seed": 9}), workers=1)

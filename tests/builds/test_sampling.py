@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.planning.sampling import (
+from pipeline.builds.sampling import (
     FILES,
     READ_FACTOR,
     PivotalDraw,

@@ -13,12 +13,12 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
 
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig, work_of
 from pipeline.engine.build import Build
 from pipeline.engine.claim import claimed
 from pipeline.engine.runs import begin_run
 from pipeline.errors import TransientError
-from pipeline.planning.plan import plan_dataset
 from pipeline.stages.graph import GRAPH, open_build
 
 PR_SET_PDEATHSIG = 1

@@ -17,18 +17,15 @@ folder, on one core.
 from __future__ import annotations
 
 import fileinput
-import json
 import os
 import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config import DatasetConfig, work_of
+from pipeline.engine.estimates import Estimate, keep_estimate, last_estimate
 from pipeline.errors import SourceError
-from pipeline.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,39 +33,8 @@ if TYPE_CHECKING:
 
     from pipeline.engine.build import Build
     from pipeline.ledger import Receipt
-    from pipeline.sources.plan import SourceFile
-    from pipeline.storage import StoredFile
 
 EIGHTH = 8
-FILE = "estimate.json"
-SUBJECT = "of"
-UNRELATED = {"dag", "destinations", "estimate", "keep_versions", "work_folder"}  # keys that change no figure
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a build will come to. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
-
-    `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
-    `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
-    """
-
-    sampled_text_bytes: int
-    scale: float
-    text_bytes: int
-    tokens: int
-    tokens_low: int
-    tokens_high: int
-    duplicate_share: float
-    cores: int
-    hours: float
-    peak_rss_bytes: int
-    scratch_bytes: int
-    output_bytes: dict[str, int]
-
-    def room(self) -> tuple[int, int]:
-        """(bytes that the work folder will hold, bytes at each destination)."""
-        return self.scratch_bytes, sum(self.output_bytes.values())
 
 
 def estimate_dataset(config: DatasetConfig) -> Estimate:
@@ -76,8 +42,8 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
 
     SourceError if no line of the sources falls into the sample.
     """
-    from pipeline.planning.plan import list_dataset
-    from pipeline.planning.sampling import draw_files, write_sample
+    from pipeline.builds.plan import list_dataset
+    from pipeline.builds.sampling import draw_files, write_sample
     from pipeline.sources.plan import plan_files
     from pipeline.stages.tokenize import locked
 
@@ -99,8 +65,7 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         build = _built(config, root / "sample", root / "whole")
         seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
         estimate = _scaled(build, [one.chance for one in drawn], share, seconds)
-    saved = {SUBJECT: _subject(config, files), **asdict(estimate)}
-    (work / FILE).write_text(json.dumps(saved, indent=1) + "\n")
+    keep_estimate(estimate, config, files, work)
     return estimate
 
 
@@ -113,7 +78,7 @@ def _write_eighth(sample: Path, folder: Path) -> None:
 
 
 def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
-    from pipeline.local import build_dataset
+    from pipeline.builds.local import build_dataset
     from pipeline.stages.graph import open_build
 
     changes = {
@@ -122,26 +87,6 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
         "work_folder": str(root / "work"),
     }
     return open_build(build_dataset(config.model_copy(update=changes), workers=1))
-
-
-def last_estimate(build: Build) -> Estimate | None:
-    """The last estimate of a build's dataset; None if there is none, or its sources or settings were not this one's."""
-    return estimate_of(build.config, build.plan.files(), build.work)
-
-
-def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) -> Estimate | None:
-    """The same for a configuration with its lock, and the planned files; None, too, if the file is torn."""
-    try:
-        saved = json.loads((work / FILE).read_bytes())
-        return Estimate(**saved) if saved.pop(SUBJECT, None) == _subject(config, files) else None
-    except (FileNotFoundError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
-    """What an estimate is of: equal for equal settings and source files, wherever they are built."""
-    settings = config.model_dump(mode="json", exclude=UNRELATED)
-    return fingerprint({"settings": settings, "files": sorted({(one.location, one.identity) for one in files})})
 
 
 def compare_with_actual(build: Build) -> str:
@@ -163,7 +108,7 @@ def compare_with_actual(build: Build) -> str:
 
 def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float]) -> Estimate:
     """`seconds`: what any build takes once in each of its processes, and what the sample took beside it."""
-    from pipeline.planning.sampling import total_of
+    from pipeline.builds.sampling import total_of
 
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
     text_bytes = build.total("index", "text_bytes_out")
@@ -193,8 +138,8 @@ def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
     """Tokens of every document (int64), by the drawn file whose sample holds it; the plan may have cut a sample."""
     import numpy as np
 
+    from pipeline.builds.sampling import sample_name
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.planning.sampling import sample_name
     from pipeline.tokens.token_shard import open_token_shard
 
     sample_of = {file.name: file.part.of if file.part else file.name for shard in build.plan.shards for file in shard}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.memory import require_memory
 from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import ConfigError
-from pipeline.local import build_dataset
-from pipeline.planning.memory import require_memory
 from tests.system.corpus import configuration, write_corpus
 
 
