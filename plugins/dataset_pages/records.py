@@ -68,7 +68,7 @@ def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
 
 def _runs() -> Any:
     return select(
-        DagRun.dag_id, DagRun.run_id, DagRun._state, DagRun.start_date, DagRun.end_date, DagRun.conf, DagRun.queued_at
+        DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.conf, DagRun.queued_at
     )
 
 
@@ -88,7 +88,7 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
     columns = (
         TaskInstance.task_id,
         TaskInstance.map_index,
-        TaskInstance._rendered_map_index,
+        TaskInstance.rendered_map_index,
         TaskInstance.state,
         TaskInstance.try_number,
         TaskInstance.start_date,
@@ -102,7 +102,8 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         # are there no more, since the run was cleared and planned anew, Airflow keeps as removed.
         if stage is None or state == "removed" or (map_index < 0 and task_id != REPORT and state != "skipped"):
             continue
-        unit = name or (f"{map_index:05d}" if map_index >= 0 else REPORT)
+        # Airflow names a task by its index until the task begins; no unit has such a name.
+        unit = REPORT if map_index < 0 else name if name != str(map_index) else f"{map_index:05d}"
         found.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
     return sorted(found, key=lambda one: (one.task_id, one.map_index))
 
