@@ -104,7 +104,6 @@ def environment(port: int) -> dict[str, str]:
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
         # A third of the supervisors miss the moment their task ends and notice it at the next heartbeat.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
-        "STATE_STORE__CLEAR_ON_SUCCESS": True,
         # A worker that was killed is missed after 30 s instead of 300, looked for every 5 instead of 10: its task runs
         # again within the minute, retry delay and all. Supervisors send a heartbeat every second.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 30,

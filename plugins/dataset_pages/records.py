@@ -1,6 +1,5 @@
 """What Airflow knows about runs: their state, their tasks, what those handed on, and what a user may do."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,6 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
-from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from sqlalchemy import select
@@ -22,7 +20,7 @@ from pipeline.stages.stage import VERSIONS
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
-APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
+APPROVAL, ESTIMATE = "approve_removal", "estimate"
 WHY = "why"  # the XCom of a task that does not go on (dags/running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
 # Tasks whose names are not those of their stages.
@@ -125,21 +123,6 @@ def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
         paths = receipt_paths(value)
         if paths:
             found[task_id, map_index] = paths
-    return found
-
-
-def checkpoints_of(session: Session, run: Run) -> dict[tuple[str, int], float]:
-    """(task, map index) -> the share of its bytes that a task at work has saved as done (see ledger/checkpoint.py)."""
-    query = select(TaskStateStoreModel.task_id, TaskStateStoreModel.map_index, TaskStateStoreModel.value).where(
-        TaskStateStoreModel.dag_id == run.dag_id,
-        TaskStateStoreModel.run_id == run.run_id,
-        TaskStateStoreModel.key == CHECKPOINT,
-    )
-    found = {}
-    for task_id, map_index, value in session.execute(query):
-        state = json.loads(value) if isinstance(value, str) else value
-        if isinstance(state, dict) and state.get("total_bytes"):
-            found[task_id, map_index] = float(state.get("done_bytes", 0)) / float(state["total_bytes"])
     return found
 
 
