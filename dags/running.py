@@ -89,6 +89,16 @@ def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
         yield
 
 
+def was_cleared(context: Any) -> bool:
+    """Whether this is the first try after somebody cleared the task (a retry after that is a retry like others).
+
+    Clearing sets max_tries to the tries made so far plus `retries`, so the first try since is max_tries - retries + 1.
+    """
+    instance, retries = context["ti"], context["task"].retries or 0
+    first_try: int = instance.max_tries - retries + 1
+    return first_try > 1 and instance.try_number == first_try
+
+
 def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:
     """Claim the dataset, plan it and begin the run, unless it is a dry one; returns the path of the plan's receipt.
 

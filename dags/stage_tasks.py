@@ -146,20 +146,15 @@ def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
 def run_steps(stage: str, unit: str, plan_receipt: str, airflow: str) -> list[str]:
     """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths.
 
-    A task that somebody cleared does its work again; a retry goes on where the last try had come to.
+    A task that somebody cleared does its work again; a retry keeps the steps that the last try finished.
     """
     import running
-    from checkpoints import TaskCheckpoints, was_cleared
 
-    from pipeline.ledger import checkpoints_in
     from pipeline.stages.graph import open_build
 
     context = get_current_context()
-    again, first = was_cleared(context), context["ti"].try_number == 1
-    with (
-        running.held(plan_receipt, context, airflow),
-        checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again, first=first)),
-    ):
+    with running.held(plan_receipt, context, airflow):
+        again = running.was_cleared(context)
         return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
 
 

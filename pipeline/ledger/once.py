@@ -9,7 +9,7 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +22,6 @@ from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
 from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from pipeline.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
-from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
 from pipeline.ledger.open_files import open_files
 from pipeline.ledger.receipt import (
@@ -95,11 +94,10 @@ def run_once(
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. (Of a try that was cut off, files stay that
-    its checkpoint vouches for: ledger/checkpoint.py. Without a scheduler there are none.) With `delivers` the outputs
-    are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
-    `verify` a receipt is reused only if every output still has the digest that it states. `versions`: what a new
-    receipt states beside the code's and the libraries'.
+    `body` receives an empty folder and writes the step's outputs there. With `delivers` the outputs are meant for
+    people and stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt
+    is reused only if every output still has the digest that it states. `versions`: what a new receipt states beside
+    the code's and the libraries'.
     A step that runs although it has a receipt writes beside what it wrote before: others read that until the new
     files, then the new receipt, take their places. A try that ends before that leaves the step asked for again.
     A full device becomes StorageFullError, a limit of open files PermanentError; every other error passes through, and
@@ -113,12 +111,10 @@ def run_once(
             return receipt_path
         ask_again(folder)
         written = folder / AGAIN if asked_again(folder) else folder
-        checkpoint = Checkpoint(step.stage, step.unit, step.fingerprint(), written)
-        _empty(written, keep=checkpoint.kept)
+        _empty(written)
         started = time.monotonic()
         _forget_peak_memory()
-        with running(checkpoint):
-            outcome = body(written)
+        outcome = body(written)
         outputs, blocks = _settled_outputs(written, "sha256" if delivers else "xxh3_128")
         receipt = Receipt(
             stage=step.stage,
@@ -214,12 +210,12 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFi
     return tuple(outputs), b"".join(digests)
 
 
-def _empty(folder: Path, keep: Collection[str]) -> None:
+def _empty(folder: Path) -> None:
     """Remove what a killed run left."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != LOCK_NAME and path.name not in keep:
+        elif path.name != LOCK_NAME:
             path.unlink()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config import DatasetConfig, LockConfig, absolute
 from pipeline.content import ContentSum
 from pipeline.engine.stage import Recount, Stage
-from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages.index import require_few_rejected, text_flow
 from pipeline.stages.union import CUT_RANGES
 
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 
     from pipeline.documents.text_shard import SourceEntry
     from pipeline.engine.build import Build
-    from pipeline.ledger.checkpoint import Checkpoint
     from pipeline.report.summary import Flow
     from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
-
-FILES = ("tokens", "ends")  # grow batch by batch; a second try goes on behind what stands of them
 
 
 @dataclass(frozen=True)
@@ -168,21 +165,14 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     tokenizer = configured_tokenizer(build.config)
     decoder = Decoder(tokenizer.reference, tokenizer.table)
     tally = _Tally(int(shard), selecting=build.config.selection.leaves_out())
-    checkpoint = current_checkpoint()
-    if build.config.selection.leaves_out():
-        checkpoint.start_over()  # what was left out of the kept batches stands in no file, and could not be counted
-    kept_ends = _kept_ends(checkpoint, batches, folder)
 
     def encoded() -> Iterator[tuple[Any, Any]]:
         for first, last in batches:
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
             release_pages(text.text)  # or memory would grow with the shard
             tally.add_text(kept, boundaries)
-            if last <= len(kept_ends):  # an earlier try encoded these; cutting them again costs next to nothing
-                tokens, ends = _written(folder, tokenizer.dtype, kept_ends, first, last)
-            else:
-                whole = kept.tobytes()
-                tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
+            whole = kept.tobytes()
+            tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
             decoder.compare(kept, boundaries, tokens, ends)
             document_lengths((tokens, ends), tally.documents)  # one that no export can hold is refused here
             size = len(tokens)
@@ -191,18 +181,10 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 tally.counts["documents_short"] += int(short.sum())
                 tally.counts["tokens_short"] += size - len(tokens)
             tally.add_tokens(tokens, ends)
-            if last > len(kept_ends):
-                yield tokens, ends
+            yield tokens, ends
 
     source_ends = np.array([one.first_document + one.documents for one in text.sources], np.uint64)
-    tokens = write_token_shard(
-        encoded(),
-        tokenizer,
-        folder,
-        source_ends,
-        behind=(len(kept_ends), int(kept_ends[-1]) if len(kept_ends) else 0),
-        after_batch=lambda: checkpoint.save(int(text.offsets[tally.documents - 1]), len(text.text), FILES),
-    )
+    tokens = write_token_shard(encoded(), tokenizer, folder, source_ends)
     vocabulary = Vocabulary(
         tokenizer.name,
         tokenizer.sha256,
@@ -283,29 +265,6 @@ class _Tally:
             "document_bytes": power_histogram(text_bytes).model_dump(),
             "document_tokens": power_histogram(tokens).model_dump(),
         }
-
-
-def _kept_ends(checkpoint: Checkpoint, batches: list[tuple[int, int]], folder: Path) -> NDArray[np.uint64]:
-    """`ends` of the documents that an earlier try of this step encoded: whole batches, or none."""
-    import numpy as np
-
-    documents = checkpoint.kept.get("ends", 0) // 8
-    if documents not in {last for _, last in batches}:
-        checkpoint.start_over()
-        return np.empty(0, np.uint64)
-    return np.fromfile(folder / "ends", "<u8", count=documents).astype(np.uint64)
-
-
-def _written(
-    folder: Path, dtype: np.dtype[Any], kept_ends: NDArray[np.uint64], first: int, last: int
-) -> tuple[NDArray[Any], NDArray[np.uint64]]:
-    """(tokens, ends) of documents [first, last) as an earlier try of this step wrote them."""
-    import numpy as np
-
-    start = kept_ends[first - 1] if first else np.uint64(0)
-    ends = kept_ends[first:last] - start
-    count = int(ends[-1]) if len(ends) else 0
-    return np.fromfile(folder / "tokens", dtype, count, offset=int(start) * dtype.itemsize), ends
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:

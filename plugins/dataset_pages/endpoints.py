@@ -154,8 +154,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
-    shares = {} if run.is_over else records.checkpoints_of(session, run)
-    lines = live.shard_lines(tasks, paths, steps, shares, is_over=run.is_over)
+    lines = live.shard_lines(tasks, paths, steps, is_over=run.is_over)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(

@@ -116,11 +116,10 @@ def shard_lines(
     tasks: list[Task],
     paths: Mapping[tuple[str, int], list[str]],
     steps: Mapping[str, StepFacts],
-    shares: Mapping[tuple[str, int], float],
     *,
     is_over: bool = False,
 ) -> list[ShardLine]:
-    """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
+    """Every shard that a task works on, in order."""
     by_shard: dict[str, list[Task]] = {}
     for task in tasks:
         if task.stage in GRAPH.per_shard and task.map_index >= 0:
@@ -134,8 +133,6 @@ def shard_lines(
                 if path in steps:
                     found[step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])[1]] = steps[path]
         word, said, log = doing(mine, is_over=is_over)
-        share = shares.get((log.task_id, log.map_index)) if log and word == "running" else None
-        said = f"{said} {share:.0%}" if share is not None else said
         tries = max((task.tries for task in mine), default=0)
         lines.append(ShardLine(shard_row(shard, found), word, said, tries, log))
     return lines
