@@ -167,7 +167,7 @@ def make_small(*, grouped: bool = False) -> None:
     """
     for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
         importlib.import_module(f"pipeline.{module}").BATCH_TOKENS = BATCH_TOKENS
-    importlib.import_module("pipeline.builds.plan").SMALLEST_PART_BYTES = 1
+    importlib.import_module("pipeline.sources.plan").SMALLEST_PART_BYTES = 1
     if grouped:
         importlib.import_module("pipeline.stages.layout").MAXIMUM_UNITS = 2
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):

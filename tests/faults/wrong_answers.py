@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from pipeline.builds import plan
 from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.documents.text_shard import open_text_shard
 from pipeline.engine.build import Build
 from pipeline.errors import CorpusmillError
+from pipeline.sources import plan
 from pipeline.stages import tokenize
 from pipeline.stages.graph import open_build
 from pipeline.storage import open_store, retries, transfers

@@ -25,8 +25,8 @@ from pipeline.stages.graph import open_build
 from pipeline.verify import render, verify_build
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
-    "pipeline.builds.plan.SMALLEST_PART_BYTES": 200,
-    "pipeline.builds.plan.MAXIMUM_SHARDS": 9,
+    "pipeline.sources.plan.SMALLEST_PART_BYTES": 200,
+    "pipeline.sources.plan.MAXIMUM_SHARDS": 9,
     "pipeline.stages.layout.MAXIMUM_UNITS": 24,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
