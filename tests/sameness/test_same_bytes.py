@@ -6,7 +6,7 @@ tests/sameness/write.py.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError
 from pipeline.section import Section
 from tests.sameness.commands import COMMANDS, command_digests
 from tests.sameness.corpus import DESCRIBED, RANKED
-from tests.sameness.covering import Row, covering_rows
+from tests.sameness.covering import Row, allowed_pairs, covering_rows
 from tests.sameness.digests import NothingDeliveredError, built_digests, prepared, recorded
 from tests.sameness.family import ALL, CHANGES_NO_BYTE, FEW, REFUSED, VALUES, apart, family, settings_of
 from tests.search.vocabularies import special_tokens
@@ -59,6 +59,11 @@ def test_recorded_digests_are_those_of_the_family_and_the_commands() -> None:
 def test_recorded_digests_of_different_configurations_differ() -> None:
     """Else a digest would not depend on what was built."""
     assert len({held["dataset"] for name, held in recorded().items() if "command" not in name}) > len(NAMES) * 0.9
+
+
+def test_family_holds_every_allowed_pair() -> None:
+    rows = [[(key, VALUES[key].index(value)) for key, value in row.items()] for row in covering_rows(VALUES, apart)]
+    assert {frozenset(pair) for row in rows for pair in combinations(row, 2)} == allowed_pairs(VALUES, apart)
 
 
 def test_first_configurations_hold_every_value() -> None:
