@@ -17,37 +17,37 @@ Row = dict[str, Any]
 def allowed_pairs(values: Values, excluded: Excluded) -> set[frozenset[Place]]:
     """Every pair of values of two keys that may stand together."""
 
-    def together(one: Place, other: Place) -> bool:
-        (key, at), (other_key, other_at) = one, other
-        value, other_value = values[key][at], values[other_key][other_at]
-        return not (excluded(key, value, other_key, other_value) or excluded(other_key, other_value, key, value))
+    def together(first: Place, second: Place) -> bool:
+        (key, at), (second_key, second_at) = first, second
+        value, second_value = values[key][at], values[second_key][second_at]
+        return not (excluded(key, value, second_key, second_value) or excluded(second_key, second_value, key, value))
 
     return {
-        frozenset((one, other))
-        for key, other_key in combinations(values, 2)
-        for one in _places(values, key)
-        for other in _places(values, other_key)
-        if together(one, other)
+        frozenset((first, second))
+        for key, second_key in combinations(values, 2)
+        for first in _places(values, key)
+        for second in _places(values, second_key)
+        if together(first, second)
     }
 
 
 def covering_rows(values: Values, excluded: Excluded) -> list[Row]:
-    """Rows such that each allowed pair stands in one of them; a row leaves out a key none of whose values fits in.
+    """Rows such that each allowed pair stands in some row. A row leaves out a key if none of its values fits in.
 
     A row begins with the value that lacks most pairs; every further key takes the value that adds most.
     """
     allowed = allowed_pairs(values, excluded)
     neighbours: dict[Place, set[Place]] = {place: set() for key in values for place in _places(values, key)}
-    for one, other in map(tuple, allowed):
-        neighbours[one].add(other)
-        neighbours[other].add(one)
+    for first, second in map(tuple, allowed):
+        neighbours[first].add(second)
+        neighbours[second].add(first)
     missing = {place: set(others) for place, others in neighbours.items()}
     rows = []
     while any(missing.values()):
         row = _row(values, neighbours, missing)
-        for one, other in combinations(row, 2):
-            missing[one].discard(other)
-            missing[other].discard(one)
+        for first, second in combinations(row, 2):
+            missing[first].discard(second)
+            missing[second].discard(first)
         rows.append({key: values[key][at] for key, at in row})
     return rows
 

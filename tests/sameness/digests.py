@@ -1,10 +1,10 @@
 """Digests of everything that is delivered, and the file that holds those of the family and of the commands.
 
-A digest stands for the files of one format: sha256 of their names and contents, 64 bits of it. "dataset" stands for
-the files beside the formats: dataset.json, SHA256SUMS, shuffle_quality.json and latest.json. They are digested whole,
-since none holds a time, a version of this program or a path of this machine; dataset.json's own digest is the
-dataset's version, which must not change either. What the digests do depend on: the pinned libraries that compress and
-write parquet. So one that is upgraded may need the digests written anew, in a commit that changes nothing else:
+A digest covers the files of one format: 64 bits of the sha256 of their names and contents. "dataset" covers the files
+beside the formats: dataset.json, SHA256SUMS, shuffle_quality.json and latest.json. They are digested whole, because
+none holds a time, a version of this program or a path of this machine. dataset.json's own sha256 is the dataset's
+version, which must not change either. The digests do depend on the pinned libraries that compress and write parquet:
+an upgrade of one may need the digests written anew, in a commit that changes nothing else:
 
     python -m tests.sameness.write
 """
@@ -27,6 +27,10 @@ Digests = dict[str, str]
 """Format (the folder below the dataset), or "dataset" -> digest."""
 
 
+class NothingDeliveredError(Exception):
+    """A build of the family ended in an error."""
+
+
 def digest_of(files: Mapping[str, bytes]) -> str:
     """Of files by their names below one folder."""
     lines = (f"{name}\n{hashlib.sha256(content).hexdigest()}\n" for name, content in sorted(files.items()))
@@ -43,14 +47,15 @@ def digests_by_format(files: Mapping[str, bytes]) -> Digests:
 
 
 def built_digests(settings: Settings, folder: Path) -> Digests:
-    """Of the dataset that these settings make of the sources in `folder`. AssertionError if nothing is delivered.
+    """Of the dataset that these settings make of the sources in `folder`. NothingDeliveredError if the build fails.
 
     Paths are relative to the build's own root below `folder`, because exp_data.json holds them as configured.
     """
     config = configuration(settings, Path(".."), Path("..") / settings["tokenizer"]["file"])
     with small_limits():
         result = built_from_scratch(folder / "root", config)
-    assert not result.error, result.error
+    if result.error:
+        raise NothingDeliveredError(result.error)
     return digests_by_format(result.files)
 
 

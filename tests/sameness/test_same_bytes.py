@@ -1,22 +1,26 @@
-"""No delivered byte is another one than digests.json says, for any configuration of the family and any command.
+"""Every configuration of the family, and every command, writes the bytes whose digests stand in digests.json.
 
-A change of the house (files moved, stages described anew) must leave all of it as it is. A change that means to change
-bytes writes the digests anew: see tests/sameness/write.py.
+A refactoring must leave all of them as they are. A change that is meant to change bytes writes the digests anew: see
+tests/sameness/write.py.
 """
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 from pipeline.config import DatasetConfig
+from pipeline.errors import ConfigError
 from pipeline.section import Section
 from tests.sameness.commands import COMMANDS, command_digests
-from tests.sameness.covering import covering_rows
-from tests.sameness.digests import built_digests, prepared, recorded
-from tests.sameness.family import CHANGES_NO_BYTE, FEW, VALUES, apart, family
+from tests.sameness.corpus import DESCRIBED, RANKED
+from tests.sameness.covering import Row, allowed_pairs, covering_rows
+from tests.sameness.digests import NothingDeliveredError, built_digests, prepared, recorded
+from tests.sameness.family import ALL, CHANGES_NO_BYTE, FEW, REFUSED, VALUES, apart, family, settings_of
+from tests.search.vocabularies import special_tokens
 
 FAMILY = family()
 NAMES = list(FAMILY)
@@ -53,8 +57,13 @@ def test_recorded_digests_are_those_of_the_family_and_the_commands() -> None:
 
 
 def test_recorded_digests_of_different_configurations_differ() -> None:
-    """A digest that ignored what was built would be the same for all."""
+    """Else a digest would not depend on what was built."""
     assert len({held["dataset"] for name, held in recorded().items() if "command" not in name}) > len(NAMES) * 0.9
+
+
+def test_family_holds_every_allowed_pair() -> None:
+    rows = [[(key, VALUES[key].index(value)) for key, value in row.items()] for row in covering_rows(VALUES, apart)]
+    assert {frozenset(pair) for row in rows for pair in combinations(row, 2)} == allowed_pairs(VALUES, apart)
 
 
 def test_first_configurations_hold_every_value() -> None:
@@ -62,6 +71,39 @@ def test_first_configurations_hold_every_value() -> None:
     values = [{(key, repr(value)) for row in some for key, value in row.items()} for some in (rows[:FEW], rows)]
     assert values[0] == values[1]
     assert values[1] == {(key, repr(value)) for key, held in VALUES.items() for value in held}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", REFUSED, ids=lambda entry: f"{entry[0]} {entry[2]}")
+def test_values_that_stay_apart_are_refused_together(sources, entry: tuple[str, Any, str, Any]) -> None:
+    first, values, second, others = entry
+    for value, other in product(values, others or VALUES[second]):
+        with pytest.raises((ConfigError, NothingDeliveredError)):
+            built_digests(settings_of(row_with({first: value, second: other})), sources)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"tokenizer.file": DESCRIBED}])
+def test_values_that_stay_apart_are_refused_for_no_other_reason(sources, changes: Row) -> None:
+    assert built_digests(settings_of(row_with(changes)), sources)
+
+
+def row_with(changes: Row) -> Row:
+    """A row that can be built, but for these values."""
+    ranked = {"tokenizer.pattern": "cl100k_base", "tokenizer.special_tokens": special_tokens()}
+    row = {
+        "formats": ALL,
+        "source.paths": ["corpus"],
+        "dedup.mode": "annotate",
+        "dedup.minimum_bytes": 12,
+        "tokenizer.file": RANKED,
+        "tokenizer.eot": "<|endoftext|>",
+        "tokenizer.bos": "<|bos|>",
+        "shuffle.order": "random",
+        "shuffle.seed": 1,
+        **({} if changes.get("tokenizer.file") == DESCRIBED else ranked),
+    }
+    return {**row, **changes}
 
 
 def leaves(section: type[Section], before: str = "") -> dict[str, Any]:
