@@ -121,7 +121,7 @@ def environment(port: int) -> dict[str, str]:
         # The root holds .airflow with the password, too.
         "CORPUSMILL_FORM_ROOTS": os.environ.get("CORPUSMILL_FORM_ROOTS", "sample,data,work,outputs"),
         "CORPUSMILL_MEMORY_POOL": "ram_gib",  # standalone.py makes it, one slot a GiB
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "NO_PROXY": NO_PROXY,
         "no_proxy": NO_PROXY,

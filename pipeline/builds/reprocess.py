@@ -31,7 +31,7 @@ class DigestChange:
 
 
 def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
-    """Ask for the steps of one shard from `stage` on again; those that had finished.
+    """Ask for the steps of one shard again, of `stage` and of those that wait for it; which had finished.
 
     Nothing is removed: what they wrote stands until they have run (ledger/again.py). ConfigError for a stage that does
     not work on shards, or a shard that is not planned.
@@ -52,7 +52,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
             next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
         )
     asked = []
-    for later in GRAPH.per_shard[GRAPH.per_shard.index(stage) :]:
+    for later in (later for later in GRAPH.per_shard if later == stage or stage in GRAPH.before(later)):
         for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:
             try:
                 folder = build.step(later, unit).folder(build.work)
