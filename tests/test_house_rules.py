@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "dedup": "config content content_kernels documents errors slices words",
     "tokens": "content content_kernels errors fingerprint slices words",
     "shuffle": "content content_kernels errors fingerprint slices tokens",
-    "export": "content content_kernels errors slices",
+    "export": "addresses content content_kernels errors slices",
     "mixture": "errors export report",
     "sources": "config documents errors storage",
     "engine": "config errors fingerprint ledger report sources",

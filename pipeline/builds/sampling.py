@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.fingerprint import canonical_json
+from pipeline.fingerprint import random_words
 
 if TYPE_CHECKING:
     from pipeline.config import DatasetConfig
@@ -55,8 +54,7 @@ class PivotalDraw(Generic[Unit]):
     """Draws from a stream of units; at any time one of them waits with the chance it has gathered from others."""
 
     def __init__(self, identity: dict[str, Any]) -> None:
-        key = np.frombuffer(sha256(canonical_json(identity)).digest()[:16], "<u8").astype(np.uint64)
-        self._words = np.random.Philox(key=key)
+        self._words = random_words(identity)
         self._waiting: list[Unit] = []
         self._gathered = 0.0
 
@@ -94,8 +92,7 @@ def draw_files(files: Sequence[SourceFile], sample_bytes: int, seed: int) -> tup
     share = min(1.0, sample_bytes / max(1.0, float(sizes.sum())))
     chances = file_chances(sizes, share)
     identity = {"estimate": "files", "seed": seed, "bytes": int(sizes.sum()), "files": len(files)}
-    key = np.frombuffer(sha256(canonical_json({**identity, "of": "order"})).digest()[:16], "<u8").astype(np.uint64)
-    order = np.argsort(np.random.Philox(key=key).random_raw(len(files)), kind="stable")
+    order = np.argsort(random_words({**identity, "of": "order"}).random_raw(len(files)), kind="stable")
     draw = PivotalDraw[int](identity)
     drawn = draw.take(order.tolist(), chances[order].tolist()) + draw.rest()
     return [DrawnFile(files[number], float(chances[number])) for number in sorted(drawn)], share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import resource
@@ -18,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
+from pipeline.errors import CorpusmillError, PermanentError, full_device_explained
 from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from pipeline.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
@@ -104,7 +103,7 @@ def run_once(
     leaves no new receipt behind.
     """
     folder = step.folder(work)
-    with _full_device_explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
+    with _explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         if reuse and not asked_again(folder) and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
@@ -227,28 +226,17 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
+def _explained(step: Step, folder: Path) -> Iterator[None]:
+    what = f"no space left while {step.stage} {step.unit} wrote its outputs"
+    next_step = "free space or move work_folder to a larger disk, then run again: finished steps are reused"
     try:
-        yield
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
-        raise StorageFullError(
-            f"no space left while {step.stage} {step.unit} wrote its outputs",
-            where=folder,
-            got=f"{shutil.disk_usage(_nearest_existing(folder)).free:,} bytes free ({os.strerror(error.errno)})",
-            next_step="free space or move work_folder to a larger disk, then run again: finished steps are reused",
-        ) from error
+        with full_device_explained(what, where=folder, next_step=next_step):
+            yield
     except PermanentError as error:
         # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
         evidence = folder / AGAIN if asked_again(folder) else folder
         error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {evidence}"))
         raise
-
-
-def _nearest_existing(folder: Path) -> Path:
-    """The nearest folder above that exists: on a full device a step's own folder may not have been made."""
-    return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def _forget_peak_memory() -> None:

@@ -19,14 +19,13 @@ from socket import SHUT_RD
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from pipeline.addresses import without_queries
+from pipeline.addresses import natural_order, without_queries
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
 from pipeline.storage.locations import (
     MALFORMED,
     StoredFile,
     malformed_answer,
-    natural_order,
     require_identity,
     safe_relative_name,
     size_of,

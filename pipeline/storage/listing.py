@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
+from pipeline.addresses import natural_order
 from pipeline.errors import SourceError
 from pipeline.storage.locations import (
     StoredFile,
-    natural_order,
     require_no_credentials,
     resolved_locations,
     safe_relative_name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -96,9 +95,3 @@ def require_identity(location: str, planned: str, there: StoredFile | None) -> N
     """SourceError unless the file is there with the planned identity."""
     if there is None or there.identity != planned:
         raise changed_since_planned(location, planned, there.identity if there else None)
-
-
-def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Sort key: digits compare as numbers (part2 before part10), ties by the plain name; the same in every locale."""
-    pieces = re.split(r"([0-9]+)", name)
-    return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name

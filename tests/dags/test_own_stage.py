@@ -1,4 +1,4 @@
-"""The stage of docs/stages.md under a real Airflow: tasks of its own, a shard of it done again, its place on the page."""
+"""The stage of docs/stages.md under a real Airflow: its tasks, a shard of it done again, its place on the page."""
 
 from __future__ import annotations
 
