@@ -22,8 +22,8 @@ from typing import Any
 
 from results import write_result
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 
 SPENT: dict[str, float] = {}
 BESIDE = ("flushing to the device", "reading the destination again")
@@ -57,8 +57,9 @@ def configuration(root: Path, corpus: list[str], shard_bytes: str) -> dict[str, 
 
 
 def share_of_accounting(corpus: str) -> dict[str, object]:
+    from pipeline.engine import build
     from pipeline.ledger import once, receipt
-    from pipeline.stages import build, download
+    from pipeline.stages import download
     from pipeline.storage import local
 
     root = Path(tempfile.mkdtemp(prefix="accounts-"))

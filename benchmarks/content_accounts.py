@@ -20,8 +20,8 @@ from typing import Any
 
 from results import write_result
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 from pipeline.tokens.tokenizer import _loaded
 
 ROUNDS = 3

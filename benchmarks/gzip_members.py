@@ -23,11 +23,11 @@ from isal import isal_zlib
 from results import write_result
 from tokshuf_job import as_tokshuf
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.export.tar import read_members
 from pipeline.export.webdataset import GZIP_LEVEL, GZIP_WINDOW
-from pipeline.local import run_build
-from pipeline.stages import open_build, plan_dataset
-from pipeline.stages.stage import waves_until
+from pipeline.stages.graph import open_build
 
 TEXT_BYTES = 64 << 20  # of members, so that a round of all writers takes seconds
 ROUNDS = 3
@@ -47,7 +47,7 @@ def export(corpus: str, root: Path) -> tuple[list[bytes], dict[str, object]]:
     """(JSON of the first TEXT_BYTES of members, CPU seconds of the build, the export steps and of gzip in them)."""
     started = time.process_time()
     plan_receipt = plan_dataset(as_tokshuf(corpus, root))
-    run_build(plan_receipt, workers=1, waves=waves_until("gather"))
+    run_build(plan_receipt, workers=1, until="gather")
     build = open_build(plan_receipt)
     inside = 0.0
     compress = deflate.gzip_compress

@@ -56,9 +56,9 @@ def ours(files: list[str]) -> dict[str, Any]:
 
 def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
     """CPU seconds, peak memory and counts of every stage of a build up to the audit, in this process."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import check_config
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.stage import waves_until
+    from pipeline.stages.graph import GRAPH, open_build
 
     root = Path(tempfile.mkdtemp(prefix="tokenizing-build-"))
     config = {
@@ -74,7 +74,7 @@ def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
     }
     build = open_build(plan_dataset(check_config(config, where="benchmark")))
     found: dict[str, Any] = {}
-    for stage in (stage for wave in waves_until("audit") for stage in wave if build.units(stage)):
+    for stage in (stage for wave in GRAPH.waves("audit") for stage in wave if build.units(stage)):
         seconds = []
         for unit in build.units(stage):
             began = time.process_time()

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from results import write_result
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig, check_config
-from pipeline.local import run_build
-from pipeline.stages import open_build, plan_dataset
-from pipeline.stages.stage import WAVES, waves_until
+from pipeline.stages.graph import GRAPH, open_build
 
 
 def as_tokshuf(corpus: str, root: Path) -> DatasetConfig:
@@ -45,11 +45,11 @@ def job(corpus: str, copies: int, root: Path) -> dict[str, object]:
         shutil.copytree(corpus, root / "corpus" / str(copy))
     plan_receipt = plan_dataset(as_tokshuf(str(root / "corpus"), root))
     began, wall = time.process_time(), time.monotonic()
-    run_build(plan_receipt, workers=1, waves=waves_until("manifest"))
+    run_build(plan_receipt, workers=1, until="manifest")
     cpu, wall = time.process_time() - began, time.monotonic() - wall
     build = open_build(plan_receipt)
     text_bytes = build.total("index", "text_bytes_out")
-    stages = [stage for wave in WAVES for stage in wave if stage not in {"upload", "report"} and build.units(stage)]
+    stages = [stage for stage in GRAPH.names if stage not in {"upload", "report"} and build.units(stage)]
     return {
         "text_bytes": text_bytes,
         "documents": build.total("index", "documents_out"),

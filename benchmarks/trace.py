@@ -20,9 +20,9 @@ from pathlib import Path
 
 from results import write_result
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 
 
 def configuration(root: Path) -> dict[str, object]:

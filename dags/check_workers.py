@@ -22,7 +22,7 @@ def begin(params: dict[str, Any] | None = None) -> list[str]:
     from configurations import work_folders
 
     from pipeline.bounds import require_folder
-    from pipeline.stages import worker_check
+    from pipeline.builds import worker_check
 
     values = params or {}
     require_folder("work_folder", values["work_folder"], work_folders())
@@ -32,7 +32,7 @@ def begin(params: dict[str, Any] | None = None) -> list[str]:
 @task
 def probe(name: str, params: dict[str, Any] | None = None) -> str:
     """Write down what the worker finds that this task came to; returns where."""
-    from pipeline.stages import worker_check
+    from pipeline.builds import worker_check
 
     return str(worker_check.probe(_folder(params or {}), name))
 
@@ -40,7 +40,7 @@ def probe(name: str, params: dict[str, Any] | None = None) -> str:
 @task
 def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
     """Say how many probes each host got; fail if the workers do not fit together."""
-    from pipeline.stages import worker_check
+    from pipeline.builds import worker_check
 
     print(worker_check.conclude(_folder(params or {}), [Path(one) for one in probes]))
 

@@ -83,8 +83,8 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
     @task
     def plan(params: dict[str, Any] | None = None) -> str:
         """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
+        from pipeline.builds.memory import require_memory
         from pipeline.form import config_from_form
-        from pipeline.stages.memory import require_memory
 
         with running.refusal_shown(get_current_context()):
             require_memory(config, where=str(configuration.path))  # its tasks take that much, whatever the form says

@@ -23,11 +23,11 @@ from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
 from stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
 
+from pipeline.builds.memory import needed_memory, whole_gib
 from pipeline.config import DatasetConfig
 from pipeline.errors import ConfigError
 from pipeline.schedule import NAME_PATTERN, ScheduleConfig
-from pipeline.stages.memory import needed_memory, whole_gib
-from pipeline.stages.stage import VERSIONS
+from pipeline.stages.graph import GRAPH
 
 if TYPE_CHECKING:
     from airflow.sdk import XComArg
@@ -133,9 +133,9 @@ def make_dag(
 
 def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
     """Queues and limits as the configuration says, memory as its settings imply."""
-    unknown = sorted(set(when.queues) - set(VERSIONS))
+    unknown = sorted(set(when.queues) - set(GRAPH.names))
     if unknown:
-        raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(VERSIONS))
+        raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(GRAPH.names))
     needed = needed_memory(config) if config else {}
     gib = {stage: whole_gib(size_bytes) for stage, (_, size_bytes) in needed.items()}
     return Placement(when.queues, gib, when.task_timeout)

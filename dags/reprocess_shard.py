@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import Param, get_current_context, task
 from dataset_dag import configuration_names, make_dag
 
-from pipeline.stages.stage import PER_SHARD
+from pipeline.stages.graph import GRAPH
 
 MOST_SHARDS = 10**7
 PARAMS = {
@@ -26,7 +26,10 @@ PARAMS = {
         description="Where the dataset's receipts lie, as in its configuration.",
     ),
     "stage": Param(
-        "tokenize", enum=list(PER_SHARD), title="Stage", description="The first stage that is done again for the shard."
+        "tokenize",
+        enum=list(GRAPH.per_shard),
+        title="Stage",
+        description="The first stage that is done again for the shard.",
     ),
     "shard": Param(0, type="integer", minimum=0, maximum=MOST_SHARDS, title="Shard", description="The shard's number."),
     "plan": Param(
@@ -45,8 +48,8 @@ def plan(params: dict[str, Any] | None = None) -> str:
     from configurations import work_folders
 
     from pipeline.bounds import require_folder
+    from pipeline.builds.reprocess import begin, plan_to_reprocess
     from pipeline.form import refuse_unknown
-    from pipeline.stages.reprocess import begin, plan_to_reprocess
 
     values, context = params or {}, get_current_context()
     with running.refusal_shown(context):
@@ -60,7 +63,7 @@ def plan(params: dict[str, Any] | None = None) -> str:
 @task
 def compare(plan_receipt: str) -> None:
     """Log which outputs changed and which did not."""
-    from pipeline.stages.reprocess import finish
+    from pipeline.builds.reprocess import finish
 
     print(finish(plan_receipt))
 

@@ -1,6 +1,6 @@
 """Runs that are under way: they have their dataset to themselves, and they finish even if their file is deleted.
 
-Who has a dataset, and for how long, stands in pipeline/stages/claim.py. A run claims it in `plan`, every later task
+Who has a dataset, and for how long, stands in pipeline/engine/claim.py. A run claims it in `plan`, every later task
 holds it while it works, and `close` releases it when no other task of the run is under way.
 
 When a run of `dataset__<name>` begins, the text of its configuration is kept below the root folder. If the file is
@@ -21,7 +21,7 @@ from pipeline.config import DatasetConfig, absolute, work_of
 from pipeline.errors import CorpusmillError
 
 if TYPE_CHECKING:
-    from pipeline.stages.claim import Holder
+    from pipeline.engine.claim import Holder
 
 ASK_AGAIN = timedelta(seconds=30)
 UNFINISHED = {"queued", "running"}  # states of runs
@@ -55,8 +55,8 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
 
     If another run has the dataset, looks again in half a minute (up_for_reschedule).
     """
+    from pipeline.engine.claim import beating, claim_dataset, release_dataset
     from pipeline.ledger import LockHeldError
-    from pipeline.stages.claim import beating, claim_dataset, release_dataset
 
     with _waiting(context, this_airflow()) as (me, is_under_way):
         claim_dataset(work, me, is_under_way)
@@ -74,8 +74,8 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
 @contextmanager
 def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
     """For the work of a task after the plan's: have the dataset, or look again; fail if the run has another plan."""
-    from pipeline.stages import open_build
-    from pipeline.stages.claim import beating, hold_dataset
+    from pipeline.engine.claim import beating, hold_dataset
+    from pipeline.stages.graph import open_build
 
     receipt = Path(plan_receipt)
     open_build(receipt)  # is there, or claiming it would make a work folder anew that was renamed
@@ -89,6 +89,16 @@ def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
         yield
 
 
+def was_cleared(context: Any) -> bool:
+    """Whether this is the first try after somebody cleared the task (a retry after that is a retry like others).
+
+    Clearing sets max_tries to the tries made so far plus `retries`, so the first try since is max_tries - retries + 1.
+    """
+    instance, retries = context["ti"], context["task"].retries or 0
+    first_try: int = instance.max_tries - retries + 1
+    return first_try > 1 and instance.try_number == first_try
+
+
 def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:
     """Claim the dataset, plan it and begin the run, unless it is a dry one; returns the path of the plan's receipt.
 
@@ -96,8 +106,10 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     `operators` is the file that the form began with: what other places the form names must lie below its roots.
     """
     from pipeline.bounds import require_bounded, require_listed
+    from pipeline.builds.plan import plan_dataset
+    from pipeline.engine.runs import begin_run
     from pipeline.form import changed_keys
-    from pipeline.stages import begin_run, open_build, plan_dataset
+    from pipeline.stages.graph import open_build
 
     require_bounded(config, operators)
     # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
@@ -122,8 +134,8 @@ def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Hol
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
+    from pipeline.engine.claim import Holder, RunUnderWayError
     from pipeline.ledger import LockHeldError
-    from pipeline.stages.claim import Holder, RunUnderWayError
 
     instance = context["ti"]
     try:
@@ -165,7 +177,7 @@ def close(context: Any, plan_receipt: str | None, name: str) -> None:
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
-    from pipeline.stages.claim import release_dataset
+    from pipeline.engine.claim import release_dataset
 
     instance = context["ti"]
     this = {"dag_id": instance.dag_id, "run_ids": [instance.run_id]}

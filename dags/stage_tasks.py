@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,8 @@ from airflow.sdk import (
     get_current_context,
     task,
 )
+
+from pipeline.stages.graph import GRAPH, GROUPS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -52,6 +55,7 @@ RETRYING = {
 }
 # A finished build of whichever dataset: the report's task names it, because a form decides which one it is, and leaves
 # it out if the build is not what `latest` points to.
+REPORT = "report"  # the stage that the task `report` runs
 ANY_DATASET = AssetAlias("corpusmill datasets")
 
 
@@ -89,8 +93,8 @@ def estimate(plan_receipt: str) -> bool:
     """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
     from dataclasses import asdict
 
-    from pipeline.stages import open_build
-    from pipeline.stages.estimate import estimate_dataset, render_estimate
+    from pipeline.builds.estimate import estimate_dataset, render_estimate
+    from pipeline.stages.graph import open_build
 
     context = get_current_context()
     if not context["params"].get("dry_run"):
@@ -106,19 +110,20 @@ class ApproveRemoval(ApprovalOperator):
 
     template_fields = (*ApprovalOperator.template_fields, "plan_receipt")
 
-    def __init__(self, *, plan_receipt: str, **arguments: Any) -> None:
+    def __init__(self, *, plan_receipt: str, stage: str, **arguments: Any) -> None:
         super().__init__(subject="Approve what deduplication removes?", fail_on_reject=True, **arguments)
         self.plan_receipt = plan_receipt
+        self.stage = stage
 
     def execute(self, context: Context) -> Any:
         """Ask, if this run is to ask and anything would be removed."""
-        from pipeline.stages import open_build
-        from pipeline.stages.removal import removal_in_words
+        from pipeline.stages.graph import open_build
 
-        said = removal_in_words(open_build(self.plan_receipt)) if context["params"].get("approve_removal") else ""
-        if not said:
+        words = GRAPH[self.stage].approval
+        removed = words(open_build(self.plan_receipt)) if words and context["params"].get("approve_removal") else ""
+        if not removed:
             return None
-        self.body = said
+        self.body = removed
         return super().execute(context)
 
 
@@ -130,7 +135,7 @@ def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
     """
     import running
 
-    from pipeline.stages import open_build
+    from pipeline.stages.graph import open_build
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
     with running.held(plan_receipt, get_current_context(), shared["airflow"]):
@@ -141,20 +146,15 @@ def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
 def run_steps(stage: str, unit: str, plan_receipt: str, airflow: str) -> list[str]:
     """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths.
 
-    A task that somebody cleared does its work again; a retry goes on where the last try had come to.
+    A task that somebody cleared does its work again; a retry keeps the steps that the last try finished.
     """
     import running
-    from checkpoints import TaskCheckpoints, was_cleared
 
-    from pipeline.ledger import checkpoints_in
-    from pipeline.stages import open_build
+    from pipeline.stages.graph import open_build
 
     context = get_current_context()
-    again, first = was_cleared(context), context["ti"].try_number == 1
-    with (
-        running.held(plan_receipt, context, airflow),
-        checkpoints_in(TaskCheckpoints(context["task_state_store"], forget=again, first=first)),
-    ):
+    with running.held(plan_receipt, context, airflow):
+        again = running.was_cleared(context)
         return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
 
 
@@ -163,14 +163,14 @@ def report(plan_receipt: str) -> str:
     """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
     import running
 
-    from pipeline.stages import open_build
+    from pipeline.engine.runs import why_latest_stays
     from pipeline.stages.announce import announcement
-    from pipeline.stages.runs import why_latest_stays
+    from pipeline.stages.graph import open_build
 
     context = get_current_context()
     with running.held(plan_receipt, context, running.this_airflow()):
         build = open_build(plan_receipt)
-        receipt = build.run("report", "report")
+        receipt = build.run(REPORT, REPORT)
         if stays := why_latest_stays(Path(plan_receipt)):
             print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
         else:
@@ -187,57 +187,31 @@ def close(name: str) -> None:
     running.close(context, context["ti"].xcom_pull(task_ids="plan"), name)
 
 
-def units_of(task_id: str, stage: str) -> XComArg:
-    """A task that lists the units of a stage."""
-    return list_units.override(task_id=task_id)(stage=stage, plan_receipt=PLAN_RECEIPT)
-
-
 def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
-    """Every stage after a task named `plan` that returns a plan's receipt; returns the report's task."""
-
-    def mapped(task_id: str, stage: str, units: XComArg) -> XComArg:
-        steps = run_steps.override(task_id=task_id, **placement.of(stage))
-        return steps.partial(stage=stage).expand_kwargs(units)
-
+    """Every stage of the graph after a task named `plan` that returns a plan's receipt; returns the report's task."""
     estimated = estimate(plan_receipt=PLAN_RECEIPT)
-    with TaskGroup("units", tooltip="Lists that depend on the plan alone; they run side by side") as units:
-        stages = ("download", "anchor", "suffix_array", "union", "writeback", "audit", "scatter", "manifest", "upload")
-        listed = {stage: units_of(stage, stage) for stage in stages}
-
-    download = mapped("download", "download", listed["download"])
-    index = mapped("index", "index", listed["download"])
-
-    with TaskGroup("find_ranges", tooltip="Which bytes repeat, over the whole dataset") as find_ranges:
-        anchor = mapped("anchor", "anchor", listed["anchor"])
-        suffix_array = mapped("suffix_array", "suffix_array", listed["suffix_array"])  # instead, if it is asked for
-        partitions = units_of("partitions", "match")  # known once the anchors are counted
-        match = mapped("match", "match", partitions)
-        union = mapped("union", "union", listed["union"])
-        [anchor, suffix_array] >> partitions >> match >> union
-
-    approve = ApproveRemoval(task_id="approve_removal", plan_receipt=PLAN_RECEIPT, retries=0)
-    writeback = mapped("writeback", "writeback", listed["writeback"])
-    tokenize = mapped("tokenize", "tokenize", listed["download"])
-
-    audit = mapped("audit", "audit", listed["audit"])
-
-    shuffle_scatter = mapped("shuffle_scatter", "scatter", listed["scatter"])
-    cells = units_of("cells", "gather")  # known once the tokens are counted
-    shuffle_gather = mapped("shuffle_gather", "gather", cells)
-
-    parts = units_of("parts", "export")  # known once the records are counted
-    with TaskGroup("export", tooltip="The training formats: their parts, then one manifest each") as export:
-        manifest = mapped("manifest", "manifest", listed["manifest"])
-        mapped("parts", "export", parts) >> manifest
-
-    upload = mapped("upload", "upload", listed["upload"])
+    planned >> estimated
+    lists = TaskGroup("units", tooltip="What each stage's tasks are: shards, partitions, cells, parts, destinations")
+    groups = {name: TaskGroup(name, tooltip=tooltip) for name, tooltip in GROUPS.items()}
+    listed: dict[str, XComArg] = {}
+    ended: dict[str, Any] = {}  # by stage, what those after it wait for: its tasks, or the approval behind them
+    for stage in GRAPH:
+        if stage.name == REPORT:
+            continue
+        if not stage.units_of:
+            with lists:
+                listed[stage.name] = units = list_units.override(task_id=stage.name)(stage.name, PLAN_RECEIPT)
+            ([ended[name] for name in stage.units_after] or [estimated]) >> units
+        with groups.get(stage.group, nullcontext()):
+            steps = run_steps.override(task_id=stage.name, **placement.of(stage.name)).partial(stage=stage.name)
+            work = steps.expand_kwargs(listed[stage.units_of or stage.name])
+        [ended[name] for name in GRAPH.after(stage.name)] >> work
+        ended[stage.name] = work
+        if stage.approval:
+            approve = ApproveRemoval(task_id="approve_removal", plan_receipt=PLAN_RECEIPT, stage=stage.name, retries=0)
+            work >> approve
+            ended[stage.name] = approve
     reported = report(plan_receipt=PLAN_RECEIPT)
-
-    planned >> estimated >> units
-    download >> index >> find_ranges >> approve >> [writeback, tokenize]
-    tokenize >> [audit, cells]
-    audit >> shuffle_scatter  # ids that differ from the reference library's go no further
-    shuffle_scatter >> [shuffle_gather, parts]
-    shuffle_gather >> export >> upload >> reported
-    writeback >> manifest  # the manifest lists the deduplicated documents, too
+    waited_for = {name for stage in GRAPH if stage.name in ended for name in GRAPH.after(stage.name)}
+    [ended[name] for name in ended.keys() - waited_for] >> reported
     return reported

@@ -21,7 +21,7 @@ from rest import Api
 from pipeline.report.progress import progress_view
 from pipeline.report.summary import from_json
 from pipeline.report.terminal import print_summary
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 
 SAMPLE = server.ROOT / "sample"
 POLL_SECONDS = 0.5

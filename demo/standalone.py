@@ -11,11 +11,11 @@ scheduler that had begun one of them ends with ObjectDeletedError.
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import time
 
 import psutil
-from airflow.__main__ import main
 from airflow.cli.commands import standalone_command
 
 MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
@@ -71,4 +71,5 @@ if __name__ == "__main__":
     standalone_command.SubCommand = LoopbackSubCommand
     standalone_command.StandaloneCommand = Standalone
     sys.argv = ["airflow", "standalone"]
-    main()  # the ordinary way in: it also writes airflow.cfg with its secrets before any component reads it
+    # The ordinary way in: it also writes airflow.cfg with its secrets before any component reads it.
+    runpy.run_module("airflow", run_name="__main__")

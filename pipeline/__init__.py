@@ -4,10 +4,11 @@
 
 Rooms: ``storage`` moves bytes, ``documents`` reads and writes text records, ``dedup`` finds duplicate ranges,
 ``tokens`` encodes, ``shuffle`` permutes, ``export`` writes training formats, ``ledger`` decides run or reuse and
-keeps the accounts, ``report`` tells people, and ``stages`` is where the rooms meet in a build. On top of it,
-``lineage`` follows tokens to their documents and back, ``verify`` reads everything again, ``single`` runs one step by
-itself, and ``mixture`` plans the training on several finished datasets. ``cli`` and ``local`` are the command line.
-Nothing in this package imports Airflow.
+keeps the accounts, and ``report`` tells people. ``sources`` plans and reads source files; ``engine`` runs a graph of
+stages without knowing any of them; ``stages`` is where the rooms meet, a file per stage; ``builds`` plans, checks,
+estimates and runs a whole build. On top, ``lineage`` follows tokens to their documents and back, ``verify`` reads
+everything again, ``single`` runs one step by itself, and ``mixture`` plans the training on several finished datasets.
+``cli`` is the command line. Nothing in this package imports Airflow; tests/test_house_rules.py says who imports whom.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,5 @@
-"""Addresses of stores that may be written down: without name, password or token, and on which way they lead."""
+"""Addresses of stores that may be written down: without name, password or token, and on which way they lead; and the
+order of the names below them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,12 @@ CREDENTIALS = r"([hH][tT][tT][pP][sS]?://.*[@?#]|://[^/]*@|://[^/]*:.*@)"
 
 _QUERY = re.compile(r"((?:://|url: )[^\s?#'\"<>]*)[?#][^\s'\"<>]*")
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
+
+
+def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """Sort key: digits compare as numbers (part2 before part10), ties by the plain name; the same in every locale."""
+    pieces = re.split(r"([0-9]+)", name)
+    return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name
 
 
 def without_credentials(location: str) -> str:

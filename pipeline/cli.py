@@ -54,14 +54,15 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
+    from pipeline.builds.estimate import compare_with_actual
+    from pipeline.builds.local import run_steps
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import work_of
-    from pipeline.local import run_waves
+    from pipeline.engine.claim import claimed
     from pipeline.report.progress import progress_view
     from pipeline.report.summary import from_json
     from pipeline.report.terminal import print_summary
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.claim import claimed
-    from pipeline.stages.estimate import compare_with_actual
+    from pipeline.stages.graph import open_build
     from pipeline.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
@@ -69,7 +70,7 @@ def build(
     with claimed(work_of(dataset)):
         plan_receipt = plan_dataset(dataset, to_build=True)
         with progress_view(open_build(plan_receipt).progress):
-            run_waves(plan_receipt, workers=workers, verify=verify)
+            run_steps(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
     print_summary(from_json((folder / SUMMARY).read_bytes()))
     if compared := compare_with_actual(open_build(plan_receipt)):
@@ -80,8 +81,9 @@ def build(
 @app.command()
 def plan(config: ConfigFile) -> None:
     """Show what a build would reuse, what it would run, and why. Runs nothing."""
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.preview import preview, render_preview
+    from pipeline.builds.plan import plan_dataset
+    from pipeline.engine.preview import preview, render_preview
+    from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     typer.echo(render_preview(preview(planned)))
@@ -99,12 +101,13 @@ def reprocess(
     workers: Workers = None,
 ) -> None:
     """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
+    from pipeline.builds.local import run_steps
+    from pipeline.builds.plan import plan_dataset
+    from pipeline.builds.reprocess import ask_for_shard, digests, render_comparison
     from pipeline.config import work_of
-    from pipeline.local import run_waves
+    from pipeline.engine.claim import claimed
     from pipeline.report.progress import progress_view
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.claim import claimed
-    from pipeline.stages.reprocess import ask_for_shard, digests, render_comparison
+    from pipeline.stages.graph import open_build
 
     dataset = load_config(config)
     with claimed(work_of(dataset)):
@@ -112,7 +115,7 @@ def reprocess(
         before = digests(open_build(plan_receipt))
         asked = ask_for_shard(open_build(plan_receipt), stage, f"{shard:05d}")
         with progress_view(open_build(plan_receipt).progress):
-            run_waves(plan_receipt, workers=workers)
+            run_steps(plan_receipt, workers=workers)
         after = digests(open_build(plan_receipt))
     typer.echo(render_comparison(asked, before, after))
 
@@ -134,7 +137,8 @@ def verify(
     if version is not None:
         _verify_version(config, version, workers or 1)
         return
-    from pipeline.stages import open_build, plan_dataset
+    from pipeline.builds.plan import plan_dataset
+    from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     if sample:
@@ -170,9 +174,10 @@ def trace(
     record: Annotated[int, typer.Option(help="The record in it, from 0 (numpy: a token position).", min=0)],
 ) -> None:
     """Say which documents are in one record of an export: file, line, id, and the spans of tokens and bytes."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.lineage import render_trace
     from pipeline.lineage import trace as trace_record
-    from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     typer.echo(render_trace(trace_record(planned, export, int(shard) if shard.isdigit() else shard, record)))
@@ -186,9 +191,10 @@ def locate(
     document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
 ) -> None:
     """Say where a document ended up: its records, or what was removed and which earlier text it repeats."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.lineage import locate as locate_line
     from pipeline.lineage import locate_id, render_located
-    from pipeline.stages import open_build, plan_dataset
+    from pipeline.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     if document_id is not None:
@@ -214,8 +220,9 @@ def gc(
 ) -> None:
     """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
     from pipeline.config import work_of
-    from pipeline.stages.claim import claimed
-    from pipeline.stages.collect import find_garbage, remove_garbage, render_garbage
+    from pipeline.engine.claim import claimed
+    from pipeline.engine.garbage import find_garbage, remove_garbage, render_garbage
+    from pipeline.stages.graph import GRAPH
     from pipeline.stages.retention import find_old_versions, remove_old_version, render_old_versions
 
     dataset = load_config(config)
@@ -230,9 +237,9 @@ def gc(
                 remove_old_version(one)
             typer.echo(render_old_versions(old, removed=remove))
             return
-        garbage = find_garbage(work, keep_plans=keep_plans, config=dataset)
+        garbage = find_garbage(work, GRAPH, keep_plans=keep_plans, config=dataset)
         if remove:
-            garbage = remove_garbage(work, garbage)
+            garbage = remove_garbage(work, GRAPH, garbage)
     typer.echo(render_garbage(garbage, removed=remove))
 
 
@@ -275,7 +282,7 @@ def tokenize(
 @app.command()
 def estimate(config: ConfigFile) -> None:
     """Say what a build will come to, from an unbiased sample: tokens, duplicates, hours, memory, disk."""
-    from pipeline.stages.estimate import estimate_dataset, render_estimate
+    from pipeline.builds.estimate import estimate_dataset, render_estimate
 
     typer.echo(render_estimate(estimate_dataset(load_config(config))))
 
@@ -389,7 +396,7 @@ def config_lock(config: ConfigFile) -> None:
 @config_app.command("check")
 def config_check(config: ConfigFile) -> None:
     """Check a configuration: its keys and values, its tokenizer, and that its sources exist."""
-    from pipeline.stages.plan import check_dataset
+    from pipeline.builds.plan import check_dataset
 
     typer.echo(check_dataset(load_config(config)))
 

@@ -10,7 +10,13 @@ Two families, because a scheduler must treat them differently:
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 # C0 and C1 but for line breaks and tabs, what turns the direction of text, halves of surrogate pairs: a terminal obeys
 # the first two and can print no half.
@@ -101,6 +107,20 @@ class VerificationError(PermanentError):
 
 class StorageFullError(TransientError):
     """A write failed because the device or the quota is full; a retry works once space is free."""
+
+
+@contextmanager
+def full_device_explained(what: str, *, where: Path, next_step: str) -> Iterator[None]:
+    """StorageFullError for an OSError that says that the device or the quota of `where` is full; others pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        # On a full device the folder itself may not have been made.
+        free_bytes = shutil.disk_usage(next(folder for folder in (where, *where.parents) if folder.is_dir())).free
+        got = f"{free_bytes:,} bytes free ({os.strerror(error.errno)})"
+        raise StorageFullError(what, where=where, got=got, next_step=next_step) from error
 
 
 class StoreUnavailableError(TransientError):

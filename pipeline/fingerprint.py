@@ -13,11 +13,14 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import xxhash
 
 from pipeline.errors import PermanentError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FOLDER_DIGITS = 16  # 64 bits: two of a billion folders share a name with probability 3e-2 / 1e9
 READ_BYTES = 1 << 20
@@ -39,6 +42,18 @@ def canonical_json(value: object) -> bytes:
 def fingerprint(value: object) -> str:
     """64 hex digits: the sha256 of `canonical_json(value)`."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def random_words(identity: object) -> np.random.Philox:
+    """Random uint64 words that `identity` determines, the same on every machine.
+
+    Philox-4x64 (Salmon et al., SC 2011), whose key is the first 128 bits of `fingerprint(identity)`. Use random_raw
+    alone: numpy guarantees the raw words, not its distributions.
+    """
+    import numpy as np
+
+    key = np.frombuffer(bytes.fromhex(fingerprint(identity))[:16], "<u8").astype(np.uint64)
+    return np.random.Philox(key=key)
 
 
 def file_digest(path: Path, algorithm: Algorithm = "sha256") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,30 +12,41 @@ ROOT = Path(__file__).parent.parent
 PIPELINE = ROOT / "pipeline"
 FILES = sorted(path for path in PIPELINE.rglob("*.py"))
 
-# room -> the rooms of pipeline/ whose modules it may import (design: who may import whom)
-LIGHT = {"addresses", "errors", "config", "fingerprint"}
-KERNELS = {"content", "content_kernels", "words"}
+# Who may import whom: each room, of the rooms that are listed above it, these and itself. Imports inside of functions
+# count; those for the type checker alone do not.
 MAY_IMPORT = {
-    "errors": set(),
-    "fingerprint": {"errors"},
-    "content": set(),
-    "content_kernels": {"content", "words"},
-    "section": set(),
-    "yaml_text": {"errors"},
-    "schedule": {"section", "yaml_text"},
-    "config": {"addresses", "errors", "schedule", "section", "yaml_text"},
-    "form": {"addresses", "errors", "config", "section", "form"},
-    "storage": LIGHT | {"storage"},
-    "ledger": LIGHT | {"content", "storage", "ledger"},
-    "documents": LIGHT | KERNELS | {"storage", "documents"},
-    "slices": set(),
-    "words": set(),
-    "dedup": LIGHT | KERNELS | {"documents", "dedup", "slices"},
-    "tokens": LIGHT | KERNELS | {"storage", "tokens", "slices"},
-    "shuffle": LIGHT | KERNELS | {"tokens", "shuffle", "slices"},
-    "export": LIGHT | KERNELS | {"tokens", "export", "slices"},
-    "report": LIGHT | {"ledger", "report"},
-    "mixture": LIGHT | {"export", "report", "mixture"},
+    "errors": "",
+    "section": "",
+    "content": "",
+    "words": "",
+    "slices": "",
+    "addresses": "",
+    "fingerprint": "errors",
+    "yaml_text": "errors",
+    "schedule": "section yaml_text",
+    "content_kernels": "content words",
+    "config": "addresses errors schedule section yaml_text",
+    "form": "addresses config errors section",
+    "storage": "addresses errors fingerprint",
+    "bounds": "config errors form storage",
+    "ledger": "content errors fingerprint",
+    "report": "errors",
+    "documents": "content_kernels errors storage",
+    "dedup": "config content content_kernels documents errors slices words",
+    "tokens": "content content_kernels errors fingerprint slices words",
+    "shuffle": "content content_kernels errors fingerprint slices tokens",
+    "export": "addresses content content_kernels errors slices",
+    "mixture": "errors export report",
+    "sources": "config documents errors storage",
+    "engine": "config errors fingerprint ledger report sources",
+    "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
+    " slices sources storage tokens",
+    "builds": "config documents engine errors fingerprint ledger sources stages storage tokens",
+    "lineage": "config dedup documents errors export fingerprint sources stages tokens",
+    "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
+    "single": "builds config documents engine errors export ledger report shuffle slices sources stages storage"
+    " tokens verify",
+    "cli": "builds config documents engine errors export lineage mixture report single stages tokens verify",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a
@@ -47,7 +59,7 @@ MAY_IMPORT_FORBIDDEN = {"dedup/levels.py": {"secrets"}}
 MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
 MAY_DRAW = {"mixture/order.py": {"shuffle", "permutation", "default_rng"}}
-MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "stages/build.py", "report/progress.py"}
+MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "engine/build.py", "report/progress.py"}
 MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of what nobody writes to; Retry-After
 # A folder is listed in an order that differs from disk to disk: only inside sorted(), or where no order can be seen.
 LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
@@ -57,25 +69,25 @@ MAY_LIST_UNSORTED = {
     "single/output_folder.py": "asks whether there is anything",
     "single/ready.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
-    "stages/collect.py": "sorted in the next line; sizes are summed",
-    "stages/estimate.py": "sizes are summed",
+    "engine/garbage.py": "sorted in the next line; sizes are summed",
+    "builds/estimate.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
-    "stages/preflight.py": "sizes are summed",
-    "stages/preview.py": "sorted by age in the next line; for people",
+    "builds/preflight.py": "sizes are summed",
+    "engine/preview.py": "sorted by age in the next line; for people",
     "stages/retention.py": "sizes are counted and summed",
     "storage/walk.py": "sorted by name in the next line",
     "verify/receipts.py": "a mapping, sorted by name where findings are made",
 }
-# Results in the order in which they are ready; and numbers of this process or machine. local.py waits for steps, whose
-# bytes do not depend on one another's.
+# Results in the order in which they are ready; and numbers of this process or machine. builds/local.py waits for steps,
+# whose bytes do not depend on one another's.
 UNORDERED = {"as_completed", "imap_unordered", "wait", "hash", "id", "cpu_count", "getpid", "get_ident", "node"}
 MAY_BE_UNORDERED = {
     "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
-    "local.py": {"wait", "cpu_count"},
-    "stages/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
+    "builds/local.py": {"wait", "cpu_count"},
+    "engine/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
     "report/progress.py": {"wait"},  # pauses between two looks
-    "stages/estimate.py": {"cpu_count"},  # hours on this machine
-    "stages/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
+    "builds/estimate.py": {"cpu_count"},  # hours on this machine
+    "builds/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
     "storage/local.py": {"getpid", "node"},  # a temporary name of its own for each arrival
     "storage/retries.py": {"getpid", "get_ident"},  # spreads pauses between processes
     "tokens/audit.py": {"id"},  # which of one list stand in another
@@ -121,10 +133,54 @@ def test_pipeline_file_keeps_the_house_rules(path: Path) -> None:
         assert not called(tree) & {"time", "time_ns", "now", "today", "utcnow"}
     assert name in MAY_LIST_UNSORTED or not listed_unsorted(tree)
     assert not called(tree) & (UNORDERED - MAY_BE_UNORDERED.get(name, set()))
-    room = name.split("/")[0].removesuffix(".py")
-    if room in MAY_IMPORT:
-        rooms = {one.split(".")[1] for one in imported if one.startswith("pipeline.")}
-        assert rooms <= MAY_IMPORT[room], f"{name} imports {sorted(rooms - MAY_IMPORT[room])}"
+
+
+def test_rooms_import_those_below_them_alone() -> None:
+    above: set[str] = set()
+    for room, allowed in MAY_IMPORT.items():
+        assert set(allowed.split()) <= above, f"{room} stands above a room that it imports"
+        above.add(room)
+    imported: dict[str, set[str]] = {}
+    for module, others in import_graph().items():
+        room = module.split(".")[1] if "." in module else ""
+        imported.setdefault(room, set()).update(one.split(".")[1] for one in others if "." in one)
+    imported.pop("", None)
+    assert {room: " ".join(sorted(rooms - {room})) for room, rooms in imported.items()} == MAY_IMPORT
+
+
+def test_no_files_import_one_another_in_a_circle() -> None:
+    TopologicalSorter(import_graph()).prepare()  # raises CycleError
+
+
+def import_graph() -> dict[str, set[str]]:
+    """{module: the modules of pipeline/ that it imports}, inside of functions too, but for the type checker alone."""
+    modules = {
+        ".".join(("pipeline", *path.relative_to(PIPELINE).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in FILES
+    }
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        tree = ast.parse(path.read_text())
+        for_types = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
+        graph[module] = {
+            name if (name := f"{node.module}.{alias.name}") in modules else node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and id(node) not in for_types
+            for alias in node.names
+            if node.module and node.module.split(".")[0] == "pipeline"
+        }
+        graph[module] |= {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name in modules
+        }
+    return graph
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 @pytest.mark.parametrize("name", MAY_LIST_UNSORTED)

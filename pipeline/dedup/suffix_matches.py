@@ -40,7 +40,7 @@ class SortedShard:
 def match_suffixes(
     shards: Sequence[SortedShard], partition: int, partitions: int, minimum_bytes: int
 ) -> tuple[Matches, dict[str, int]]:
-    """What matches.match_windows says, for part `partition` of `partitions`; counts: suffixes, windows."""
+    """As matches.match_partition, for part `partition` of `partitions` of the suffixes; counts: suffixes, windows."""
     firsts, lasts = (_ranks(shards, number, partitions, minimum_bytes) for number in (partition, partition + 1))
     bases = np.cumsum([0, *(shard.text.size // 8 + 1 for shard in shards)], dtype=np.int64)
     later, kept = np.zeros(bases[-1], np.uint8), np.zeros(bases[-1], np.uint8)

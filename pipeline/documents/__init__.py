@@ -1,6 +1,7 @@
 """Text records in, text shards out.
 
-In: source files of JSON lines (``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``, ``.jsonl.zstd``), opened by a store.
+In: source files of JSON lines (``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``, ``.jsonl.zstd``) or parquet (``.parquet``),
+opened by a store.
 Out: for every shard a folder, the text shard, which every later stage reads instead of the JSON; and a quarantine file
 with each rejected line, why it was rejected and its exact bytes.
 

@@ -79,8 +79,7 @@ def open_compressed(raw: BinaryIO, name: str) -> BinaryIO:
     what was written cannot pass for a whole file.
 
     The same bytes written give the same compressed bytes, as long as the two libraries stay the same: one thread, a
-    fixed level, no time and no file name in the header, and no effect of how the writes were cut. (ISA-L, for gzip,
-    chooses its code by the processor; whether all its variants agree has not been checked.)
+    fixed level, no time and no file name in the header, and no effect of how the writes were cut.
     """
     compression = compression_of(name)
     if compression is Compression.GZIP:

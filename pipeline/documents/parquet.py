@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from pipeline.documents.cuts import Cut, Uncut
 from pipeline.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
 from pipeline.documents.parquet_footer import ColumnChunk, column_chunks
-from pipeline.documents.splitting import Cut, Uncut
 from pipeline.errors import CorruptDataError, SourceError
 from pipeline.storage import SeekableFile
 

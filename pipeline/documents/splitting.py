@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, cast
 
 from pipeline.documents.compression import Compression, compression_of
+from pipeline.documents.cuts import Cut, Uncut
 from pipeline.documents.frames import (
     FIND_BYTES,
     FRAMINGS,
@@ -38,40 +38,11 @@ from pipeline.documents.frames import (
 
 SEARCH_BYTES = 1 << 20
 
-Kind = Literal["lines", "frames", "rows"]
-Pieces = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """One part of a file.
-
-    `pieces` are the stretches (offset, size) of the file that it takes. `own_bytes` (frames): how much of the first
-    piece is its own frames; what follows is the tail. `row_groups` (rows): [first, last).
-    """
-
-    kind: Kind
-    pieces: Pieces
-    own_bytes: int = 0
-    row_groups: tuple[int, int] = (0, 0)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(size for _, size in self.pieces)
-
-
-@dataclass(frozen=True)
-class Uncut:
-    """Why a file stays whole, and what would change that."""
-
-    why: str
-    remedy: str
-
 
 def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *, local: bool) -> list[Cut] | Uncut:
     """Parts of about `target_bytes` of a seekable file, in order; Uncut if it cannot be cut."""
     if name.endswith(".parquet"):
-        from pipeline.documents.parquet import row_group_cuts
+        from pipeline.documents.parquet import row_group_cuts  # pyarrow takes a while to import
 
         return row_group_cuts(stream, name, size_bytes, target_bytes)
     compression = compression_of(name)

@@ -7,7 +7,6 @@ that dies loses nothing the kernel already has, and the receipt written after th
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.errors import StorageFullError, VerificationError
+from pipeline.errors import VerificationError, full_device_explained
 
 TokenArray: TypeAlias = NDArray[np.integer[Any]]
 """A 1-D array of token ids: uint16, uint32, or Megatron's int32."""
@@ -33,21 +32,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Raises StorageFullError when the device or the quota is full; other operating system errors pass unchanged.
     """
     partial = path.with_name(path.name + ".partial")
+    what, next_step = "no space left while writing an export", "free space on that device, then run the task again"
     try:
-        path.unlink(missing_ok=True)
-        with partial.open("w+b", buffering=BUFFER_BYTES) as file:
-            yield file
-        if partial.stat().st_size:
-            partial.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFullError(
-                "no space left while writing an export",
-                where=path,
-                got=error.strerror,
-                next_step="free space on that device, then run the task again",
-            ) from error
-        raise
+        with full_device_explained(what, where=path, next_step=next_step):
+            path.unlink(missing_ok=True)
+            with partial.open("w+b", buffering=BUFFER_BYTES) as file:
+                yield file
+            if partial.stat().st_size:
+                partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

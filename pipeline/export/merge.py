@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.addresses import natural_order
 from pipeline.errors import ConfigError
 from pipeline.export import megatron, nanoset
 from pipeline.export.files import file_bytes, whole_file
@@ -53,7 +53,9 @@ def _prefix(path: Path) -> Path:
 
 
 def _parts_of(folder: Path) -> list[Path]:
-    found = {suffix: sorted(folder.glob(f"*{suffix}"), key=lambda path: _natural(path.name)) for suffix in SUFFIXES}
+    found = {
+        suffix: sorted(folder.glob(f"*{suffix}"), key=lambda path: natural_order(path.name)) for suffix in SUFFIXES
+    }
     if sum(map(bool, found.values())) != 1:
         raise ConfigError(
             "the folder must hold parts of one format",
@@ -62,10 +64,6 @@ def _parts_of(folder: Path) -> list[Path]:
             got={suffix: len(paths) for suffix, paths in found.items()},
         )
     return found[".bin"] or found[".ds"]
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(digits or 0), text) for digits, text in re.findall(r"(\d*)(\D*)", name)]
 
 
 def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:

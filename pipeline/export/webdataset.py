@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from pipeline.content_kernels import Words, token_sums
 from pipeline.errors import BalanceError, CorruptDataError, PermanentError
 from pipeline.export.batches import nobody, refuse_ids_beyond
-from pipeline.export.context_json import read_list, write_list, write_lists
+from pipeline.export.context_json import read_list, write_lists
 from pipeline.export.files import TokenArray, fault, whole_file
 from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
 from pipeline.slices import starts_of
@@ -94,12 +94,6 @@ def _sums(batch: TokenArray) -> Words:
     """uint64 (2, records): the token sum of each context, all slots."""
     lengths = np.full(len(batch), batch.shape[1], np.uint64)
     return token_sums(batch.reshape(-1), starts_of(lengths), lengths, np.zeros(len(batch), np.uint64))
-
-
-def encode_context(context: TokenArray) -> bytearray:
-    """A 1-D contiguous array of ids as gzip of a compact JSON list."""
-    text = write_list(context)
-    return deflate.gzip_compress(text, GZIP_LEVEL)
 
 
 def member_name(shard_index: int, place: int, record_id: str | None) -> bytes:

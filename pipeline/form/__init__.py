@@ -14,6 +14,7 @@ changes no byte, is not part of the form).
 """
 
 from pipeline.form.fields import FIELDS, FormField
-from pipeline.form.values import changed_keys, config_from_form, form_from_config, refuse_unknown, size_text
+from pipeline.form.sizes import size_text
+from pipeline.form.values import changed_keys, config_from_form, form_from_config, refuse_unknown
 
 __all__ = ["FIELDS", "FormField", "changed_keys", "config_from_form", "form_from_config", "refuse_unknown", "size_text"]

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pipeline.addresses import CREDENTIALS
 from pipeline.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig
 from pipeline.form.help import help_by_key
+from pipeline.form.sizes import size_text
 from pipeline.section import Section
 
 Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", "json", "format"]
@@ -197,8 +198,6 @@ def _title(keys: tuple[str, ...]) -> str:
 
 
 def _default_words(kind: Kind, info: FieldInfo) -> str:
-    from pipeline.form.values import size_text
-
     value = info.get_default(call_default_factory=True)
     if info.is_required() or value in (None, "", {}, []) or kind == "format":
         return ""

@@ -10,14 +10,11 @@ from typing import Any
 from pipeline.config import DatasetConfig, DestinationConfig, check_config
 from pipeline.errors import ConfigError
 from pipeline.form import fields as form
+from pipeline.form.sizes import size_text
 from pipeline.section import Section
 
 FORM = "the trigger form"
 SWITCH = {"on": True, "off": False}
-SIZE_UNITS = (
-    *((f"{letter}iB", 1 << (10 * power)) for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
-    *((f"{letter}B", 1000**power) for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
-)
 
 
 def form_from_config(config: DatasetConfig) -> dict[str, Any]:
@@ -52,15 +49,6 @@ def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = Non
 def changed_keys(config: DatasetConfig, own: DatasetConfig) -> list[str]:
     """The keys, such as `dedup.minimum_bytes`, that have other values in `config` than in `own`."""
     return [".".join(field.keys) for field in form.FIELDS if _shown(config, field) != _shown(own, field)]
-
-
-def size_text(size_bytes: int) -> str:
-    """A size as text that reads back exactly: the largest unit that divides it, else plain bytes."""
-    fits = [(unit_bytes, name) for name, unit_bytes in SIZE_UNITS if size_bytes and size_bytes % unit_bytes == 0]
-    if not fits:
-        return str(int(size_bytes))
-    unit_bytes, name = max(fits)
-    return f"{size_bytes // unit_bytes}{name}"
 
 
 def _is_empty(value: Any) -> bool:

@@ -31,7 +31,6 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 from pipeline.ledger.again import ask_again, asked_again
 from pipeline.ledger.balance import Check, require_balanced
 from pipeline.ledger.blocks import Blocks, DamagedStepError
-from pipeline.ledger.checkpoint import Checkpoints, checkpoints_in, current_checkpoint
 from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
 from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
 from pipeline.ledger.receipt import (
@@ -49,7 +48,6 @@ __all__ = [
     "RUN_LOCK",
     "Blocks",
     "Check",
-    "Checkpoints",
     "DamagedStepError",
     "InputReceipt",
     "LockHeldError",
@@ -59,8 +57,6 @@ __all__ = [
     "Step",
     "ask_again",
     "asked_again",
-    "checkpoints_in",
-    "current_checkpoint",
     "held",
     "output_file",
     "read_receipt",

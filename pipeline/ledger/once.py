@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import resource
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +17,10 @@ from typing import Any
 
 import xxhash
 
-from pipeline.errors import CorpusmillError, PermanentError, StorageFullError
+from pipeline.errors import CorpusmillError, PermanentError, full_device_explained
 from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from pipeline.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
-from pipeline.ledger.checkpoint import Checkpoint, running
 from pipeline.ledger.lock import held
 from pipeline.ledger.open_files import open_files
 from pipeline.ledger.receipt import (
@@ -95,30 +93,27 @@ def run_once(
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. (Of a try that was cut off, files stay that
-    its checkpoint vouches for: ledger/checkpoint.py. Without a scheduler there are none.) With `delivers` the outputs
-    are meant for people and stores, and the receipt states their sha256. With `reuse` false it always runs; with
-    `verify` a receipt is reused only if every output still has the digest that it states. `versions`: what a new
-    receipt states beside the code's and the libraries'.
+    `body` receives an empty folder and writes the step's outputs there. With `delivers` the outputs are meant for
+    people and stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt
+    is reused only if every output still has the digest that it states. `versions`: what a new receipt states beside
+    the code's and the libraries'.
     A step that runs although it has a receipt writes beside what it wrote before: others read that until the new
     files, then the new receipt, take their places. A try that ends before that leaves the step asked for again.
     A full device becomes StorageFullError, a limit of open files PermanentError; every other error passes through, and
     leaves no new receipt behind.
     """
     folder = step.folder(work)
-    with _full_device_explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
+    with _explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         if reuse and not asked_again(folder) and valid_receipt(step, work, verify=verify):
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
             return receipt_path
         ask_again(folder)
         written = folder / AGAIN if asked_again(folder) else folder
-        checkpoint = Checkpoint(step.stage, step.unit, step.fingerprint(), written)
-        _empty(written, keep=checkpoint.kept)
+        _empty(written)
         started = time.monotonic()
         _forget_peak_memory()
-        with running(checkpoint):
-            outcome = body(written)
+        outcome = body(written)
         outputs, blocks = _settled_outputs(written, "sha256" if delivers else "xxh3_128")
         receipt = Receipt(
             stage=step.stage,
@@ -214,12 +209,12 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFi
     return tuple(outputs), b"".join(digests)
 
 
-def _empty(folder: Path, keep: Collection[str]) -> None:
+def _empty(folder: Path) -> None:
     """Remove what a killed run left."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != LOCK_NAME and path.name not in keep:
+        elif path.name != LOCK_NAME:
             path.unlink()
 
 
@@ -231,28 +226,17 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _full_device_explained(step: Step, folder: Path) -> Iterator[None]:
+def _explained(step: Step, folder: Path) -> Iterator[None]:
+    what = f"no space left while {step.stage} {step.unit} wrote its outputs"
+    next_step = "free space or move work_folder to a larger disk, then run again: finished steps are reused"
     try:
-        yield
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise
-        raise StorageFullError(
-            f"no space left while {step.stage} {step.unit} wrote its outputs",
-            where=folder,
-            got=f"{shutil.disk_usage(_nearest_existing(folder)).free:,} bytes free ({os.strerror(error.errno)})",
-            next_step="free space or move work_folder to a larger disk, then run again: finished steps are reused",
-        ) from error
+        with full_device_explained(what, where=folder, next_step=next_step):
+            yield
     except PermanentError as error:
         # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
         evidence = folder / AGAIN if asked_again(folder) else folder
         error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {evidence}"))
         raise
-
-
-def _nearest_existing(folder: Path) -> Path:
-    """The nearest folder above that exists: on a full device a step's own folder may not have been made."""
-    return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def _forget_peak_memory() -> None:

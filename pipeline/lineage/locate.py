@@ -14,7 +14,7 @@ from pipeline.lineage.records import holdings
 from pipeline.lineage.shards import Shard, Shards, place_of_line
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 IDS_AT_ONCE = 1 << 20
 

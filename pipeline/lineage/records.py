@@ -22,7 +22,7 @@ from pipeline.lineage.stream import Stretch, context_stretches, document_stretch
 from pipeline.stages import layout, scatter
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 # What a file set adds to the name of its plan; megatron and nanoset write several files per output.
 ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy")

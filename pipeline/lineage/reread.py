@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import VerificationError
 from pipeline.lineage.shards import Shard
+from pipeline.sources.copies import read_numbered
 from pipeline.stages import download
-from pipeline.stages.sources import read_numbered
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
     from pipeline.tokens.tokenizer import Tokenizer
 
 

@@ -14,7 +14,7 @@ from pipeline.lineage.stream import Stream, kept_spans
 
 if TYPE_CHECKING:
     from pipeline.documents.text_shard import DocumentIds, TextShard
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
     from pipeline.tokens.packing import ContextPlan, Packing
     from pipeline.tokens.token_shard import TokenShard
 

@@ -14,7 +14,7 @@ from pipeline.stages.tokenize import configured_tokenizer, vocabulary_file
 from pipeline.tokens.ranks import token_lengths
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
     from pipeline.tokens.tokenizer import Tokenizer
 
 PREVIEW_CHARACTERS = 60

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import VerificationError
-from pipeline.fingerprint import canonical_json
+from pipeline.fingerprint import random_words
 from pipeline.lineage.facts import VerifiedRecords
 from pipeline.lineage.records import document_holdings, export_folder, find_output, record_stretches
 from pipeline.lineage.reread import reread_documents
@@ -36,7 +36,7 @@ from pipeline.stages import layout, scatter
 from pipeline.stages.gather import per_cell
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 Ids = NDArray[Any]
 
@@ -90,14 +90,11 @@ def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
 
 def _draw(build: Build, sample: int, seed: int) -> Iterator[tuple[str, int]]:
     """(export, number of the record in its shuffled order), distinct."""
-    import hashlib
-
     formats = build.config.exports.formats()
     sizes = [sum(per_cell(build, scatter.KINDS[export], "records")) for export in formats]
     ends = list(accumulate(sizes))
     drawn: dict[int, None] = dict.fromkeys(range(ends[-1]) if sample >= ends[-1] else ())
-    key = np.frombuffer(hashlib.sha256(canonical_json({"verify": seed})).digest()[:16], "<u8").astype(np.uint64)
-    words = np.random.Philox(key=key)
+    words = random_words({"verify": seed})
     while len(drawn) < min(sample, ends[-1]):
         drawn[int(words.random_raw()) * ends[-1] >> 64] = None
     for number in drawn:

@@ -13,7 +13,6 @@ Out: a `Mixture`: draws and epochs of every source as each trainer will really d
     training.py  nanotron YAML (both forms), Megatron's argument list, split and sequences JSON
     folders.py   the command: folders in, the mixture and its files out
     picture.py   the table in the terminal, the bars as one HTML file
-    reader.py    sample k of a Nanoset, as nanotron would read it
 
 Both trainers draw greedily: at step i the source for which `weight * max(i, 1) - drawn` is largest, the first of
 equals.

@@ -13,7 +13,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 MOST_STEPS = 4_000_000_000  # sources times samples: a few seconds
-DATATROVE_FILE_SEED = 42  # nanotron leaves it at datatrove's default, whatever the run's seed is
 
 # numpy keeps RandomState's stream for ever (NEP 19); it is what the reference shuffles with.
 
@@ -87,14 +86,6 @@ def nanoset_epoch(
     return sources, ordinals
 
 
-def nanoset_order(
-    windows: NDArray[np.int64], weights: NDArray[np.float64], samples: int, seed: int
-) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """The dataset index and dataset sample index of a run of `samples`: the same epoch, again and again, cut."""
-    sources, ordinals = nanoset_epoch(windows, weights, seed)
-    return np.resize(sources, samples), np.resize(ordinals, samples)
-
-
 def nanoset_counts(
     windows: NDArray[np.int64], weights: NDArray[np.float64], samples: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -107,8 +98,3 @@ def nanoset_counts(
     first = slice(min(samples, len(sources)))
     shown[starts[sources[first]] + ordinals[first]] = True
     return epochs * whole + cut, np.add.reduceat(shown, starts, dtype=np.int64), np.minimum(whole, windows)
-
-
-def nanoset_file_order(files: int) -> NDArray[np.int64]:
-    """The order in which nanotron reads the files of one folder, sorted by name beforehand."""
-    return np.random.default_rng(DATATROVE_FILE_SEED).permutation(files)

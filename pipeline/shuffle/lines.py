@@ -15,10 +15,8 @@ Price: a source that fits is read once and written once; a larger one goes to di
 
 from __future__ import annotations
 
-import errno
-import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,8 +27,8 @@ from numpy.typing import NDArray
 
 from pipeline.content import ContentSum
 from pipeline.content_kernels import text_hashes
-from pipeline.errors import BalanceError, CorruptDataError, StorageFullError
-from pipeline.fingerprint import canonical_json
+from pipeline.errors import BalanceError, CorruptDataError, full_device_explained
+from pipeline.fingerprint import random_words
 from pipeline.slices import JoinedBytes, copy_slices, starts_of
 from pipeline.tokens.runs import runs
 
@@ -96,8 +94,7 @@ def line_batches(blocks: Iterable[bytes]) -> Iterator[tuple[NDArray[np.uint8], N
 
 
 def _keyed(batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], seed: int) -> Iterator[Records]:
-    key = hashlib.sha256(canonical_json({"shuffle": "lines", "seed": seed})).digest()[:16]
-    words = np.random.Philox(key=np.frombuffer(key, "<u8").astype(np.uint64))
+    words = random_words({"shuffle": "lines", "seed": seed})
     for data, lengths in batches:
         if len(lengths):
             keys = np.asarray(words.random_raw(len(lengths)), np.uint64).reshape(-1)
@@ -154,7 +151,7 @@ def _parted(
     inner.mkdir()
     shift = max(0, bits - PARTS_BITS)
     parts = [inner / f"{number:02d}" for number in range(PARTS)]
-    with full_disk_said(folder, "part files need as much as the input, once"), ExitStack() as stack:
+    with full_folder_explained(folder, "part files need as much as the input, once"), ExitStack() as stack:
         files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
         while kept:
             _part(kept.pop(0), shift, files)
@@ -200,17 +197,7 @@ def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
     return found
 
 
-@contextmanager
-def full_disk_said(folder: Path, needs: str) -> Iterator[None]:
-    """A device or quota that is full becomes a StorageFullError that names `folder` and what it `needs`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise StorageFullError(
-            "no space left for a shuffle",
-            where=folder,
-            got=error.strerror,
-            next_step=f"free space there or choose another folder; {needs}",
-        ) from error
+def full_folder_explained(folder: Path, needs: str) -> AbstractContextManager[None]:
+    """StorageFullError if the device or quota of `folder` is full; it says what the shuffle `needs` there."""
+    next_step = f"free space there or choose another folder; {needs}"
+    return full_device_explained("no space left for a shuffle", where=folder, next_step=next_step)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import ConfigError
-from pipeline.fingerprint import canonical_json
+from pipeline.fingerprint import random_words
 
 MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
 MAXIMUM_CELLS = 200  # mapped tasks of gather
@@ -46,14 +44,12 @@ def draw_placements(
     """(cell uint32[records], key uint64[records]) of the records 0, 1, 2, ... of one shard.
 
     Without a seed the order is that of the source: the one cell of the shard, and the record's number.
-    The key of record i is word i of the Philox-4x64 stream (Salmon et al., SC 2011) whose own key is the first 128 bits
-    of sha256 over (seed, kind, shard). Only the raw words are used: numpy guarantees those, not its distributions.
+    The key of record i is word i of `random_words` of (seed, kind, shard).
     """
     if seed is None:
         return np.zeros(records, np.uint32), np.arange(records, dtype=np.uint64)
-    identity = canonical_json({"shuffle": kind, "seed": seed, "shard": shard})
-    key = np.frombuffer(hashlib.sha256(identity).digest()[:16], "<u8").astype(np.uint64)
-    keys = np.asarray(np.random.Philox(key=key).random_raw(records), np.uint64).reshape(-1)
+    words = random_words({"shuffle": kind, "seed": seed, "shard": shard})
+    keys = np.asarray(words.random_raw(records), np.uint64).reshape(-1)
     return cells_of(keys, cells), keys
 
 

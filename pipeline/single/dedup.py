@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.builds.apart import require_apart
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig, absolute, check_config, work_of
+from pipeline.engine.build import Build
+from pipeline.engine.claim import claimed
 from pipeline.errors import ConfigError
 from pipeline.ledger import Check
 from pipeline.single.output_folder import OutputFolder
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.apart import require_apart
-from pipeline.stages.claim import claimed
-from pipeline.stages.stage import WAVES
+from pipeline.stages.graph import GRAPH, open_build
 
-DEDUP_STAGES = ("download", "index", "anchor", "suffix_array", "match", "union", "writeback")
-INDEX_STAGES = ("download", "index", "suffix_array")
 ENGINE_WORDS = ("tokenized", "table", "offset", "metadata", "metaoff", "unigram")
 
 
@@ -51,30 +50,28 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
     return check_config({**values, **never_read, **sections}, where="the command's arguments")
 
 
-def run_stages(
-    config: DatasetConfig, stages: Sequence[str], *, workers: int | None = None, watch: bool = False
-) -> Build:
-    """Plan, and run or reuse every step of these stages; with `watch`, bars (or lines) while it goes on."""
-    from pipeline.local import run_waves
+def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
+    """Plan, and run or reuse every step up to a stage; with `watch`, bars (or lines) while it goes on."""
+    from pipeline.builds.local import run_steps
     from pipeline.report.progress import progress_view
 
-    waves = tuple(chosen for wave in WAVES if (chosen := tuple(stage for stage in wave if stage in stages)))
+    stages = {*GRAPH.before(until), until}
     with claimed(work_of(config)):
         plan_receipt = plan_dataset(config)
         build = open_build(plan_receipt)
         if not watch:
-            run_waves(plan_receipt, workers=workers, waves=waves)
+            run_steps(plan_receipt, workers=workers, until=until)
             return build
         with progress_view(lambda: [one for one in build.progress() if one.stage in stages and one.units_total != 0]):
-            run_waves(plan_receipt, workers=workers, waves=waves)
+            run_steps(plan_receipt, workers=workers, until=until)
     return build
 
 
 def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
     """Deduplicate the sources and put the documents below `output`, under the sources' names."""
     folder = _output_folder(config, output, "dedup")
-    build = run_stages(config, DEDUP_STAGES, workers=workers, watch=watch)
-    return _delivered(build, DEDUP_STAGES, "writeback", folder)
+    build = run_stages(config, "writeback", workers=workers, watch=watch)
+    return _delivered(build, "writeback", folder)
 
 
 def write_index(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
@@ -93,8 +90,8 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
             next_step="write the index to another folder",
         )
     folder = _output_folder(config, output, "index")
-    build = run_stages(config, INDEX_STAGES, workers=workers, watch=watch)
-    return _delivered(build, INDEX_STAGES, "suffix_array", folder)
+    build = run_stages(config, "suffix_array", workers=workers, watch=watch)
+    return _delivered(build, "suffix_array", folder)
 
 
 def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:
@@ -104,7 +101,7 @@ def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFo
     return OutputFolder(absolute(output), command)
 
 
-def _delivered(build: Build, stages: Sequence[str], stage: str, output: OutputFolder) -> Finished:
+def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
     from pipeline.stages.summarize import merged_checks
     from pipeline.stages.union import ranges_match_check
     from pipeline.stages.writeback import FOLDER
@@ -124,7 +121,7 @@ def _delivered(build: Build, stages: Sequence[str], stage: str, output: OutputFo
         if output.store.digest(name) != sha256:
             output.store.receive(path, name, sha256)
             written += 1
-    checks = [check for each in stages for check in merged_checks(build.checks(each))]
+    checks = [check for each in (*GRAPH.before(stage), stage) for check in merged_checks(build.checks(each))]
     if stage == "writeback":
         checks.append(ranges_match_check(build))
     return Finished(build, checks, len(files), written)

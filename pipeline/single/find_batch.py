@@ -77,7 +77,7 @@ def read_rates(table: Path) -> dict[int, int]:
 
 def _sample(inputs: list[str], text_field: str, endpoint_url: str | None) -> list[bytes]:
     from pipeline.documents.jsonl import read_documents
-    from pipeline.stages.sources import each_file
+    from pipeline.sources.copies import each_file
 
     texts: list[bytes] = []
     held_bytes = 0

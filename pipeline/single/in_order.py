@@ -59,7 +59,7 @@ class Source:
         """The sequences of a key, file by file in natural order of name; RejectedDocumentsError at the end."""
         from pipeline.documents.quarantine import append_rejections
         from pipeline.documents.sequences import read_sequences
-        from pipeline.stages.sources import each_file
+        from pipeline.sources.copies import each_file
 
         self.rejected, self.lines = Counter(), 0
         with whole_file(self.quarantine) as quarantine:

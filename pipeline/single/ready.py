@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import ConfigError, SourceError
-from pipeline.shuffle.lines import full_disk_said
+from pipeline.shuffle.lines import full_folder_explained
 from pipeline.single.shuffle_text import list_inputs
 
 TOKEN_SHARD = "token_shard.json"  # noqa: S105 (a file's name)
@@ -59,7 +59,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(inner)
     inner.mkdir(parents=True)
     try:
-        with full_disk_said(output, "the output needs as much as the input"):
+        with full_folder_explained(output, "the output needs as much as the input"):
             yield inner
         if not any(inner.iterdir()):
             raise SourceError("the inputs hold no record", next_step="check --input, and --seqlen if it was given")

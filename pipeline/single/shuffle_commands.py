@@ -92,18 +92,18 @@ def export(
     workers: Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)] = None,
 ) -> None:
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
+    from pipeline.builds.local import run_steps
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import ExportsConfig, load_config, work_of
-    from pipeline.local import run_waves
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.claim import claimed
-    from pipeline.stages.stage import waves_until
+    from pipeline.engine.claim import claimed
+    from pipeline.stages.graph import open_build
 
     wanted = load_config(config)
     section = getattr(wanted.exports, format)
     only = ExportsConfig.model_validate({format: {} if section is None else section.model_dump()})
     with claimed(work_of(wanted)):
         plan_receipt = plan_dataset(wanted.model_copy(update={"exports": only}))
-        run_waves(plan_receipt, workers=workers, waves=waves_until("manifest"))
+        run_steps(plan_receipt, workers=workers, until="manifest")
     build = open_build(plan_receipt)
     for unit in build.units("export"):
         typer.echo(build.folder("export", unit) / format)

@@ -15,9 +15,10 @@ def download(
     shard: Annotated[int | None, typer.Option(help="Only this shard's number.", min=0)] = None,
 ) -> None:
     """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import load_config, work_of
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.claim import claimed
+    from pipeline.engine.claim import claimed
+    from pipeline.stages.graph import open_build
 
     dataset = load_config(config)
     with claimed(work_of(dataset)):
@@ -31,9 +32,10 @@ def download(
 
 def upload(config: ConfigFile) -> None:
     """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
+    from pipeline.builds.plan import plan_dataset
     from pipeline.config import load_config, work_of
-    from pipeline.stages import open_build, plan_dataset
-    from pipeline.stages.claim import claimed
+    from pipeline.engine.claim import claimed
+    from pipeline.stages.graph import open_build
     from pipeline.stages.upload import destination_folder
 
     dataset = load_config(config)

@@ -27,8 +27,8 @@ def tokenize_files(
     Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there,
     ConfigError if `output` holds anything else or lies below an input.
     """
-    from pipeline.stages.apart import require_apart
-    from pipeline.stages.sources import each_file
+    from pipeline.builds.apart import require_apart
+    from pipeline.sources.copies import each_file
     from pipeline.tokens.audit import audit_tricky
     from pipeline.tokens.files import SHARD_FILES, write_file_shard
 

@@ -1,23 +1,9 @@
-"""The only place where the rooms meet: one file per stage, and the build that chains them.
+"""The stages of a build, one file each. ``graph`` lists them in order; engine/stage.py says what a stage is.
 
-A **stage** is what is done (index, match, tokenize ...), a **unit** is what it is done to (a shard, a partition, a
-cell, a part), and a step is one stage on one unit. A stage says, as plain functions of a build:
+In: the outputs of earlier steps, by receipt. Out: files in the step's folder. What several stages share stands beside
+them: ``layout`` (which output file holds which records), ``recounting`` (reading a step's files again), ``summarize``
+(receipts to the report's figures), ``retention`` (older versions at destinations), ``announce`` (a build's Asset
+event).
 
-* ``units``     the names of its units,
-* ``inputs``    the steps whose outputs one unit reads,
-* ``settings``  what else can change its bytes,
-* ``run``       the work, which writes files into the folder it is given,
-* ``checks``    the accounts that must balance once it has run.
-
-From inputs and settings follows each step's fingerprint, so **where every receipt lies is a function of the plan and
-of the receipts before it**. Nothing else is handed from task to task: no list of results in a scheduler's database
-can go stale. (See decisions/0001-receipts-not-messages.md.)
-
-This package is light to import; stages import the heavy rooms when they run. It knows nothing of Airflow.
+The modules are light to import; stages import the rooms that do the work when they run. docs/stages.md adds one.
 """
-
-from pipeline.stages.build import Build, open_build
-from pipeline.stages.plan import plan_dataset
-from pipeline.stages.runs import begin_run
-
-__all__ = ["Build", "begin_run", "open_build", "plan_dataset"]

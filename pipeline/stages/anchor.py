@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Recount, Stage
 from pipeline.ledger import Outcome
 from pipeline.stages.index import require_few_rejected
-from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
+
+
+WINDOWS_MASK = 1023  # the low bits of an anchor's row: windows - 1 (dedup/__init__.py)
 
 
 def _units(build: Build) -> list[str]:
@@ -33,11 +36,32 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     return Outcome(counts={"bytes_read": len(text.text), **counts})
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.dedup.anchors import open_anchors
+    from pipeline.stages.recounting import BLOCK
+
+    anchors = open_anchors(folder)
+    repeated = int((anchors.repeats[:, 1] - anchors.repeats[:, 0]).sum())
+    owned = 0
+    for at in range(0, len(anchors.rows), BLOCK):
+        rows = anchors.rows[at : at + BLOCK, 1]
+        owned += int((rows & np.uint64(WINDOWS_MASK)).sum()) + len(rows)
+    counts = {"anchors": len(anchors.rows), "repeats": len(anchors.repeats), "repeated_windows": repeated}
+    return Recount({**counts, "windows": owned + repeated})
+
+
 STAGE = Stage(
     "anchor",
+    version=2,
+    after=("index",),
+    per_shard=True,
+    group="find_ranges",
     units=_units,
     inputs=lambda _build, shard: [("index", shard)],
     settings=_settings,
     run=_run,
+    recount=_recount,
     gate=require_few_rejected,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.engine.build import Build
 from pipeline.fingerprint import fingerprint
-from pipeline.stages.build import Build
 from pipeline.stages.manifest import dataset_files, dataset_version
 
 

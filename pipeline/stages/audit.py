@@ -13,15 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Recount, Stage, every
 from pipeline.errors import VerificationError
 from pipeline.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
-from pipeline.stages.stage import Stage, every
 from pipeline.stages.tokenize import configured_tokenizer, selection_of
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
     from pipeline.documents.text_shard import TextShard
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 DATASET = "dataset"
 AUDIT = "audit.json"
@@ -165,12 +165,21 @@ def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:
     return [Check("audited documents", (("sampled", counts["sampled"]),), (("equal", counts["documents"]),))]
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    said = json.loads((folder / AUDIT).read_bytes())
+    return Recount({key: said[key] for key in ("sampled", "documents", "text_bytes", "tokens", "round_trips")})
+
+
 STAGE = Stage(
     "audit",
+    version=3,
+    after=("tokenize",),
+    on_trunk=False,
     units=lambda build: [DATASET, *build.units("tokenize")],
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
     checks=_checks,
     most_tasks=lambda _shards: MOST_TASKS,
 )

@@ -19,10 +19,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Recount, Stage
 from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
-from pipeline.stages.sources import SourceCopy, count_traffic, wanted_of
-from pipeline.stages.stage import Stage
+from pipeline.sources.copies import SourceCopy, count_traffic, wanted_of
 from pipeline.storage import (
     Checksum,
     Store,
@@ -37,8 +37,8 @@ from pipeline.storage import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
-    from pipeline.stages.plan import SourceFile
+    from pipeline.engine.build import Build
+    from pipeline.sources.plan import SourceFile
 
 LISTING = "files.json"
 ARRIVING = "arriving"
@@ -122,11 +122,27 @@ def _in_place(build: Build, shard: str) -> bool:
     return any(is_local(file.location) for file in build.plan.shards[int(shard)])
 
 
+def _recount(build: Build, unit: str, folder: Path) -> Recount:
+    from pipeline.stages.recounting import contradiction
+
+    listed = json.loads((folder / LISTING).read_bytes())
+    planned = [[file.name, file.size_bytes] for file in build.plan.shards[int(unit)]]
+    got = [[one["name"], one["size_bytes"]] for one in listed]
+    if got != planned:
+        raise contradiction(folder / LISTING, f"{planned}, as planned", got)
+    size = sum(one["size_bytes"] for one in listed)
+    return Recount({"files": len(listed), "source_bytes": size, "bytes_read": size}, complete=True)
+
+
 STAGE = Stage(
     "download",
+    version=3,
+    after=(),
+    per_shard=True,
     units=_units,
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
+    recount=_recount,
     outside=_in_place,
 )

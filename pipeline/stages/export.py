@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import FramingConfig
+from pipeline.engine.stage import Stage, as_many_as_shards
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import layout
 from pipeline.stages.audit import require_audited
 from pipeline.stages.scatter import KINDS
-from pipeline.stages.stage import Stage, as_many_as_shards
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
+    from pipeline.engine.build import Build
     from pipeline.export.content import WrittenContent
-    from pipeline.stages.build import Build
 
 BATCH_TOKENS = 2 << 20
 CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
@@ -293,6 +293,11 @@ WRITERS = {"webdataset": _webdataset, "numpy": _numpy, "megatron": _megatron, "n
 
 STAGE = Stage(
     "export",
+    version=4,
+    after=("gather",),
+    units_after=("scatter",),
+    group="exports",
+    unit_word="part",
     units=_units,
     inputs=_inputs,
     settings=_settings,

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import add_up
+from pipeline.engine.stage import Recount, Stage, as_many_as_shards
 from pipeline.ledger import Check, Outcome, Receipt
 from pipeline.stages import scatter
-from pipeline.stages.stage import Stage, as_many_as_shards
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
+    from pipeline.report.summary import Flow
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
@@ -80,12 +81,53 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     ]
 
 
+def of_kind(build: Build, kind: str, count: str) -> int:
+    """One count summed over all that was scattered of a kind of record."""
+    return sum(build.receipt("scatter", unit).counts[count] for unit in scattered_units(build, kind))
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    from pipeline.report.summary import Flow
+
+    if "contexts" not in scatter.kinds(build):
+        return {}
+    tokens = build.total("tokenize", "tokens")
+    kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
+    gained = {name: count for name, key in kinds.items() if (count := of_kind(build, "contexts", key))}
+    return {"tokens": Flow(into=tokens, out=tokens + sum(gained.values()), gained=gained)}
+
+
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.stages.recounting import records_content, require_ascending
+    from pipeline.tokens.record_shard import open_record_shard
+
+    cell = open_record_shard(folder)
+    require_ascending(folder / "records", cell.ends)
+    counts = {"records": cell.records, "slots": len(cell.tokens), "bytes_read": cell.tokens.nbytes}
+    places = np.arange(cell.records, dtype=np.uint64)
+    details = {
+        "content": str(records_content(cell.tokens, cell.ends, cell.shards, cell.ordinals)),
+        "places_content": str(records_content(cell.tokens, cell.ends, scatter.split_unit(unit)[1], places)),
+    }
+    return Recount(counts, details, complete=True)
+
+
 STAGE = Stage(
     "gather",
+    version=3,
+    after=("scatter",),
+    units_after=("tokenize",),
+    group="shuffle",
+    unit_word="cell",
     units=_units,
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
+    memory=lambda config: ("shuffle.memory", int(config.shuffle.memory)),
+    flows=_flows,
     checks=_checks,
     task=scatter.number_of_unit,
     most_tasks=as_many_as_shards,

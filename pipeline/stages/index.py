@@ -6,14 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Recount, Stage
 from pipeline.errors import RejectedDocumentsError
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.sources.copies import PARQUET
 from pipeline.stages import download
-from pipeline.stages.sources import PARQUET
-from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
+    from pipeline.report.summary import Flow
 
 QUARANTINE = "quarantine.jsonl"
 EXAMPLES = 5
@@ -67,7 +68,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.documents.quarantine import append_rejections
     from pipeline.documents.text_shard import TextShardWriter
     from pipeline.report.histograms import merge_histograms, power_histogram
-    from pipeline.stages.sources import count_traffic, read_source
+    from pipeline.sources.copies import count_traffic, read_source
     from pipeline.storage import Traffic
 
     source = build.config.source
@@ -110,11 +111,74 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     return [files, Check("lines", (("lines", counts["lines"]),), (("documents", counts["documents_out"]), *reasons))]
 
 
+def text_flow(build: Build, out: int) -> Flow:
+    """The indexed text, of which `out` bytes are left without duplicates."""
+    from pipeline.report.summary import Flow
+
+    into = build.total("index", "text_bytes_out")
+    return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    from pipeline.report.summary import Flow
+
+    lost: Counter[str] = Counter()
+    for receipt in build.receipts("index"):
+        lost.update(rejected_reasons(receipt))
+    out = build.total("index", "text_bytes_out")
+    documents = Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=dict(lost))
+    return {"documents": documents, "text_bytes": Flow(into=out, out=out)}
+
+
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.content import ContentSum
+    from pipeline.content_kernels import texts_sum
+    from pipeline.documents.batch import SEPARATOR
+    from pipeline.documents.quarantine import read_quarantine
+    from pipeline.documents.text_shard import SOURCES_FILE, TEXT_FILE, open_text_shard
+    from pipeline.stages.recounting import BLOCK, contradiction
+    from pipeline.tokens.runs import runs
+
+    text = open_text_shard(folder)
+    bounds = text.bounds(0, text.documents)
+    separators = sum(int((text.text[at : at + BLOCK] == SEPARATOR[0]).sum()) for at in range(0, len(text.text), BLOCK))
+    if separators != text.documents or bool((bounds[1:] <= bounds[:-1]).any()):
+        expected = f"{text.documents:,} separators, one at every offset, ascending"
+        raise contradiction(folder / TEXT_FILE, expected, f"{separators:,} separators")
+    rejected: Counter[str] = Counter()
+    for source in text.sources:
+        rejected.update(source.rejected)
+    with (folder / QUARANTINE).open("rb") as stream:
+        kept = Counter(one.reason.value for _, one in read_quarantine(stream, name=str(folder / QUARANTINE)))
+    if kept != rejected:
+        raise contradiction(folder / QUARANTINE, f"{dict(rejected)}, as {SOURCES_FILE} says", dict(kept))
+    counts = {
+        "files": len(text.sources),
+        "lines": sum(source.lines for source in text.sources),
+        "documents_out": text.documents,
+        "documents_empty": int((np.diff(bounds) == 1).sum()),
+        "text_bytes_out": text.text_bytes,
+        "bytes_read": sum(source.line_bytes for source in text.sources),
+        **{f"rejected_{reason}": count for reason, count in rejected.items()},
+    }
+    content = ContentSum()
+    for first, last in runs(bounds[1:], BLOCK):
+        content += texts_sum(text.text, bounds[first : last + 1], 1, int(unit), first)
+    return Recount(counts, {"content": str(content)})
+
+
 STAGE = Stage(
     "index",
-    units=lambda build: build.units("download"),
+    version=4,
+    after=("download",),
+    per_shard=True,
+    units_of="download",
     inputs=lambda _build, shard: [("download", shard)],
     settings=_settings,
     run=_run,
+    recount=_recount,
+    flows=_flows,
     checks=_checks,
 )

@@ -17,8 +17,8 @@ from pipeline.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
     from pipeline.config import FramingConfig, NumpyConfig
+    from pipeline.engine.build import Build
     from pipeline.export.framing import Framing
-    from pipeline.stages.build import Build
 
 MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
 SHARED = "documents"  # units that write megatron and nanoset at once

@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import NOTHING, ContentSum
+from pipeline.engine.stage import Recount, Stage, every
 from pipeline.errors import BalanceError, CorruptDataError
 from pipeline.fingerprint import file_digest
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.ledger.once import LOCK_NAME
 from pipeline.stages import gather, layout, scatter
-from pipeline.stages.stage import Stage, every
 from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.union import ranges_match_check
 
 if TYPE_CHECKING:
+    from pipeline.engine.build import Build
     from pipeline.shuffle.quality import OrderQuality
-    from pipeline.stages.build import Build
 
 DATASET = "dataset.json"
 QUALITY = "shuffle_quality.json"
@@ -376,12 +376,23 @@ def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, Content
     return totals
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    files = json.loads((folder / DATASET).read_bytes())["files"]
+    size = sum(one["size_bytes"] for one in files)
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": 0}, complete=True)
+
+
 STAGE = Stage(
     "manifest",
+    version=6,
+    after=("export", "writeback"),
+    group="exports",
+    unit_word="dataset",
     units=lambda _build: [UNIT],
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
     checks=_checks,
     delivers=True,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Recount, Stage, as_many_as_shards, every
 from pipeline.errors import ConfigError
 from pipeline.ledger import Outcome
-from pipeline.stages.stage import Stage, as_many_as_shards, every
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pipeline.dedup.matches import Matches
     from pipeline.dedup.repeated import RepeatedWindow
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
 MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
@@ -134,4 +134,31 @@ def _matched(
     return match_partition(indexed, partition, partitions, minimum_bytes, want_earlier=whole)
 
 
-STAGE = Stage("match", units=_units, inputs=_inputs, settings=_settings, run=_run, most_tasks=as_many_as_shards)
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.stages.recounting import contradiction
+
+    starts = np.fromfile(folder / "match_ranges.index", "<u8")
+    ranges, rest = divmod((folder / "match_ranges").stat().st_size, 16)
+    if rest or not len(starts) or int(starts[-1]) != ranges or bool((starts[1:] < starts[:-1]).any()):
+        expected = f"{ranges:,} ranges, ascending starts of shards"
+        raise contradiction(folder / "match_ranges.index", expected, starts[-3:].tolist())
+    return Recount({"ranges": ranges})
+
+
+STAGE = Stage(
+    "match",
+    version=3,
+    after=("anchor", "suffix_array"),
+    units_after=("anchor", "suffix_array"),
+    group="find_ranges",
+    unit_word="partition",
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
+    most_tasks=as_many_as_shards,
+)

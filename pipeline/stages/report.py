@@ -11,16 +11,17 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.runs import mark_delivered
+from pipeline.engine.stage import EVERY_OTHER, Recount, Stage, every
 from pipeline.fingerprint import fingerprint
 from pipeline.ledger import Outcome
-from pipeline.stages.manifest import dataset_version
-from pipeline.stages.runs import mark_delivered
-from pipeline.stages.stage import Stage, every
+from pipeline.stages.manifest import UNIT as MANIFEST_UNIT
+from pipeline.stages.manifest import dataset_version, version_of
 
 if TYPE_CHECKING:
     from pipeline.config import DatasetConfig
+    from pipeline.engine.build import Build
     from pipeline.report.summary import BuildSummary
-    from pipeline.stages.build import Build
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +82,23 @@ def headline(summary: BuildSummary) -> dict[str, int]:
     }
 
 
+def _recount(build: Build, _unit: str, folder: Path) -> Recount:
+    from pipeline.report.summary import from_json
+
+    summary = from_json((folder / SUMMARY).read_bytes())
+    manifest = build.find("manifest", MANIFEST_UNIT)  # without one, a finding of its own says so
+    details = listed_details(build.config, version_of(manifest), summary) if manifest else {}
+    return Recount(headline(summary), details, complete=manifest is not None)
+
+
 STAGE = Stage(
     "report",
+    version=3,
+    after=EVERY_OTHER,
     units=lambda _build: [UNIT],
     inputs=_inputs,
     settings=lambda _build, _unit: {},
     run=_run,
+    recount=_recount,
     reuse=False,
 )

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import DatasetConfig, absolute, work_of
+from pipeline.engine.build import Build, read_plan
+from pipeline.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from pipeline.errors import CorpusmillError, PermanentError
-from pipeline.stages.build import Build, open_build
 from pipeline.stages.manifest import DATASET
-from pipeline.stages.runs import delivered_versions, needed_plans, why_latest_stays
 from pipeline.storage import Store, is_local, open_store
 
 LATEST = "latest.json"
@@ -133,7 +133,7 @@ def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
 def _sources_of_others(work: Path) -> set[str]:
     """Where the source files lie that plans of the other datasets beside `work` need."""
     others = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
-    plans = [open_build(plan).plan for other in others for plan in needed_plans(other)]
+    plans = [read_plan(plan) for other in others for plan in needed_plans(other)]
     return {file.location for plan in plans for shard in plan.shards for file in shard}
 
 

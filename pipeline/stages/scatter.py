@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import ContentSum
+from pipeline.engine.stage import Recount, Stage
 from pipeline.errors import SourceError
 from pipeline.ledger import Check, Outcome, Receipt
-from pipeline.stages.stage import Stage
 from pipeline.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
     from pipeline.tokens.packing import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
@@ -194,12 +194,46 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     return checks
 
 
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    import json
+
+    import numpy as np
+
+    from pipeline.stages.recounting import contradiction, records_content, require_ascending
+    from pipeline.tokens.token_shard import mapped
+
+    dtype = np.dtype(json.loads((folder / "scatter.json").read_bytes())["dtype"]).newbyteorder("<")
+    tokens, rows = mapped(folder / "tokens", dtype), mapped(folder / "rows", "<u8").reshape(-1, 3)
+    ends = np.cumsum(rows[:, 2], dtype=np.uint64)
+    bounds = np.fromfile(folder / "cells", "<u8").reshape(-1, 2)
+    require_ascending(folder / "rows", ends)
+    require_ascending(folder / "cells", bounds[:, 0], bounds[:, 1])
+    stated = bounds[-1].tolist()
+    seen = [len(rows), len(tokens)]
+    token_ends = np.concatenate([np.zeros(1, np.uint64), ends])
+    if stated != seen or int(token_ends[-1]) != len(tokens) or (token_ends[bounds[:, 0]] != bounds[:, 1]).any():
+        raise contradiction(folder / "cells", f"{seen} rows and tokens, each cell at a row's first token", stated)
+    shard = split_unit(unit)[1]
+    details = {
+        "content": str(records_content(tokens, ends, shard, np.ascontiguousarray(rows[:, 0]))),
+        "records_per_cell": np.diff(bounds[:, 0]).tolist(),
+        "slots_per_cell": np.diff(bounds[:, 1]).tolist(),
+    }
+    return Recount({"records": len(rows), "slots": len(tokens)}, details)
+
+
 STAGE = Stage(
     "scatter",
+    version=4,
+    after=("audit",),
+    per_shard=True,
+    group="shuffle",
     units=_units,
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
+    memory=lambda config: ("shuffle.memory", int(config.shuffle.memory)),
     checks=_checks,
     gate=require_tokens,
     task=number_of_unit,

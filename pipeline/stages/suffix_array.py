@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engine.stage import Recount, Stage
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
 from pipeline.stages import download
 from pipeline.stages.index import require_few_rejected
-from pipeline.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 
 def _units(build: Build) -> list[str]:
@@ -33,7 +33,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
     from pipeline.dedup.suffix_array import write_suffix_array
     from pipeline.documents.text_shard import open_text_shard
-    from pipeline.stages.sources import open_as_lines
+    from pipeline.sources.copies import open_as_lines
 
     text = open_text_shard(build.folder("index", shard))
     link_text(build.folder("index", shard), folder)
@@ -57,12 +57,41 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     return [Check("documents", (("indexed", index["documents_out"]),), (("described", receipt.counts["documents"]),))]
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    """Beside counts: the separators stand together, behind all other suffixes, and each where `offset` says."""
+    import numpy as np
+
+    from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS
+    from pipeline.dedup.suffix_array import open_suffix_array
+    from pipeline.documents.text_shard import OFFSET_FILE, TEXT_FILE
+    from pipeline.stages.recounting import contradiction
+
+    text_bytes = (folder / TEXT_FILE).stat().st_size
+    suffixes = open_suffix_array(folder, text_bytes)
+    offsets = np.fromfile(folder / OFFSET_FILE, "<u8")
+    last = np.sort(suffixes.starts(text_bytes - len(offsets), text_bytes))
+    if not np.array_equal(last, offsets.astype(np.int64)):
+        raise contradiction(folder / "table", "the separators' suffixes last", last[:5].tolist())
+    starts = np.fromfile(folder / METADATA_OFFSETS, "<u8")
+    counts = {"suffixes": text_bytes, "pointer_bytes": suffixes.pointer_bytes, "documents": len(starts)}
+    return Recount({**counts, "metadata_bytes": (folder / METADATA).stat().st_size})
+
+
 STAGE = Stage(
     "suffix_array",
+    version=1,
+    after=("index",),
+    per_shard=True,
+    group="find_ranges",
     units=_units,
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
+    memory=lambda config: (
+        "source.shard_bytes",
+        10 * int(config.source.shard_bytes),
+    ),  # libdivsufsort: 8 bytes an entry, the text, its decompression
     checks=_checks,
     gate=require_few_rejected,
     delivers=True,

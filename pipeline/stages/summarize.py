@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,9 @@ import yaml
 
 import pipeline
 from pipeline.content import add_up
+from pipeline.engine.build import Build
+from pipeline.engine.estimates import last_estimate
+from pipeline.engine.runs import why_latest_stays
 from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
@@ -24,7 +26,6 @@ from pipeline.report.summary import (
     DuplicateSummary,
     EstimatedFigure,
     ExportSummary,
-    Flow,
     LengthSummary,
     MixingTable,
     OutputFile,
@@ -40,24 +41,18 @@ from pipeline.report.summary import (
     VocabularySummary,
 )
 from pipeline.stages import gather, scatter
-from pipeline.stages.build import Build
-from pipeline.stages.estimate import last_estimate
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.manifest import QUALITY, UNIT
-from pipeline.stages.runs import why_latest_stays
-from pipeline.stages.stage import PER_SHARD, WAVES
 from pipeline.stages.tokenize import vocabulary
 from pipeline.stages.upload import destination_folder
 
-BESIDE_THE_TRUNK = {"writeback", "audit"}
 CHAIN = ("text", "kept text", "content", "documents content", "contexts content")  # docs/guarantees.md
 REPEATED_STRINGS = 10
-UNIT_WORDS = {"match": "partition", "gather": "cell", "export": "part", "upload": "destination", "manifest": "dataset"}
 
 
 def summarize(build: Build) -> BuildSummary:
     """The summary of a build whose every stage but the report has finished."""
-    stages = [stage for wave in WAVES for stage in wave if stage != "report"]
+    stages = [stage for stage in build.graph.names if stage != "report"]
     plan = build.plan
     summary = BuildSummary(
         dataset=build.config.name,
@@ -85,10 +80,10 @@ def summarize(build: Build) -> BuildSummary:
 
 def shard_table(build: Build) -> ShardTable:
     """Every shard's row and every step's digest; stages that run every time have none that could be compared."""
-    stages = [stage for wave in WAVES for stage in wave if stage not in {"upload", "report"}]
+    stages = [stage.name for stage in build.graph if stage.reuse]
     receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
     steps: dict[str, dict[str, StepFacts]] = {shard: {} for shard in build.plan.shard_names()}
-    for stage in PER_SHARD:
+    for stage in build.graph.per_shard:
         for unit, receipt in receipts[stage].items():
             shard, name = step_name(stage, unit)
             steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)
@@ -103,6 +98,7 @@ def shard_table(build: Build) -> ShardTable:
 def _stage(build: Build, stage: str) -> StageSummary:
     units = build.units(stage)
     receipts = build.receipts(stage)
+    flows = build.graph[stage].flows(build)
     marks = [build.finished_at(stage, unit) for unit in units]
     fresh = [
         (mark - receipt.seconds, mark)
@@ -111,67 +107,23 @@ def _stage(build: Build, stage: str) -> StageSummary:
     ]
     return StageSummary(
         stage=stage,
-        unit=UNIT_WORDS.get(stage, "shard"),
+        unit=build.graph[stage].unit_word,
         units_total=len(units),
         units_done=len(receipts),
         units_reused=len(units) - len(fresh),
-        documents=_documents_flow(build, stage),
-        text_bytes=_text_flow(build, stage),
-        tokens=_tokens_flow(build, stage),
+        documents=flows.get("documents"),
+        text_bytes=flows.get("text_bytes"),
+        tokens=flows.get("tokens"),
         seconds=sum(receipt.seconds for receipt in receipts),
         wall_seconds=max(end for _, end in fresh) - min(start for start, _ in fresh) if fresh else None,
         timed_bytes=build.total(stage, "bytes_read"),
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in receipts),
-        on_trunk=stage not in BESIDE_THE_TRUNK,
+        on_trunk=build.graph[stage].on_trunk,
         requests=sum(receipt.traffic.get("requests", 0) for receipt in receipts),
         retries=sum(receipt.traffic.get("retries", 0) for receipt in receipts),
         without_checksum=sum(receipt.traffic.get("without_checksum", 0) for receipt in receipts),
         wire_bytes=sum(receipt.traffic.get(way, 0) for receipt in receipts for way in ("bytes_received", "bytes_sent")),
     )
-
-
-def _documents_flow(build: Build, stage: str) -> Flow | None:
-    if stage == "index":
-        lost: Counter[str] = Counter()
-        for receipt in build.receipts("index"):
-            lost.update(rejected_reasons(receipt))
-        return Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=dict(lost))
-    if stage == "writeback":
-        documents, out = build.total(stage, "documents_in"), build.total(stage, "documents_out")
-        return Flow(into=documents, out=out, lost={"emptied": documents - out} if documents > out else {})
-    if stage == "tokenize":
-        documents, empty = build.total(stage, "documents_out"), build.total(stage, "documents_empty")
-        short = build.total(stage, "documents_short") if build.config.selection.leaves_out() else 0
-        lost = Counter({name: count for name, count in (("empty", empty - short), ("too short", short)) if count})
-        return Flow(into=documents, out=documents - empty, lost=dict(lost))
-    return None
-
-
-def _text_flow(build: Build, stage: str) -> Flow | None:
-    if stage == "index":
-        out = build.total("index", "text_bytes_out")
-        return Flow(into=out, out=out)
-    if stage in {"writeback", "tokenize"}:
-        out = build.total(stage, "text_bytes_out" if stage == "writeback" else "text_bytes_encoded")
-        into = build.total("index", "text_bytes_out")
-        return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
-    return None
-
-
-def _tokens_flow(build: Build, stage: str) -> Flow | None:
-    if stage == "tokenize":
-        tokens, short = build.total("tokenize", "tokens"), build.total("tokenize", "tokens_short")
-        return Flow(into=tokens + short, out=tokens, lost={"too short": short} if short else {})
-    if stage == "gather" and "contexts" in scatter.kinds(build):
-        tokens = build.total("tokenize", "tokens")
-        kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
-        gained = {name: count for name, key in kinds.items() if (count := _of_kind(build, "contexts", key))}
-        return Flow(into=tokens, out=tokens + sum(gained.values()), gained=gained)
-    return None
-
-
-def _of_kind(build: Build, kind: str, count: str) -> int:
-    return sum(build.receipt("scatter", unit).counts[count] for unit in gather.scattered_units(build, kind))
 
 
 def _histogram(build: Build, stage: str, name: str) -> PowerHistogram:
@@ -224,11 +176,11 @@ def _packing(build: Build) -> PackingSummary | None:
         return None
     return PackingSummary(
         context_tokens=webdataset.context_tokens,
-        contexts=_of_kind(build, "contexts", "records"),
+        contexts=gather.of_kind(build, "contexts", "records"),
         real_tokens=build.total("tokenize", "tokens"),
-        special_tokens=_of_kind(build, "contexts", "special_tokens"),
-        pad_tokens=_of_kind(build, "contexts", "pad_tokens"),
-        repeated_tokens=_of_kind(build, "contexts", "repeated_tokens"),
+        special_tokens=gather.of_kind(build, "contexts", "special_tokens"),
+        pad_tokens=gather.of_kind(build, "contexts", "pad_tokens"),
+        repeated_tokens=gather.of_kind(build, "contexts", "repeated_tokens"),
     )
 
 
@@ -243,7 +195,9 @@ def _shuffle(build: Build) -> ShuffleSummary:
     return ShuffleSummary(
         seed=None if scatter.in_source_order(build) else build.config.shuffle.seed,
         cells=scatter.cells(build),
-        records_by_kind={kind.removesuffix("s"): _of_kind(build, kind, "records") for kind in scatter.kinds(build)},
+        records_by_kind={
+            kind.removesuffix("s"): gather.of_kind(build, kind, "records") for kind in scatter.kinds(build)
+        },
         quality=tuple(
             QualityMeasure(name=name, measured=band.measured, ideal=band.ideal, tolerance=band.tolerance)
             for name, band in qualities_bands(measured, significance)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import DatasetConfig, LockConfig, absolute
 from pipeline.content import ContentSum
-from pipeline.ledger import Check, Outcome, Receipt, current_checkpoint, versions_of
-from pipeline.stages.index import require_few_rejected
-from pipeline.stages.stage import Stage
+from pipeline.engine.stage import Recount, Stage
+from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.stages.index import require_few_rejected, text_flow
 from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.documents.text_shard import SourceEntry
-    from pipeline.ledger.checkpoint import Checkpoint
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
+    from pipeline.report.summary import Flow
     from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
-
-FILES = ("tokens", "ends")  # grow batch by batch; a second try goes on behind what stands of them
 
 
 @dataclass(frozen=True)
@@ -167,21 +165,14 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     tokenizer = configured_tokenizer(build.config)
     decoder = Decoder(tokenizer.reference, tokenizer.table)
     tally = _Tally(int(shard), selecting=build.config.selection.leaves_out())
-    checkpoint = current_checkpoint()
-    if build.config.selection.leaves_out():
-        checkpoint.start_over()  # what was left out of the kept batches stands in no file, and could not be counted
-    kept_ends = _kept_ends(checkpoint, batches, folder)
 
     def encoded() -> Iterator[tuple[Any, Any]]:
         for first, last in batches:
             kept, boundaries = remove_ranges_from(text.text, text.offsets, ranges, first, last)
             release_pages(text.text)  # or memory would grow with the shard
             tally.add_text(kept, boundaries)
-            if last <= len(kept_ends):  # an earlier try encoded these; cutting them again costs next to nothing
-                tokens, ends = _written(folder, tokenizer.dtype, kept_ends, first, last)
-            else:
-                whole = kept.tobytes()
-                tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
+            whole = kept.tobytes()
+            tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
             decoder.compare(kept, boundaries, tokens, ends)
             document_lengths((tokens, ends), tally.documents)  # one that no export can hold is refused here
             size = len(tokens)
@@ -190,18 +181,10 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 tally.counts["documents_short"] += int(short.sum())
                 tally.counts["tokens_short"] += size - len(tokens)
             tally.add_tokens(tokens, ends)
-            if last > len(kept_ends):
-                yield tokens, ends
+            yield tokens, ends
 
     source_ends = np.array([one.first_document + one.documents for one in text.sources], np.uint64)
-    tokens = write_token_shard(
-        encoded(),
-        tokenizer,
-        folder,
-        source_ends,
-        behind=(len(kept_ends), int(kept_ends[-1]) if len(kept_ends) else 0),
-        after_batch=lambda: checkpoint.save(int(text.offsets[tally.documents - 1]), len(text.text), FILES),
-    )
+    tokens = write_token_shard(encoded(), tokenizer, folder, source_ends)
     vocabulary = Vocabulary(
         tokenizer.name,
         tokenizer.sha256,
@@ -284,29 +267,6 @@ class _Tally:
         }
 
 
-def _kept_ends(checkpoint: Checkpoint, batches: list[tuple[int, int]], folder: Path) -> NDArray[np.uint64]:
-    """`ends` of the documents that an earlier try of this step encoded: whole batches, or none."""
-    import numpy as np
-
-    documents = checkpoint.kept.get("ends", 0) // 8
-    if documents not in {last for _, last in batches}:
-        checkpoint.start_over()
-        return np.empty(0, np.uint64)
-    return np.fromfile(folder / "ends", "<u8", count=documents).astype(np.uint64)
-
-
-def _written(
-    folder: Path, dtype: np.dtype[Any], kept_ends: NDArray[np.uint64], first: int, last: int
-) -> tuple[NDArray[Any], NDArray[np.uint64]]:
-    """(tokens, ends) of documents [first, last) as an earlier try of this step wrote them."""
-    import numpy as np
-
-    start = kept_ends[first - 1] if first else np.uint64(0)
-    ends = kept_ends[first:last] - start
-    count = int(ends[-1]) if len(ends) else 0
-    return np.fromfile(folder / "tokens", dtype, count, offset=int(start) * dtype.itemsize), ends
-
-
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     indexed = build.receipt("index", shard)
     counts, index = receipt.counts, indexed.counts
@@ -329,12 +289,59 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     ]
 
 
+def _flows(build: Build) -> dict[str, Flow]:
+    from pipeline.report.summary import Flow
+
+    documents, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
+    short = build.total("tokenize", "documents_short") if build.config.selection.leaves_out() else 0
+    lost = {name: count for name, count in (("empty", empty - short), ("too short", short)) if count}
+    tokens, left_out = build.total("tokenize", "tokens"), build.total("tokenize", "tokens_short")
+    return {
+        "documents": Flow(into=documents, out=documents - empty, lost=lost),
+        "text_bytes": text_flow(build, build.total("tokenize", "text_bytes_encoded")),
+        "tokens": Flow(into=tokens + left_out, out=tokens, lost={"too short": left_out} if left_out else {}),
+    }
+
+
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    import numpy as np
+
+    from pipeline.stages.recounting import BLOCK, contradiction, records_content, require_ascending
+    from pipeline.tokens.token_shard import open_token_shard
+
+    shard = open_token_shard(folder)
+    require_ascending(folder / "ends", shard.ends)
+    largest = max((int(shard.tokens[at : at + BLOCK].max()) for at in range(0, len(shard.tokens), BLOCK)), default=0)
+    if largest >= shard.vocabulary_size:
+        raise contradiction(folder / "tokens", f"ids below {shard.vocabulary_size:,}", largest)
+    vocabulary = {
+        "name": shard.tokenizer,
+        "sha256": shard.tokenizer_sha256,
+        "size": shard.vocabulary_size,
+        "eot_id": shard.eot_id,
+        "dtype": shard.tokens.dtype.name,
+        "pad_id": shard.pad_id,
+        "bos_id": shard.bos_id,
+        "revision": shard.tokenizer_revision,
+    }
+    empty = int((np.diff(shard.ends, prepend=np.uint64(0)) == 0).sum())
+    counts = {"documents_out": shard.documents, "documents_empty": empty, "tokens": len(shard.tokens)}
+    ordinals = np.arange(shard.documents, dtype=np.uint64)
+    content = records_content(shard.tokens, np.asarray(shard.ends), int(unit), ordinals)
+    return Recount(counts, {"vocabulary": vocabulary, "content": str(content)})
+
+
 STAGE = Stage(
     "tokenize",
-    units=lambda build: build.units("index"),
+    version=3,
+    after=("union",),
+    per_shard=True,
+    units_of="download",
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
+    flows=_flows,
     checks=_checks,
     gate=require_few_rejected,
 )

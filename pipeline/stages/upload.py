@@ -26,18 +26,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import absolute
+from pipeline.engine.runs import why_latest_stays
+from pipeline.engine.stage import Recount, Stage, every
 from pipeline.errors import CorpusmillError, VerificationError
 from pipeline.ledger import Outcome
+from pipeline.sources.copies import count_traffic
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
-from pipeline.stages.runs import why_latest_stays
-from pipeline.stages.sources import count_traffic
-from pipeline.stages.stage import Stage, every
 from pipeline.storage import Store, Traffic, is_local, open_store
 from pipeline.storage.local import explained
 from pipeline.storage.retries import retried
 
 if TYPE_CHECKING:
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
 
 THREADS = 4
 log = logging.getLogger(__name__)
@@ -191,4 +191,21 @@ def _point_to_latest(destination: str, endpoint_url: str | None) -> None:
             temporary.replace(link)
 
 
-STAGE = Stage("upload", units=_units, inputs=_inputs, settings=_settings, run=_run, reuse=False)
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    files = json.loads((folder / "uploaded.json").read_bytes())
+    size = sum(one["size_bytes"] for one in files)
+    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size}, complete=True)
+
+
+STAGE = Stage(
+    "upload",
+    version=2,
+    after=("manifest",),
+    unit_word="destination",
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    reuse=False,
+)

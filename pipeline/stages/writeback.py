@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.content import NOTHING, ContentSum
+from pipeline.engine.stage import Recount, Stage
 from pipeline.ledger import Check, Outcome, Receipt, versions_of
+from pipeline.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from pipeline.stages import download
-from pipeline.stages.sources import PARQUET, count_traffic, open_lines, open_table
-from pipeline.stages.stage import Stage
+from pipeline.stages.index import text_flow
 from pipeline.stages.union import CUT_RANGES
 from pipeline.storage import Traffic
 
 if TYPE_CHECKING:
     from pipeline.dedup.writeback import WriteBackOptions
-    from pipeline.stages.build import Build
+    from pipeline.engine.build import Build
+    from pipeline.report.summary import Flow
 
 FOLDER = "documents"
 
@@ -120,4 +122,49 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     ]
 
 
-STAGE = Stage("writeback", units=_units, inputs=_inputs, settings=_settings, run=_run, checks=_checks, delivers=True)
+def _flows(build: Build) -> dict[str, Flow]:
+    from pipeline.report.summary import Flow
+
+    documents, out = build.total("writeback", "documents_in"), build.total("writeback", "documents_out")
+    lost = {"emptied": documents - out} if documents > out else {}
+    text = text_flow(build, build.total("writeback", "text_bytes_out"))
+    return {"documents": Flow(into=documents, out=out, lost=lost), "text_bytes": text}
+
+
+def _recount(build: Build, unit: str, folder: Path) -> Recount:
+    names = [file.name for file in build.plan.shards[int(unit)]]
+    return Recount({"documents_out": sum(_number_of_lines(folder / FOLDER / name) for name in names)})
+
+
+def _number_of_lines(path: Path) -> int:
+    """Lines of a file, decompressed; the last one need not end."""
+    from pipeline.documents.compression import open_decompressed
+    from pipeline.documents.parquet import open_parquet
+    from pipeline.stages.recounting import BLOCK
+
+    if path.name.endswith(PARQUET):
+        with path.open("rb") as table:
+            return int(open_parquet(table, str(path)).metadata.num_rows)
+    lines, last = 0, b"\n"
+    with path.open("rb") as raw, open_decompressed(raw, str(path)) as stream:
+        while block := stream.read(BLOCK):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
+
+
+STAGE = Stage(
+    "writeback",
+    version=5,
+    after=("union",),
+    per_shard=True,
+    on_trunk=False,
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    flows=_flows,
+    checks=_checks,
+    delivers=True,
+)

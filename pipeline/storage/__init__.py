@@ -21,7 +21,7 @@ Price: listings hold one small object per file; a transfer holds a few parts of 
 """
 
 from pipeline.storage.checksums import Checksum, parse_checksum
-from pipeline.storage.listing import list_sources, natural_order
+from pipeline.storage.listing import list_sources
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.ranged import SeekableFile
 from pipeline.storage.retries import Traffic
@@ -44,7 +44,6 @@ __all__ = [
     "is_local",
     "list_sources",
     "matches_file",
-    "natural_order",
     "open_location",
     "open_once",
     "open_store",

@@ -21,7 +21,7 @@ import xxhash
 # (10 GB/s) or 64 bits (2 GB/s) serve as well as md5 does at 0.65 GB/s.
 KINDS = ("sha256", "git-sha1", "crc64nvme", "crc32c", "md5", "md5-parts", "crc32")
 
-# Of what only this build reads again (stages/decisions/0004-two-digests.md); at 20 GB/s it costs next to nothing.
+# Of what only this build reads again (engine/decisions/0004-two-digests.md); at 20 GB/s it costs next to nothing.
 OWN_KIND = "xxh3_128"
 
 READ_BYTES = 1 << 20

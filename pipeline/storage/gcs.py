@@ -21,11 +21,11 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
+from pipeline.addresses import natural_order
 from pipeline.errors import PermanentError, SourceError, VerificationError
 from pipeline.storage.checksums import Checksum, Verifier
 from pipeline.storage.gcs_errors import explained
 from pipeline.storage.gcs_multipart import abort_unfinished
-from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
 from pipeline.storage.ranged import arriving, open_remote, range_body
 from pipeline.storage.retries import Traffic, retried

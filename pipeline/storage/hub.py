@@ -19,10 +19,9 @@ from socket import SHUT_RD
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from pipeline.addresses import without_queries
+from pipeline.addresses import natural_order, without_queries
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
 from pipeline.storage.checksums import Checksum
-from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import (
     MALFORMED,
     StoredFile,

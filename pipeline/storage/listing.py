@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
+from pipeline.addresses import natural_order
 from pipeline.errors import SourceError
-from pipeline.storage.locations import StoredFile, require_no_credentials, resolved_locations, safe_relative_name
+from pipeline.storage.locations import (
+    StoredFile,
+    require_no_credentials,
+    resolved_locations,
+    safe_relative_name,
+)
 from pipeline.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
 OTHERS_NAMED = 3
 LONGEST_PART_BYTES = 236  # file systems have 255, of which a part's number and the name of an arriving file take 19
-
-
-def natural_order(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Sort key: digits compare as numbers (part2 before part10), ties by the plain name; the same in every locale."""
-    pieces = re.split(r"([0-9]+)", name)
-    return tuple((1, int(piece), "") if piece[0] in "0123456789" else (0, 0, piece) for piece in pieces if piece), name
 
 
 Accepted = tuple[list[StoredFile], list[StoredFile]]

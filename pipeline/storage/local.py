@@ -15,16 +15,15 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.errors import PermanentError, StorageFullError, StoreUnavailableError, VerificationError
+from pipeline.addresses import natural_order
+from pipeline.errors import PermanentError, StoreUnavailableError, VerificationError, full_device_explained
 from pipeline.fingerprint import file_digest
 from pipeline.storage.checksums import Checksum
-from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
 from pipeline.storage.retries import Traffic
 from pipeline.storage.walk import walk_files
 
 COPY_BYTES = 8 << 20
-FULL = {errno.ENOSPC, errno.EDQUOT}
 IN_THE_WAY = {
     errno.EISDIR,
     errno.ENOTDIR,
@@ -46,18 +45,12 @@ _arrivals = count()
 @contextmanager
 def explained(path: Path, verb: str = "write to a destination") -> Iterator[None]:
     """What a file system raises while `path` is used, in our words: full, in the way, or failing for now."""
+    next_step = "free space there, then run again: what has arrived is not sent twice"
     try:
-        yield
+        with full_device_explained("no space left at the destination", where=path, next_step=next_step):
+            yield
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else type(error).__name__
-        if error.errno in FULL:
-            there = next(one for one in path.parents if one.exists())
-            raise StorageFullError(
-                "no space left at the destination",
-                where=path,
-                got=f"{shutil.disk_usage(there).free:,} bytes free ({why})",
-                next_step="free space there, then run again: what has arrived is not sent twice",
-            ) from error
         if error.errno in IN_THE_WAY:
             raise PermanentError(
                 f"cannot {verb}",

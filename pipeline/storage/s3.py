@@ -15,10 +15,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pipeline.addresses import is_open_to_others
+from pipeline.addresses import is_open_to_others, natural_order
 from pipeline.errors import SourceError, VerificationError
 from pipeline.storage.checksums import Checksum, etag_value
-from pipeline.storage.listing import natural_order
 from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
 from pipeline.storage.ranged import arriving, open_remote, range_body
 from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried

@@ -27,7 +27,7 @@ import yaml
 from numpy.typing import NDArray
 
 from pipeline.errors import VerificationError
-from pipeline.fingerprint import canonical_json
+from pipeline.fingerprint import random_words
 from pipeline.tokens.tokenizer import Tokenizer
 
 TRICKY = Path(__file__).with_name("tricky.yaml")
@@ -62,8 +62,7 @@ def tricky_texts() -> list[bytes]:
 
 def sample_ordinals(shard: int, documents: int, wanted: int) -> NDArray[np.int64]:
     """`wanted` distinct ordinals of a shard's documents, ascending; uniform, and the same on every machine."""
-    key = np.frombuffer(hashlib.sha256(canonical_json({"audit": shard})).digest()[:16], "<u8").astype(np.uint64)
-    words = np.random.Philox(key=key).random_raw(documents)
+    words = random_words({"audit": shard}).random_raw(documents)
     return np.sort(np.argpartition(words, wanted)[:wanted] if wanted < documents else np.arange(documents))
 
 

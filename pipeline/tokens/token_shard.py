@@ -14,10 +14,10 @@ stream = np.concatenate([np.append(document(i), about["eot_id"]) for i in range(
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,15 +71,10 @@ def write_token_shard(
     tokenizer: Tokenizer,
     folder: Path,
     source_ends: NDArray[np.uint64] | None = None,
-    *,
-    behind: tuple[int, int] = (0, 0),
-    after_batch: Callable[[], None] | None = None,
 ) -> int:
     """Write (tokens, ends) batches, `ends` cumulative within each batch; returns the number of tokens in the shard.
 
-    `source_ends`: documents up to the end of each source file; None: all are of one file. `behind`: how many
-    (documents, tokens) of the folder's files stay; the batches go behind them. `after_batch` is called when a batch is
-    flushed to the files `tokens` and `ends`.
+    `source_ends`: documents up to the end of each source file; None: all are of one file.
     """
     description = {
         "dtype": str(tokenizer.dtype.newbyteorder("=")),
@@ -91,7 +86,7 @@ def write_token_shard(
         "pad_id": tokenizer.pad_id,
         "revision": tokenizer.revision,
     }
-    return write_described_shard(batches, description, folder, source_ends, behind=behind, after_batch=after_batch)[0]
+    return write_described_shard(batches, description, folder, source_ends)[0]
 
 
 def write_described_shard(
@@ -99,44 +94,24 @@ def write_described_shard(
     description: dict[str, Any],
     folder: Path,
     source_ends: NDArray[np.uint64] | None = None,
-    *,
-    behind: tuple[int, int] = (0, 0),
-    after_batch: Callable[[], None] | None = None,
 ) -> tuple[int, int]:
     """As write_token_shard, for the content of a token_shard.json; returns the numbers of tokens and documents.
 
     `token_shard.json` comes last: a folder without it is no token shard.
     """
     dtype = np.dtype(description["dtype"]).newbyteorder("<")
-    documents, written = behind
-    with (
-        _opened_behind(folder / "tokens", written * dtype.itemsize) as tokens_file,
-        _opened_behind(folder / "ends", documents * 8) as ends_file,
-    ):
+    documents = written = 0
+    with (folder / "tokens").open("wb") as tokens_file, (folder / "ends").open("wb") as ends_file:
         for tokens, ends in batches:
             tokens_file.write(np.ascontiguousarray(tokens, dtype).data)
             ends_file.write((ends + np.uint64(written)).astype("<u8").data)
             written += tokens.size
             documents += len(ends)
-            if after_batch is not None:
-                tokens_file.flush()
-                ends_file.flush()
-                after_batch()
     (folder / "source_ends").write_bytes(
         (np.array([documents], np.uint64) if source_ends is None else source_ends).astype("<u8").data
     )
     (folder / "token_shard.json").write_text(json.dumps(description, indent=1) + "\n")
     return written, documents
-
-
-def _opened_behind(path: Path, size_bytes: int) -> BinaryIO:
-    """A file opened for writing behind its first `size_bytes`; what follows them goes."""
-    if not size_bytes:
-        return path.open("wb")
-    file = path.open("r+b")
-    file.truncate(size_bytes)
-    file.seek(size_bytes)
-    return file
 
 
 def open_token_shard(folder: Path) -> TokenShard:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline.config import absolute
+from pipeline.engine.build import StepMissingError
 from pipeline.errors import CorruptDataError
-from pipeline.stages.build import StepMissingError
 from pipeline.stages.manifest import DATASET, UNIT, dataset_files, version_of
 from pipeline.stages.upload import is_index_cache
 from pipeline.storage import StoredFile, is_local, open_store

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.engine.build import StepMissingError
+from pipeline.engine.stage import Recount
 from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.ledger import Receipt
-from pipeline.stages.build import StepMissingError
 from pipeline.stages.layout import framing_of
 from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
 from pipeline.stages.scatter import KINDS
@@ -24,7 +25,6 @@ from pipeline.tokens.record_shard import open_record_shard
 from pipeline.verify.content import Readable, output_content
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
 from pipeline.verify.recorded import RecordedBuild
-from pipeline.verify.recount import Recount
 
 DIFFERS = "the dataset's manifest differs from the receipts"
 

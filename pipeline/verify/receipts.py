@@ -8,12 +8,12 @@ from pathlib import Path
 
 import xxhash
 
+from pipeline.engine.graph import PLAN
 from pipeline.ledger import RECEIPT_NAME, Receipt, output_file
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.once import LOCK_NAME
-from pipeline.stages.build import stage_named
 from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
-from pipeline.verify.recorded import PLAN, STEP_FOLDER, RecordedBuild
+from pipeline.verify.recorded import STEP_FOLDER, RecordedBuild
 
 IDENTITY = ("stage", "stage_version", "unit", "settings", "inputs")
 NAMED = 3  # readers of a receipt that a finding names
@@ -134,7 +134,7 @@ def check_accounts(build: RecordedBuild, stage: str, unit: str, receipt: Receipt
     path = str(build.folder(stage, unit) / RECEIPT_NAME)
     what = f"{stage} {unit} does not balance"
     try:
-        checks = stage_named(stage).checks(build, unit, receipt)
+        checks = build.graph[stage].checks(build, unit, receipt)
     except DAMAGE as error:
         if build.damaged and (stage, unit) not in build.damaged:
             return []  # the neighbour whose receipt is missing or edited is a finding of its own

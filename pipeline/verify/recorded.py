@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import DatasetConfig
+from pipeline.engine.build import Build, StepMissingError
+from pipeline.engine.graph import PLAN, PLAN_VERSION, Graph
 from pipeline.errors import CorpusmillError
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step
 from pipeline.ledger.receipt import parse_receipt
-from pipeline.stages.build import Build, StepMissingError, stage_named
-from pipeline.stages.plan import Plan
-from pipeline.stages.stage import VERSIONS, WAVES
+from pipeline.sources.plan import Plan
 from pipeline.verify.finding import DAMAGE
 
-PLAN = "plan"
-STAGES = tuple(stage for wave in WAVES for stage in wave)
 STEP_FOLDER = re.compile(rf"(.+)-([0-9a-f]{{{FOLDER_DIGITS}}})")
 
 StepName = tuple[str, str]
@@ -87,8 +85,8 @@ def read_folder(folder: Path) -> Recorded | None:
 class RecordedBuild(Build):
     """See the module's docstring. Opening it reads every receipt of the dataset; nothing is read after that."""
 
-    def __init__(self, plan_receipt: Path) -> None:
-        super().__init__(plan_receipt)
+    def __init__(self, plan_receipt: Path, graph: Graph) -> None:
+        super().__init__(plan_receipt, graph)
         self.recorded: dict[Path, Recorded] = {}
         self.folders: dict[StepName, Path | None] = {}
         self.damaged: set[StepName] = set()
@@ -120,7 +118,7 @@ class RecordedBuild(Build):
         return False
 
     def _plan_step(self, settings: dict[str, Any]) -> Step:
-        return Step(PLAN, VERSIONS[PLAN], self.work.name, settings, ())
+        return Step(PLAN, PLAN_VERSION, self.work.name, settings, ())
 
     @cached_property
     def config(self) -> DatasetConfig:
@@ -157,11 +155,11 @@ class RecordedBuild(Build):
         if stage == PLAN:
             return self._plan_step(self.planned or {})
         if key not in self._steps:
-            one = stage_named(stage)
+            one = self.graph[stage]
             inputs = tuple(
                 InputReceipt(stage=name, unit=of, digest=self.digest(name, of)) for name, of in one.inputs(self, unit)
             )
-            self._steps[key] = Step(stage, VERSIONS[stage], unit, one.settings(self, unit), inputs)
+            self._steps[key] = Step(stage, one.version, unit, one.settings(self, unit), inputs)
         return self._steps[key]
 
     def find(self, stage: str, unit: str) -> Receipt | None:
@@ -182,7 +180,7 @@ class RecordedBuild(Build):
         return self._units[stage] if stage in self._units else super().units(stage)
 
     def _read_receipts(self) -> None:
-        for stage in VERSIONS:
+        for stage in (PLAN, *self.graph.names):
             parent = self.work / stage
             for folder in sorted(parent.iterdir()) if parent.is_dir() else []:
                 recorded = read_folder(folder) if STEP_FOLDER.fullmatch(folder.name) else None
@@ -200,7 +198,7 @@ class RecordedBuild(Build):
 
     def _follow(self) -> None:
         """Find every step's folder and digest, in the order in which they ran: each needs only those before it."""
-        for stage in STAGES:
+        for stage in self.graph.names:
             units = self._find_units(stage)
             found = {(stage, unit): self._locate(stage, unit) for unit in units}
             self._units[stage] = units

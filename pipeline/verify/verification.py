@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pipeline.engine.build import Build
+from pipeline.engine.graph import PLAN
+from pipeline.engine.stage import Recount
 from pipeline.ledger import RECEIPT_NAME, Receipt
 from pipeline.report.figures import counted
-from pipeline.stages.build import Build
+from pipeline.sources.plan import Plan
 from pipeline.verify.destinations import check_destination
 from pipeline.verify.exports import check_manifests, verify_outputs
 from pipeline.verify.finding import DAMAGE, Finding, finding_of
 from pipeline.verify.receipts import check_accounts, check_files, check_identity
-from pipeline.verify.recorded import PLAN, RecordedBuild, StepName
-from pipeline.verify.recount import RECOUNTS, Recount
+from pipeline.verify.recorded import RecordedBuild, StepName
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def verify_build(build: Build, *, workers: int = 1, progress: Callable[[int, int
 
     `progress(done, all)` is called after every step, in their order. Damage never raises: it is a finding.
     """
-    recorded = RecordedBuild(build.plan_receipt)
+    recorded = RecordedBuild(build.plan_receipt, build.graph)
     if recorded.planned is None:
         what = "the plan cannot be read, so that nothing can be said of its build"
         got = "neither its receipt nor its files are what its folder's name says"
@@ -92,11 +94,17 @@ def _check_content(build: RecordedBuild, stage: str, unit: str, receipt: Receipt
         yield from found
         whole = whole and not found
     elif whole:
-        recount = RECOUNTS[stage](build, unit, folder)
+        recount = build.graph[stage].recount(build, unit, folder) if stage != PLAN else _recount_plan(build.plan)
     if whole:
         yield from _compare(recount, receipt, folder / RECEIPT_NAME)
     if whole and stage == "manifest":
         yield from check_manifests(build, folder)
+
+
+def _recount_plan(plan: Plan) -> Recount:
+    files = sum(len(shard) for shard in plan.shards)
+    counts = {"files": files, "shards": len(plan.shards), "source_bytes": plan.source_bytes()}
+    return Recount(counts, complete=True)
 
 
 def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from dataset_pages import finished, live, records
 from dataset_pages.datasets import datasets_of
 from dataset_pages.receipts import read_steps
 from pipeline.report.html import report_environment
-from pipeline.stages.stage import PER_SHARD
+from pipeline.stages.graph import GRAPH
 
 HERE = Path(__file__).parent
 ASSETS = {
@@ -154,8 +154,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
-    shares = {} if run.is_over else records.checkpoints_of(session, run)
-    lines = live.shard_lines(tasks, paths, steps, shares, is_over=run.is_over)
+    lines = live.shard_lines(tasks, paths, steps, is_over=run.is_over)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(
@@ -218,7 +217,7 @@ def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[rec
     elif not run.is_over:
         why_not = "A shard can be reprocessed when this run has ended."
     names = {task.stage: task.task_id for task in tasks if task.map_index >= 0}
-    stages = [(stage, names[stage]) for stage in PER_SHARD if stage in names]
+    stages = [(stage, names[stage]) for stage in GRAPH.per_shard if stage in names]
     return Reprocessing(not why_not, why_not, dag.is_paused, stages)
 
 
@@ -235,7 +234,8 @@ def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table:
 
 def _estimate_in_words(session: Session, run: records.Run) -> str:
     """Of a dry run; "" for any other."""
-    from pipeline.stages.estimate import Estimate, render_estimate
+    from pipeline.builds.estimate import render_estimate
+    from pipeline.engine.estimates import Estimate
 
     found = records.estimate_of(session, run)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME, Receipt, read_receipt
 from pipeline.report.shards import SHARDS, ShardTable, shards_from_json
-from pipeline.stages.stage import WAVES
+from pipeline.stages.graph import GRAPH
 
 STAGE, PAGE = "report", "report.html"
 
@@ -58,7 +58,7 @@ class StageChange:
 
 def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
     """What the newest reprocessing under this plan changed; None if there was none."""
-    from pipeline.stages.reprocess import compare, remembered
+    from pipeline.builds.reprocess import compare, remembered
 
     try:
         _, before = remembered(plan_receipt)
@@ -72,14 +72,14 @@ def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
             unchanged=len(table.digests[stage]) - sum(one.stage == stage and one.after is not None for one in found),
             changed=tuple((one.unit, one.before, one.after) for one in found if one.stage == stage),
         )
-        for stage in (stage for wave in WAVES for stage in wave)
+        for stage in GRAPH.names
         if table.digests.get(stage)
     ]
 
 
 def reprocessed_at(plan_receipt: Path) -> float:
     """When the newest reprocessing under this plan began; 0 if there was none."""
-    from pipeline.stages.reprocess import BEFORE
+    from pipeline.builds.reprocess import BEFORE
 
     path = plan_receipt.parent / BEFORE
     return path.stat().st_mtime if path.exists() else 0.0

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from dataset_pages.records import Run, Task
 from pipeline.report.progress import StageProgress
 from pipeline.report.shards import ShardRow, ShardTable, StepFacts, shard_row, step_name
-from pipeline.stages.stage import PER_SHARD, WAVES
+from pipeline.stages.graph import GRAPH
 
-STAGES = [stage for wave in WAVES for stage in wave]
+STAGES = list(GRAPH.names)
 AT_WORK = {"running", "restarting", "deferred"}
 
 
@@ -116,14 +116,13 @@ def shard_lines(
     tasks: list[Task],
     paths: Mapping[tuple[str, int], list[str]],
     steps: Mapping[str, StepFacts],
-    shares: Mapping[tuple[str, int], float],
     *,
     is_over: bool = False,
 ) -> list[ShardLine]:
-    """Every shard that a task works on, in order; `shares`: how far tasks at work say they are."""
+    """Every shard that a task works on, in order."""
     by_shard: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.stage in PER_SHARD and task.map_index >= 0:
+        if task.stage in GRAPH.per_shard and task.map_index >= 0:
             by_shard.setdefault(f"{task.map_index:05d}", []).append(task)
     lines = []
     for shard in sorted(by_shard):
@@ -134,8 +133,6 @@ def shard_lines(
                 if path in steps:
                     found[step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])[1]] = steps[path]
         word, said, log = doing(mine, is_over=is_over)
-        share = shares.get((log.task_id, log.map_index)) if log and word == "running" else None
-        said = f"{said} {share:.0%}" if share is not None else said
         tries = max((task.tries for task in mine), default=0)
         lines.append(ShardLine(shard_row(shard, found), word, said, tries, log))
     return lines
@@ -143,7 +140,7 @@ def shard_lines(
 
 def doing(tasks: list[Task], *, is_over: bool = False) -> tuple[str, str, Task | None]:
     """(kind of state, words, the task whose log says more) of a shard, from its tasks; `is_over`: those of its run."""
-    ordered = sorted(tasks, key=lambda task: PER_SHARD.index(task.stage))
+    ordered = sorted(tasks, key=lambda task: GRAPH.per_shard.index(task.stage))
     for word, states in (("failed", {"failed"}), ("running", AT_WORK), ("retry", {"up_for_retry"})):
         for task in ordered:
             if task.state in states:

@@ -1,6 +1,5 @@
 """What Airflow knows about runs: their state, their tasks, what those handed on, and what a user may do."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,22 +10,20 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
-from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.stage import VERSIONS
+from pipeline.stages.graph import GRAPH
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
-APPROVAL, ESTIMATE, CHECKPOINT = "approve_removal", "estimate", "progress"
+APPROVAL, ESTIMATE = "approve_removal", "estimate"
 WHY = "why"  # the XCom of a task that does not go on (dags/running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
-# Tasks whose names are not those of their stages.
-STAGES_OF_TASKS = {"shuffle_scatter": "scatter", "shuffle_gather": "gather", "parts": "export"}
+LISTS = "units"  # the group of tasks that list the units of stages (dags/stage_tasks.py)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
 
 def _runs() -> Any:
     return select(
-        DagRun.dag_id, DagRun.run_id, DagRun._state, DagRun.start_date, DagRun.end_date, DagRun.conf, DagRun.queued_at
+        DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.conf, DagRun.queued_at
     )
 
 
@@ -88,7 +85,7 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
     columns = (
         TaskInstance.task_id,
         TaskInstance.map_index,
-        TaskInstance._rendered_map_index,
+        TaskInstance.rendered_map_index,
         TaskInstance.state,
         TaskInstance.try_number,
         TaskInstance.start_date,
@@ -102,16 +99,16 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         # are there no more, since the run was cleared and planned anew, Airflow keeps as removed.
         if stage is None or state == "removed" or (map_index < 0 and task_id != REPORT and state != "skipped"):
             continue
-        unit = name or (f"{map_index:05d}" if map_index >= 0 else REPORT)
+        # Airflow names a task by its index until the task begins; no unit has such a name.
+        unit = REPORT if map_index < 0 else name if name != str(map_index) else f"{map_index:05d}"
         found.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
     return sorted(found, key=lambda one: (one.task_id, one.map_index))
 
 
 def stage_of(task_id: str) -> str | None:
     """The stage that a task runs, or None if it runs none."""
-    name = task_id.rpartition(".")[2]
-    stage = STAGES_OF_TASKS.get(name, name)
-    return stage if stage in VERSIONS else None
+    group, _, name = task_id.rpartition(".")
+    return name if group != LISTS and (name in GRAPH or name == PLAN) else None
 
 
 def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
@@ -124,21 +121,6 @@ def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
         paths = receipt_paths(value)
         if paths:
             found[task_id, map_index] = paths
-    return found
-
-
-def checkpoints_of(session: Session, run: Run) -> dict[tuple[str, int], float]:
-    """(task, map index) -> the share of its bytes that a task at work has saved as done (see ledger/checkpoint.py)."""
-    query = select(TaskStateStoreModel.task_id, TaskStateStoreModel.map_index, TaskStateStoreModel.value).where(
-        TaskStateStoreModel.dag_id == run.dag_id,
-        TaskStateStoreModel.run_id == run.run_id,
-        TaskStateStoreModel.key == CHECKPOINT,
-    )
-    found = {}
-    for task_id, map_index, value in session.execute(query):
-        state = json.loads(value) if isinstance(value, str) else value
-        if isinstance(state, dict) and state.get("total_bytes"):
-            found[task_id, map_index] = float(state.get("done_bytes", 0)) / float(state["total_bytes"])
     return found
 
 

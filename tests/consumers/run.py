@@ -22,8 +22,8 @@ def build_datasets(folder: Path) -> None:
     corpusmill mix writes for outputs/all and outputs/few, a dataset of two Megatron parts.
     """
     sys.path.insert(0, str(ROOT))
+    from pipeline.builds.local import build_dataset
     from pipeline.config import check_config
-    from pipeline.local import build_dataset
     from tests.system.corpus import configuration, write_corpus
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -53,8 +53,8 @@ def build_datasets(folder: Path) -> None:
 
 def write_mixtures(folder: Path) -> None:
     """See build_datasets."""
+    from pipeline.builds.local import build_dataset
     from pipeline.config import check_config
-    from pipeline.local import build_dataset
     from pipeline.mixture.folders import mix_folders
     from tests.system.corpus import configuration, write_corpus
 

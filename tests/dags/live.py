@@ -53,6 +53,7 @@ class Live:
 
     folder: Path
     port: int
+    settings: dict[str, str] = field(default_factory=dict)  # variables beside those of `make up`
     client: httpx.Client = field(init=False)
     refused_by_sqlite: int = 0
 
@@ -82,7 +83,7 @@ class Live:
 
     def _demo(self, script: str, *arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CORPUSMILL"))}
-        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)}
+        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)} | self.settings
         command = [sys.executable, f"demo/{script}", *arguments]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

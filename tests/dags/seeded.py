@@ -10,24 +10,20 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build
-from pipeline.stages.stage import WAVES
+from pipeline.engine.build import Build
+from pipeline.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
-TASKS = {
-    "anchor": "find_ranges.anchor",
-    "suffix_array": "find_ranges.suffix_array",
-    "match": "find_ranges.match",
-    "union": "find_ranges.union",
-    "scatter": "shuffle_scatter",
-    "gather": "shuffle_gather",
-    "export": "export.parts",
-    "manifest": "export.manifest",
-}
-STAGES = [stage for wave in WAVES for stage in wave]
+STAGES = list(GRAPH.names)
 DOCUMENTS = 6  # per shard of build_shards
+
+
+def task_of(stage: str) -> str:
+    """The id of the task that runs a stage."""
+    group = GRAPH[stage].group
+    return f"{group}.{stage}" if group else stage
 
 
 def build_shards(root: Path, shards: int, **changes: object) -> Path:
@@ -99,7 +95,7 @@ def seed_run(
     values: dict[tuple[str, int], Any] = {("plan", -1): str(plan_receipt)}
     last = STAGES.index(until) if until else len(STAGES)
     for number, stage in enumerate(STAGES[: last + 1]):
-        task_id = TASKS.get(stage, stage)
+        task_id = task_of(stage)
         for place, unit in enumerate(build.tasks(stage)):
             at_work = number == last and place == 0
             word = ("failed" if state == "failed" else "running") if at_work else "success"

@@ -12,9 +12,10 @@ import pytest
 
 from pipeline import errors
 from pipeline.config import load_config
+from pipeline.engine.graph import PLAN
 from pipeline.errors import ConfigError, CorpusmillError, PermanentError, TransientError
 from pipeline.form import FIELDS, config_from_form
-from pipeline.stages.stage import VERSIONS, WAVES
+from pipeline.stages.graph import GRAPH
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -25,10 +26,10 @@ TASK_OF_STAGE = {
     "suffix_array": "find_ranges.suffix_array",
     "match": "find_ranges.match",
     "union": "find_ranges.union",
-    "scatter": "shuffle_scatter",
-    "gather": "shuffle_gather",
-    "export": "export.parts",
-    "manifest": "export.manifest",
+    "scatter": "shuffle.scatter",
+    "gather": "shuffle.gather",
+    "export": "exports.export",
+    "manifest": "exports.manifest",
 }
 DECIDED_BY_THE_RUN = {"dry_run", "approve_removal", "move_latest"}
 ABOUT_THE_RUN = {"configuration", *DECIDED_BY_THE_RUN}
@@ -91,12 +92,12 @@ def test_form_refuses_a_bad_value_before_a_run_starts(dag: DAG, name: str, value
 
 
 def test_every_stage_has_its_task(dag: DAG) -> None:
-    assert {task_of(stage) for stage in VERSIONS} <= set(dag.task_ids)
+    assert {task_of(stage) for stage in (PLAN, *GRAPH.names)} <= set(dag.task_ids)
 
 
 def test_stages_run_in_the_order_of_the_waves(dag: DAG) -> None:
     before = {"plan"}
-    for wave in WAVES:
+    for wave in GRAPH.waves():
         # writeback is a deliverable beside the main line: what lists or sends it waits for it
         needed = before - ({"writeback"} if not {"manifest", "upload", "report"} & set(wave) else set())
         for stage in wave:
@@ -111,7 +112,7 @@ def test_stages_of_one_wave_run_side_by_side(dag: DAG) -> None:
 
 def test_every_stage_but_the_ends_is_mapped_and_shows_its_unit(dag: DAG) -> None:
     mapped = {task.task_id: task for task in dag.tasks if task.is_mapped}
-    assert set(mapped) == {task_of(stage) for stage in VERSIONS if stage not in {"plan", "report"}}
+    assert set(mapped) == {task_of(stage) for stage in GRAPH.names if stage != "report"}
     assert {task.map_index_template for task in mapped.values()} == {"{{ task.op_kwargs['unit'] }}"}
 
 

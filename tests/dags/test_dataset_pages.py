@@ -150,9 +150,9 @@ def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp
     [
         ("tokenize", "tokenize"),
         ("find_ranges.union", "union"),
-        ("shuffle_gather", "gather"),
-        ("export.parts", "export"),
-        ("cells", None),
+        ("shuffle.gather", "gather"),
+        ("exports.export", "export"),
+        ("units.match", None),
         ("approve", None),
     ],
 )

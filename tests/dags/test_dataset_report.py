@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 from tests.dags.conftest import PASSWORDS
 from tests.dags.seeded import seed_dags, seed_run
 from tests.report.page import Page
@@ -232,21 +232,6 @@ def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
     assert shards == [f"{number:05d}" for number in range(last)]
 
 
-def test_shard_at_work_shows_the_share_that_its_checkpoint_says(ask: Ask, built: Path, client: Any) -> None:
-    from airflow.models.dagrun import DagRun
-    from airflow.models.task_state_store import TaskStateStoreModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import insert, select
-
-    run = seed_run(built, "halfway", until="tokenize", state="running")
-    state = {"stage": "tokenize", "unit": "00000", "done_bytes": 430, "total_bytes": 1000, "files": {}}
-    with create_session() as session:
-        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
-        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": "tokenize", "map_index": 0}
-        session.execute(insert(TaskStateStoreModel), [place | {"key": "progress", "value": json.dumps(state)}])
-    assert "tokenize 43%" in said(ask(f"build_dataset/{run}/live"))
-
-
 def test_failed_run_names_the_task_and_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
     run = seed_run(built, "failed", until="match", state="failed")
     page = Page(ask(f"build_dataset/{run}").text)
@@ -376,8 +361,8 @@ def test_file_that_is_not_a_report_of_the_plans_work_folder_is_not_followed(
 
 
 def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, client: Any) -> None:
-    from pipeline.local import run_build
-    from pipeline.stages.reprocess import BEFORE, begin
+    from pipeline.builds.local import run_build
+    from pipeline.builds.reprocess import BEFORE, begin
 
     work = copied.parents[2]
     config = json.loads((copied.parent / "config.json").read_text()) | {"work_folder": str(work.parent)}

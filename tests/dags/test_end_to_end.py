@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.reprocess import finish
 from pipeline.config import load_config
 from pipeline.form import config_from_form
-from pipeline.local import build_dataset
-from pipeline.stages.reprocess import finish
 from tests.dags.conftest import dags_below
 from tests.system.corpus import write_corpus
 
@@ -105,7 +105,7 @@ def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
     in_order = form | {"shuffle_order": "source"}
     run = run_dag(**in_order)
     assert run.state == "success"
-    assert names(run, "shuffle_gather") == names(run, "shuffle_scatter")  # a cell is a shard
+    assert names(run, "shuffle.gather") == names(run, "shuffle.scatter")  # a cell is a shard
 
     values = in_order | {"destinations": ["local/outputs"], "work_folder": "local/work"}
     build_dataset(config_from_form(values, load_config(DEMO)), workers=1)
@@ -115,7 +115,7 @@ def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
 
     handed_on = results(run)
     assert handed_on.pop("estimate") == [True]
-    lists = {"find_ranges.partitions", "cells", "parts"} | {name for name in handed_on if name.startswith("units.")}
+    lists = {name for name in handed_on if name.startswith("units.")}
     units = [unit for name in lists for listed in handed_on[name] for unit in listed]
     assert all(set(unit) == {"unit", "plan_receipt", "airflow"} for unit in units)
     paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
@@ -123,8 +123,8 @@ def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
     assert all(path.name == "receipt.json" and path.is_file() for path in paths)
 
     assert names(run, "tokenize")[:2] == ["00000", "00001"]
-    assert names(run, "shuffle_gather")[:2] == ["00000", "00001"]
-    assert {name.split("-")[0] for name in names(run, "export.parts")} == {"webdataset", "numpy", "documents"}
+    assert names(run, "shuffle.gather")[:2] == ["00000", "00001"]
+    assert {name.split("-")[0] for name in names(run, "exports.export")} == {"webdataset", "numpy", "documents"}
 
 
 def test_dry_run_ends_with_the_estimate_and_builds_nothing(
@@ -157,7 +157,7 @@ def test_changed_setting_runs_only_what_depends_on_it(built: Built) -> None:
     first, second = results(built.run), results(built.run_dag(**SMALL | FOLDERS | {"seed": "99"}))
     for task in ("download", "index", "find_ranges.union", "writeback", "tokenize"):
         assert sorted(flat(first[task])) == sorted(flat(second[task])), task
-    for task in ("shuffle_scatter", "shuffle_gather", "export.parts", "upload"):
+    for task in ("shuffle.scatter", "shuffle.gather", "exports.export", "upload"):
         assert not set(flat(first[task])) & set(flat(second[task])), task
 
 

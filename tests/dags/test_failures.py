@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pipeline.config import DatasetConfig
+from pipeline.engine.claim import CLAIM
 from pipeline.errors import CorruptDataError, StoreUnavailableError
-from pipeline.stages.claim import CLAIM
-from pipeline.stages.plan import Plan
+from pipeline.sources.plan import Plan
 
 
 class StandInBuild:
@@ -45,10 +45,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         def plan(config: DatasetConfig, **_: bool) -> Path:
             return tmp_path / "work" / config.name / "plan" / "all" / "receipt.json"
 
-        monkeypatch.setattr("pipeline.stages.plan_dataset", plan)
-        monkeypatch.setattr("pipeline.stages.begin_run", lambda receipt, **_: receipt)
+        monkeypatch.setattr("pipeline.builds.plan.plan_dataset", plan)
+        monkeypatch.setattr("pipeline.engine.runs.begin_run", lambda receipt, **_: receipt)
         monkeypatch.setattr("pipeline.stages.announce.announcement", lambda _build: {})
-        monkeypatch.setattr("pipeline.stages.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
+        monkeypatch.setattr("pipeline.stages.graph.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
 
     return install
 

@@ -1,4 +1,4 @@
-"""Claims of runs, cleared tasks, checkpoints in Airflow's store: the few lines between Airflow and the mill."""
+"""Claims of runs, cleared tasks, retries: the few lines between Airflow and the mill."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.config import DatasetConfig, check_config, load_config
+from pipeline.engine.build import PlanGoneError
+from pipeline.engine.claim import CLAIM, PlanChangedError, claimed
+from pipeline.engine.runs import begun_at, why_latest_stays
 from pipeline.errors import ConfigError, StorageFullError
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.build import PlanGoneError, open_build
-from pipeline.stages.claim import CLAIM, PlanChangedError, claimed
-from pipeline.stages.runs import begun_at, why_latest_stays
+from pipeline.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch:
     """Its estimate says whether there is room: it must not need that room."""
     import running
 
-    monkeypatch.setattr("pipeline.stages.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    monkeypatch.setattr("pipeline.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
     config = planned(tmp_path)
     assert running.plan_run(config, context("dry", dry_run=True), config, config)
     with pytest.raises(StorageFullError, match="fill a disk"):
@@ -248,7 +249,7 @@ def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_pat
     ],
 )
 def test_first_try_after_clearing_is_told_from_a_retry(try_number: int, max_tries: int, cleared: bool) -> None:
-    from checkpoints import was_cleared
+    from running import was_cleared
 
     given = {"ti": SimpleNamespace(try_number=try_number, max_tries=max_tries), "task": SimpleNamespace(retries=3)}
     assert was_cleared(given) is cleared
@@ -280,43 +281,6 @@ def test_copy_stays_until_no_other_task_of_the_run_is_under_way(
         assert not (running.copies() / "demo.yaml").exists()
 
 
-class Store:
-    """Airflow's task state store, as a task sees it."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Any] = {"progress": {"done_bytes": 7}}
-
-    def get(self, key: str) -> Any:
-        return self.kept.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        self.kept[key] = value
-
-    def clear(self) -> None:
-        self.kept.clear()
-
-
-def test_checkpoint_of_an_earlier_try_is_found_and_a_cleared_task_forgets_it() -> None:
-    from checkpoints import TaskCheckpoints
-
-    assert TaskCheckpoints(Store(), forget=False).load() == {"done_bytes": 7}
-    store = Store()
-    checkpoints = TaskCheckpoints(store, forget=True)
-    assert checkpoints.load() is None
-    checkpoints.save({"done_bytes": 1})
-    assert store.kept == {"progress": {"done_bytes": 1}}
-    assert checkpoints.load() == {"done_bytes": 1}
-
-
-def test_first_try_asks_for_no_checkpoint_until_it_has_saved_one() -> None:
-    from checkpoints import TaskCheckpoints
-
-    checkpoints = TaskCheckpoints(Store(), forget=False, first=True)
-    assert checkpoints.load() is None
-    checkpoints.save({"done_bytes": 1})
-    assert checkpoints.load() == {"done_bytes": 1}
-
-
 def test_full_disk_is_given_minutes_before_the_next_try(dag: DAG) -> None:
     from airflow.sdk import RetryAction
 
@@ -335,8 +299,8 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])
 def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: Path) -> None:
+    from pipeline.builds.reprocess import plan_to_reprocess
     from pipeline.errors import CorpusmillError
-    from pipeline.stages.reprocess import plan_to_reprocess
 
     with pytest.raises(CorpusmillError):
         plan_to_reprocess(str(tmp_path), name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 from pipeline.verify.verification import verify_build
 
 

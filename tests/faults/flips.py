@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.builds.local import build_dataset
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.local import build_dataset
 from pipeline.storage import open_store
 from tests.faults.damage import findings_of, flipped, ran_since, same_receipt
 from tests.faults.planted_builds import REMOVE, dataset, delivered, make_small, write_sources

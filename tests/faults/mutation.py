@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pipeline
+from pipeline.engine.graph import Graph
 
 
 def import_everything() -> None:
@@ -31,12 +33,13 @@ def mutate(name: str, old: str, new: str) -> None:
     changed = source.replace(old, new).replace("cache=True", "cache=False")
     before = dict(vars(module))
     exec(compile(changed, str(path), "exec"), module.__dict__)  # noqa: S102
-    _hand_on(module, before)
+    changed_things = _hand_on(module, before)
+    _renew_graph(module, changed_things)
     import_module("pipeline.tokens.tokenizer")._loaded.cache_clear()
 
 
-def _hand_on(module: ModuleType, before: dict[str, object]) -> None:
-    """Give the new things to all modules that hold the old ones, by their own name or in a table."""
+def _hand_on(module: ModuleType, before: dict[str, object]) -> dict[int, object]:
+    """Give the new things to all modules that hold the old ones, by their own name or in a table; {old id: new}."""
     changed = {id(value): vars(module)[name] for name, value in before.items() if not name.startswith("__")}
     for other in [one for name, one in sys.modules.items() if name.startswith("pipeline.") and one is not module]:
         for name, value in list(vars(other).items()):
@@ -46,3 +49,18 @@ def _hand_on(module: ModuleType, before: dict[str, object]) -> None:
                 value.update(
                     {key: changed[id(one)] for key, one in value.items() if callable(one) and id(one) in changed}
                 )
+    return changed
+
+
+def _renew_graph(module: ModuleType, changed: dict[int, object]) -> None:
+    """Stages hold functions of several modules, and the graph holds stages."""
+    old = import_module("pipeline.stages.graph").GRAPH
+    renewed = Graph(
+        module.STAGE
+        if module.__name__ == f"pipeline.stages.{stage.name}"
+        else replace(stage, **{name: changed[id(value)] for name, value in vars(stage).items() if id(value) in changed})
+        for stage in old
+    )
+    for other in [one for name, one in sys.modules.items() if name.startswith("pipeline.")]:
+        if getattr(other, "GRAPH", None) is old:
+            other.GRAPH = renewed  # type: ignore[attr-defined]

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import DatasetConfig, check_config
 from pipeline.errors import BalanceError, CorpusmillError
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 from pipeline.verify.verification import verify_build
 from tests.servers import ACCESS_KEY, SECRET_KEY, rclone_s3
 from tests.system.corpus import configuration, make_documents
@@ -167,7 +167,7 @@ def make_small(*, grouped: bool = False) -> None:
     """
     for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
         importlib.import_module(f"pipeline.{module}").BATCH_TOKENS = BATCH_TOKENS
-    importlib.import_module("pipeline.stages.plan").SMALLEST_PART_BYTES = 1
+    importlib.import_module("pipeline.sources.plan").SMALLEST_PART_BYTES = 1
     if grouped:
         importlib.import_module("pipeline.stages.layout").MAXIMUM_UNITS = 2
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build
+from pipeline.builds.local import build_dataset
+from pipeline.engine.build import Build
+from pipeline.stages.graph import open_build
 from pipeline.storage import open_store
 from pipeline.verify.verification import verify_build
 from tests.faults.fault import Fault

@@ -22,10 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.documents.text_shard import open_text_shard
+from pipeline.engine.build import Build
 from pipeline.errors import CorpusmillError
-from pipeline.stages import Build, open_build, plan, plan_dataset, tokenize
+from pipeline.sources import plan
+from pipeline.stages import tokenize
+from pipeline.stages.graph import open_build
 from pipeline.storage import open_store, retries, transfers
 from tests.faults.proxy import LIES, FaultyProxy
 from tests.gcs_front import GcsFront

@@ -17,8 +17,9 @@ from pipeline.errors import ConfigError, SourceError
 from pipeline.export import megatron, nanoset
 from pipeline.mixture import Source, mix, open_source
 from pipeline.mixture.folders import token_count
+from pipeline.mixture.mixture import nanoset_windows
+from pipeline.mixture.order import nanoset_epoch
 from pipeline.mixture.picture import mixture_html
-from pipeline.mixture.reader import Nanoset
 from pipeline.mixture.splits import parse_split
 from pipeline.mixture.training import data_path, nanotron_yaml, splits, training_files
 from pipeline.mixture.weights import by_size, normalised
@@ -88,14 +89,12 @@ def test_mix_weighted_nanoset_says_what_is_never_seen(sources) -> None:
 
 
 @pytest.mark.parametrize("samples", [3, 11, 84])
-def test_mix_nanoset_seen_is_what_the_readers_samples_show_at_this_budget(sources, samples: int) -> None:
+def test_mix_nanoset_seen_is_what_the_epochs_samples_show_at_this_budget(sources, samples: int) -> None:
     weights = [0.1, 0.5, 0.3, 0.1]
     mixture = mix(sources, weights=weights, sequence_tokens=4, budget_tokens=4 * samples, seed=1234)
-    shown, ever = (
-        set(zip(run.sources.tolist(), run.windows.tolist(), strict=True))
-        for count in (samples, 500)
-        for run in [Nanoset(sources, mixture.weights, sequence_tokens=4, samples=count, seed=1234)]
-    )
+    drawn, places = nanoset_epoch(nanoset_windows(sources, 4), mixture.weights, 1234)
+    epoch = list(zip(drawn.tolist(), places.tolist(), strict=True))
+    shown, ever = set((epoch * 84)[:samples]), set(epoch)
     for number, one in enumerate(mixture.exposures["nanoset"]):
         assert one.seen == sum(source == number for source, _ in shown)
         assert one.reachable == sum(source == number for source, _ in ever) == one.samples - one.never
@@ -108,20 +107,6 @@ def test_mix_megatron_counts_strides_over_each_file(sources) -> None:
         assert [one.drawn for one in mixture.exposures[way]] == pytest.approx([5, 5, 5, 5], abs=1)
         assert sum(one.drawn for one in mixture.exposures[way]) == 20
         assert not any(one.never for one in mixture.exposures[way])
-
-
-def test_nanoset_reader_any_sample_is_the_window_it_names(sources) -> None:
-    weights = normalised([0.1, 0.5, 0.3, 0.1])
-    run = Nanoset(sources, weights, sequence_tokens=4, samples=50, seed=1234)
-    streams = [[nanoset.open_file(file.path).tokens.tolist() for file in one.nanoset] for one in sources]
-    # datatrove shuffles a folder's files with seed 42: two files keep or swap their places
-    order = np.random.default_rng(42).permutation(2).tolist()
-    streams[0] = [streams[0][number] for number in order]
-    cut = [[stream[at : at + 5] for stream in files for at in range(0, len(stream) - 4, 5)] for files in streams]
-    assert len(run) == 50
-    for sample in range(50):
-        assert run[sample].tolist() == cut[run.sources[sample]][run.windows[sample]]
-        assert run[sample].dtype == np.int64
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(0.0, [1 / 2, 1 / 2]), (1.0, [0.8, 0.2]), (0.5, [2 / 3, 1 / 3])])

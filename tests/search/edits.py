@@ -13,21 +13,21 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
+from pipeline.builds.reprocess import ask_for_shard
+from pipeline.engine.garbage import find_garbage, remove_garbage
+from pipeline.engine.preview import preview, render_preview
 from pipeline.errors import CorpusmillError
 from pipeline.ledger import RECEIPT_NAME
-from pipeline.local import run_build
-from pipeline.stages import plan_dataset
-from pipeline.stages.collect import find_garbage, remove_garbage
-from pipeline.stages.preview import preview, render_preview
-from pipeline.stages.reprocess import ask_for_shard
-from pipeline.stages.stage import PER_SHARD, WAVES, waves_until
+from pipeline.stages.graph import GRAPH
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted
 from tests.search.settings import Change, changed, changes
 from tests.search.sources import NAMES, Source, documents, forms, lines, sources
 from tests.search.vocabularies import MERGES, write_vocabulary
 
-STAGES = [stage for wave in WAVES for stage in wave]
+STAGES = list(GRAPH.names)
 
 numbers = st.integers(0, 30)
 some_changes = st.lists(changes, min_size=1, max_size=3)
@@ -150,10 +150,10 @@ class LongLivedFolder(Compared):
         work = self.root / "work" / self.current
         if work.is_dir():
             with rooted(self.root):
-                remove_garbage(work, find_garbage(work, keep_plans=keep_plans))
+                remove_garbage(work, GRAPH, find_garbage(work, GRAPH, keep_plans=keep_plans))
             self.count("gc")
 
-    @rule(stage=st.sampled_from(PER_SHARD), number=numbers)
+    @rule(stage=st.sampled_from(GRAPH.per_shard), number=numbers)
     def reprocess(self, stage: str, number: int) -> None:
         try:
             build = planned(self.root, self.config())
@@ -171,7 +171,7 @@ class LongLivedFolder(Compared):
             try:
                 plan_receipt = plan_dataset(self.config(wanted))
                 if until != "plan":
-                    run_build(plan_receipt, workers=1, waves=waves_until(until))
+                    run_build(plan_receipt, workers=1, until=until)
                 render_preview(preview(planned(self.root, self.config())))
             except CorpusmillError:
                 self.seen["stopped by an error"] += 1

@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from pipeline.builds.local import build_dataset, run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import DatasetConfig
+from pipeline.engine.build import Build
 from pipeline.errors import CorpusmillError
-from pipeline.local import build_dataset, run_build
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.stage import waves_until
+from pipeline.stages.graph import open_build
 from pipeline.verify import render, verify_build
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
-    "pipeline.stages.plan.SMALLEST_PART_BYTES": 200,
-    "pipeline.stages.plan.MAXIMUM_SHARDS": 9,
+    "pipeline.sources.plan.SMALLEST_PART_BYTES": 200,
+    "pipeline.sources.plan.MAXIMUM_SHARDS": 9,
     "pipeline.stages.layout.MAXIMUM_UNITS": 24,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
@@ -103,7 +104,7 @@ def built_from_scratch(root: Path, config: DatasetConfig) -> Result:
     _forget_vocabularies()
     try:
         with rooted(root):
-            run_build(plan_dataset(config), workers=1, waves=waves_until("upload"))
+            run_build(plan_dataset(config), workers=1, until="upload")
         return delivered(root, config.name)
     except CorpusmillError as error:
         return Result(error=type(error).__name__)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
+from pipeline.engine.build import Build
 from pipeline.errors import CorpusmillError
-from pipeline.local import run_build
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.stage import WAVES
+from pipeline.stages.graph import GRAPH, open_build
 from tests.search.folders import Result, built, built_from_scratch, delivered, rooted, small_limits
 from tests.search.settings import changed, configuration, first_settings
 from tests.search.sources import Corpus, Source
@@ -19,7 +20,7 @@ from tests.search.vocabularies import write_vocabulary
 
 LINES = tuple(f'{{"id": {number}, "text": "the water and the stone {number:06d}"}}' for number in range(40))
 OTHERS = tuple(line.replace("stone", "Stone") for line in LINES)
-STAGES = [stage for wave in WAVES for stage in wave]
+STAGES = list(GRAPH.names)
 
 
 def replaced(corpus: Corpus, name: str) -> None:
@@ -68,7 +69,7 @@ def test_source_changed_between_two_stages_is_an_error_or_one_of_the_two_dataset
     with rooted(root):
         plan_receipt = plan_dataset(config)
         at = STAGES.index(before)
-        run_build(plan_receipt, workers=1, waves=(tuple(STAGES[:at]),))
+        run_build(plan_receipt, workers=1, until=STAGES[at - 1])
         change(corpus, name)
         changed_midway = ended(root, open_build(plan_receipt))
     new = built_from_scratch(tmp_path / "new", config)

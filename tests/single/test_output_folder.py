@@ -18,7 +18,7 @@ from tests.system.corpus import lines_of, make_documents
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.stages.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("pipeline.sources.plan.SMALLEST_PART_BYTES", 1)
 
 
 @pytest.fixture

@@ -144,7 +144,10 @@ def test_shuffle_text_full_disk_is_said_and_leaves_nothing(tmp_path) -> None:
         np.frombuffer(b"".join(lines), np.uint8), np.full(2000, 51, np.uint64), np.arange(2000, dtype=np.uint64) << 50
     )
     files = [open("/dev/full", "wb", buffering=1 << 10) for _ in range(module.PARTS)]  # noqa: PTH123, SIM115
-    with pytest.raises(StorageFullError, match="no space left"), module.full_disk_said(tmp_path, "it needs more"):
+    with (
+        pytest.raises(StorageFullError, match="no space left"),
+        module.full_folder_explained(tmp_path, "it needs more"),
+    ):
         module._part(records, 58, files)
 
 

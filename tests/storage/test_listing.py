@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.addresses import natural_order
 from pipeline.errors import ConfigError, SourceError
-from pipeline.storage import list_sources, natural_order, open_store, safe_relative_name
+from pipeline.storage import list_sources, open_store, safe_relative_name
 from pipeline.storage.listing import list_all
 from pipeline.storage.walk import glob_matches, may_match_below, walk_files
 

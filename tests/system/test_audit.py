@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.builds.local import run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build, StepMissingError
 from pipeline.errors import VerificationError
-from pipeline.local import run_build
-from pipeline.stages import Build, open_build, plan_dataset
 from pipeline.stages.audit import DATASET, require_audited, sampled_documents
-from pipeline.stages.build import StepMissingError
-from pipeline.stages.stage import waves_until
+from pipeline.stages.graph import open_build
 from pipeline.tokens.tokenizer import Tokenizer
 from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, described, shared, with_added, written
@@ -51,7 +51,7 @@ def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path
 
     with monkeypatch.context() as patched:
         patched.setattr(Tokenizer, "encode", splitting)
-        run_build(receipt, workers=1, waves=waves_until("tokenize"))
+        run_build(receipt, workers=1, until="tokenize")
     with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
         run_build(receipt, workers=1)
     assert "a1.jsonl, line" in str(caught.value)
@@ -71,7 +71,7 @@ def test_audit_is_wider_where_decoding_proves_nothing(tmp_path) -> None:
         tokenizer = {"name": name, "file": written(description, tmp_path / name), "engine": "tokenizers"}
         audit = {"share": 0.2, "minimum_documents": 1}
         receipt, build = planned(tmp_path, tokenizer=tokenizer, audit=audit)
-        run_build(receipt, workers=1, waves=waves_until("audit"))
+        run_build(receipt, workers=1, until="audit")
         unproven = build.total("tokenize", "documents_unproven")
         assert unproven == (build.total("tokenize", "documents_out") if name == "odd" else 0)
         shards = build.units("tokenize")
@@ -82,7 +82,7 @@ def test_audit_is_wider_where_decoding_proves_nothing(tmp_path) -> None:
 def test_audit_default_share_and_minimum_are_those_of_every_shard_together(tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=120)
     receipt, build = planned(tmp_path, audit={"share": 0.1, "minimum_documents": 30})
-    run_build(receipt, workers=1, waves=waves_until("audit"))
+    run_build(receipt, workers=1, until="audit")
     total = build.total("tokenize", "documents_out")
     shards = build.units("tokenize")
     assert 30 <= sum(sampled_documents(build, shard) for shard in shards) <= 30 + len(shards)
@@ -129,6 +129,6 @@ def test_audit_another_tokenizer_has_no_band_to_the_first(tmp_path) -> None:
     run_build(planned(tmp_path)[0], workers=1)
     tokenizer = {"name": "r50k_base", "file": str(shared("r50k_base.tiktoken"))}
     receipt, build = planned(tmp_path, tokenizer=tokenizer)
-    run_build(receipt, workers=1, waves=waves_until("audit"))
+    run_build(receipt, workers=1, until="audit")
     _, last = build.receipt("audit", DATASET), build.total("tokenize", "tokens")
     assert last > 1.2 * planned(tmp_path)[1].total("tokenize", "tokens")

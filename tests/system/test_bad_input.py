@@ -16,11 +16,11 @@ import yaml
 import zstandard
 
 from pipeline import cli
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.documents.quarantine import read_quarantine
 from pipeline.errors import CorruptDataError, RejectedDocumentsError, SourceError, VerificationError
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 from pipeline.storage.local import LocalStore
 from tests.disks import enlarge, small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -212,7 +212,7 @@ def test_build_empty_file_among_others_gives_an_empty_file_back(tmp_path) -> Non
 
 
 def test_build_source_changed_between_plan_and_download_is_refused(tmp_path) -> None:
-    from pipeline.stages import plan_dataset
+    from pipeline.builds.plan import plan_dataset
 
     source(tmp_path, GOOD)
     planned = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
@@ -224,7 +224,7 @@ def test_build_source_changed_between_plan_and_download_is_refused(tmp_path) -> 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst", ".parquet"])
 def test_build_source_with_one_other_byte_after_download_is_refused(tmp_path, ending: str) -> None:
     """The plan's identity, size and time, does not see it; the checksum of what was downloaded does."""
-    from pipeline.stages import plan_dataset
+    from pipeline.builds.plan import plan_dataset
 
     path = tmp_path / "corpus" / f"a{ending}"
     source(tmp_path, zstandard.compress(GOOD) if ending.endswith(".zst") else GOOD, path.name)

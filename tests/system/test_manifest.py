@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import open_build
 from pipeline.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 

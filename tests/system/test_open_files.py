@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.local import build_dataset
 from tests.system.corpus import configuration, lines_of, make_documents
 
 SHARDS = 150

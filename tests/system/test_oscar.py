@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.builds.estimate import compare_with_actual, estimate_dataset
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config, load_config
+from pipeline.engine.build import Build
 from pipeline.export import megatron
 from pipeline.export.merge import merge_exports
-from pipeline.local import build_dataset
 from pipeline.mixture import mix, open_source
-from pipeline.stages import Build, open_build
-from pipeline.stages.estimate import compare_with_actual, estimate_dataset
+from pipeline.stages.graph import open_build
 from pipeline.verify.repair import compare_copies
 from tests.system.corpus import make_documents
 

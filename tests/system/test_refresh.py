@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
+from pipeline.builds.reprocess import ask_for_shard, compare, digests, render_comparison
 from pipeline.config import check_config
+from pipeline.engine.build import Build
+from pipeline.engine.preview import preview, render_preview
 from pipeline.errors import ConfigError, SourceError
 from pipeline.ledger import RUN_LOCK, LockHeldError, held
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.preview import preview, render_preview
-from pipeline.stages.reprocess import ask_for_shard, compare, digests, render_comparison
+from pipeline.stages.graph import open_build
 from pipeline.storage import StoredFile
 from pipeline.storage.local import LocalStore
 from pipeline.verify import verify_build

@@ -13,13 +13,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset, run_build
+from pipeline.builds.plan import plan_dataset
 from pipeline.cli import app
 from pipeline.config import check_config
 from pipeline.documents.text_shard import open_text_shard
 from pipeline.errors import CorruptDataError, SourceError, VerificationError
-from pipeline.local import build_dataset, run_build
 from pipeline.report.summary import from_json
-from pipeline.stages import open_build, plan_dataset, upload
+from pipeline.stages import upload
+from pipeline.stages.graph import open_build
 from pipeline.stages.report import HTML, SUMMARY, UNIT
 from pipeline.storage import open_store
 from tests.faults.proxy import Answer, FaultyProxy

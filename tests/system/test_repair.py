@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
 from pipeline.cli import app
 from pipeline.config import check_config
 from pipeline.errors import SourceError, VerificationError
-from pipeline.local import build_dataset
 from pipeline.storage import Store, open_store
 from pipeline.storage.s3 import S3Store
 from pipeline.verify.repair import compare_copies, repair_copies

@@ -11,15 +11,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.cli import app
 from pipeline.config import DatasetConfig, check_config, load_config
+from pipeline.engine.runs import begin_run
 from pipeline.errors import PermanentError
-from pipeline.local import build_dataset
-from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.stages.manifest import dataset_version
 from pipeline.stages.retention import find_old_versions
-from pipeline.stages.runs import begin_run
-from pipeline.stages.stage import WAVES
 from tests.system.corpus import configuration, write_corpus
 
 SEEDS = (7, 8, 9)
@@ -140,7 +140,7 @@ def test_keep_versions_of_a_run_removes_older_ones_and_of_an_experiment_none(thr
     root, (first, second, third) = three
     receipt = begin_run(plan_dataset(configured(root, 10, keep_versions=1)), latest_stays="an experiment")
     tried = open_build(receipt)
-    for stage in (stage for wave in WAVES for stage in wave):
+    for stage in GRAPH.names:
         for unit in tried.units(stage):
             tried.run(stage, unit)
     assert there(root) == {first, second, third, dataset_version(tried)}

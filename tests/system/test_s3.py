@@ -8,10 +8,11 @@ from pathlib import Path
 import boto3
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.errors import SourceError, VerificationError
-from pipeline.local import build_dataset
-from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.graph import open_build
 from pipeline.stages.manifest import dataset_version
 from pipeline.stages.retention import find_old_versions, remove_old_version
 from pipeline.verify import verify_build

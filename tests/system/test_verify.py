@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,25 @@ import boto3
 import numpy as np
 import pytest
 
+from pipeline.builds.local import build_dataset
+from pipeline.builds.plan import plan_dataset
 from pipeline.config import check_config
 from pipeline.content_kernels import records_sum
+from pipeline.engine.build import Build
+from pipeline.engine.graph import PLAN, Graph
 from pipeline.errors import VerificationError
 from pipeline.export import tar, webdataset
 from pipeline.fingerprint import file_digest
-from pipeline.local import build_dataset
-from pipeline.stages import Build, open_build, plan_dataset
-from pipeline.stages.stage import VERSIONS
-from pipeline.verify import Finding, recount, render, verify_build
-from pipeline.verify.recorded import PLAN, STAGES, RecordedBuild
+from pipeline.stages import recounting
+from pipeline.stages.graph import GRAPH, open_build
+from pipeline.verify import Finding, render, verify_build
+from pipeline.verify.recorded import RecordedBuild
 from pipeline.verify.verification import verify_step
 from tests.system.corpus import configuration, write_corpus
 
-ALL_STAGES = tuple(stage for stage in (PLAN, *STAGES) if stage != "suffix_array")  # this build finds repeats by anchors
+ALL_STAGES = tuple(
+    stage for stage in (PLAN, *GRAPH.names) if stage != "suffix_array"
+)  # this build finds repeats by anchors
 DATA = Path(os.environ.get("CORPUSMILL_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TOKENIZERS = DATA / "tokenizers"
 NOT_THE_ONE = "a receipt is not the one that later steps were made from"
@@ -68,7 +74,7 @@ def version(root, built) -> Path:
 
 
 def findings(built: Build) -> tuple[Finding, ...]:
-    return verify_build(Build(built.plan_receipt)).findings
+    return verify_build(Build(built.plan_receipt, built.graph)).findings
 
 
 def folder(built: Build, stage: str, place: int = -1) -> Path:
@@ -115,7 +121,7 @@ def test_verify_whole_build_has_no_findings(built, version) -> None:
 
 
 def steps(built: Build) -> list[Path]:
-    return [built.plan_folder, *(built.folder(stage, unit) for stage in STAGES for unit in built.units(stage))]
+    return [built.plan_folder, *(built.folder(stage, unit) for stage in GRAPH.names for unit in built.units(stage))]
 
 
 def test_verify_older_build_beside_a_newer_one_has_no_findings(root, built) -> None:
@@ -125,7 +131,7 @@ def test_verify_older_build_beside_a_newer_one_has_no_findings(root, built) -> N
 
 
 def test_verify_small_blocks_and_two_workers_find_the_same(built, monkeypatch) -> None:
-    monkeypatch.setattr(recount, "BLOCK", 97)
+    monkeypatch.setattr(recounting, "BLOCK", 97)
     assert verify_build(built, workers=2).findings == ()
 
 
@@ -156,7 +162,7 @@ def test_verify_other_configurations_have_no_findings(tmp_path, changes) -> None
 @pytest.mark.parametrize("stage", ALL_STAGES)
 def test_verify_every_output_flipped_truncated_grown_or_gone_is_named_and_nothing_else(built, stage: str) -> None:
     """Every output of every step, one at a time. Receipts are intact here, so they are read once."""
-    recorded = RecordedBuild(built.plan_receipt)
+    recorded = RecordedBuild(built.plan_receipt, built.graph)
     for name in (name for name in recorded.steps() if name[0] == stage):
         for path in outputs(recorded.folder(*name)):
             content = path.read_bytes()
@@ -367,8 +373,8 @@ def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
     tokens = np.arange(int(lengths.sum()), dtype=np.uint32)
     ordinals = np.arange(len(lengths), dtype=np.uint64)
     for block in (1, 2, 5, 1000):
-        monkeypatch.setattr(recount, "BLOCK", block)
-        got = recount._content(tokens, np.cumsum(lengths), 2, ordinals)
+        monkeypatch.setattr(recounting, "BLOCK", block)
+        got = recounting.records_content(tokens, np.cumsum(lengths), 2, ordinals)
         assert got == records_sum(tokens, lengths, 2, ordinals)
 
 
@@ -406,11 +412,11 @@ def test_verify_after_an_upload_that_mended_a_destination_has_no_findings(tmp_pa
     assert findings(built) == ()
 
 
-def test_verify_folder_of_another_version_of_the_code_is_pointed_out(built, monkeypatch) -> None:
+def test_verify_folder_of_another_version_of_the_code_is_pointed_out(built) -> None:
     """Raising a stage's version asks for that stage again; what was made from the old one is still whole."""
     old = [built.folder("tokenize", unit) for unit in built.units("tokenize")]
-    monkeypatch.setitem(VERSIONS, "tokenize", 99)
-    found = findings(built)
+    newer = Graph(replace(stage, version=99) if stage.name == "tokenize" else stage for stage in built.graph)
+    found = findings(Build(built.plan_receipt, newer))
     assert [one.what for one in found] == ["a step's folder is missing"] * len(old)
     assert all(folder.name in one.got for folder, one in zip(old, found, strict=True))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
 from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.verify.exports import verify_outputs
 from pipeline.verify.recorded import RecordedBuild
 from pipeline.verify.verification import verify_step
@@ -27,7 +27,7 @@ def recorded(tmp_path_factory) -> RecordedBuild:
     write_corpus(root / "corpus", documents=30)
     exports = {"megatron": {"part_bytes": "1GB"}, "nanoset": {"file_bytes": "2GB", "loss": True}}
     values = configuration(root, exports=exports)
-    return RecordedBuild(open_build(build_dataset(check_config(values, where="test"), workers=1)).plan_receipt)
+    return RecordedBuild(open_build(build_dataset(check_config(values, where="test"), workers=1)).plan_receipt, GRAPH)
 
 
 def step_of(build: RecordedBuild, export: str) -> tuple[str, str]:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pipeline.builds.local import build_dataset
 from pipeline.cli import app
 from pipeline.config import DatasetConfig, check_config
-from pipeline.local import build_dataset
-from pipeline.stages import open_build
+from pipeline.stages.graph import GRAPH, open_build
 from pipeline.stages.manifest import reference_text, sums_text
 from pipeline.storage import Store, open_store
 from pipeline.verify import Finding, verify_version
@@ -307,7 +307,7 @@ def test_verify_command_names_a_version_and_exits_1_for_a_finding(root) -> None:
 @pytest.mark.parametrize("key", ["content", "records", "slots"])
 def test_manifest_that_states_other_content_than_the_exports_receipts_is_named(built, tmp_path, key: str) -> None:
     (plan,) = (built / "work/tiny/plan").glob("*/receipt.json")
-    build = RecordedBuild(plan)
+    build = RecordedBuild(plan, GRAPH)
     folder = tmp_path / "manifest"
     shutil.copytree(open_build(plan).folder("manifest", "dataset"), folder)
     assert check_manifests(build, folder) == []

@@ -1,0 +1,206 @@
+"""Estimate: build a sample of the dataset, and scale what it came to. Nothing of the real build is touched.
+
+Every line of the dataset has the same chance to be in the sample, and none is in it twice (sampling.py says how they
+are drawn, why the estimated total is unbiased, and what its interval holds). Reading the beginning of a file instead
+would bias it: so BigScience's gigabyte came to be biased.
+
+Not unbiased, and said so: duplicates. Text repeats within a sample less often than in the whole, so the share found is
+a lower bound; where duplicates are removed, tokens are bounded from above alone.
+
+Time is a fixed part (imports, kernels, the tokenizer) and a rate: an eighth of the sample is built cold, then warm, and
+the rate is that of what the whole sample takes longer, warm.
+
+Price: one pass over the drawn files (decompression), a build of the sample and two of an eighth of it in a scratch
+folder, on one core.
+"""
+
+from __future__ import annotations
+
+import fileinput
+import os
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config import DatasetConfig, work_of
+from pipeline.engine.estimates import Estimate, keep_estimate, last_estimate
+from pipeline.errors import SourceError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline.engine.build import Build
+    from pipeline.ledger import Receipt
+
+EIGHTH = 8
+
+
+def estimate_dataset(config: DatasetConfig) -> Estimate:
+    """Sample, build the sample, scale; the result is also written to `<work_folder>/<name>/estimate.json`.
+
+    SourceError if no line of the sources falls into the sample.
+    """
+    from pipeline.builds.plan import list_dataset
+    from pipeline.builds.sampling import draw_files, write_sample
+    from pipeline.sources.plan import plan_files
+    from pipeline.stages.tokenize import locked
+
+    config = locked(config)
+    files = list_dataset(config).files
+    plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
+    seed = config.shuffle.seed or 0
+    drawn, share = draw_files([file for shard in plan.shards for file in shard], config.estimate.sample_bytes, seed)
+    work = work_of(config)
+    work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".estimate-", dir=work) as scratch:
+        root = Path(scratch)
+        if not write_sample(config, drawn, share, seed, root / "sample"):
+            raise SourceError("the sample holds no line", next_step="raise estimate.sample_bytes")
+        _write_eighth(root / "sample", root / "eighth")
+        any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # of a few lines, one is many
+        few = config.model_copy(update={"source": any_rejected})
+        cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
+        build = _built(config, root / "sample", root / "whole")
+        seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
+        estimate = _scaled(build, [one.chance for one in drawn], share, seconds)
+    keep_estimate(estimate, config, files, work)
+    return estimate
+
+
+def _write_eighth(sample: Path, folder: Path) -> None:
+    """The longest of every eight lines of the sample: one with text, if there is any."""
+    folder.mkdir()
+    with (folder / "eighth.jsonl").open("wb") as kept, fileinput.input(sorted(sample.iterdir()), mode="rb") as lines:
+        while eight := list(islice(lines, EIGHTH)):
+            kept.write(max(eight, key=len))
+
+
+def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
+    from pipeline.builds.local import build_dataset
+    from pipeline.stages.graph import open_build
+
+    changes = {
+        "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
+        "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
+        "work_folder": str(root / "work"),
+    }
+    return open_build(build_dataset(config.model_copy(update=changes), workers=1))
+
+
+def compare_with_actual(build: Build) -> str:
+    """The last estimate of a dataset against its finished build, for people; "" if it was of something else."""
+    found = last_estimate(build)
+    if found is None:
+        return ""
+    tokens = build.total("tokenize", "tokens")
+    inside = "within" if found.tokens_low <= tokens <= found.tokens_high else "OUTSIDE"
+    rows = [
+        f"estimated  {found.tokens:,} tokens; got {tokens:,}, {inside} {found.tokens_low:,} to {found.tokens_high:,}"
+    ]
+    text_bytes = build.total("index", "text_bytes_out")
+    rows.append(f"           {found.text_bytes:,} bytes of text; got {text_bytes:,}")
+    for name, size in found.output_bytes.items():
+        rows.append(f"           {size:,} bytes of {name}; got {_exported_bytes(build, name):,}")
+    return "\n".join(rows)
+
+
+def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float]) -> Estimate:
+    """`seconds`: what any build takes once in each of its processes, and what the sample took beside it."""
+    from pipeline.builds.sampling import total_of
+
+    total = total_of(_tokens_by_file(build, len(chances)), chances, share)
+    text_bytes = build.total("index", "text_bytes_out")
+    scale = 1 / share
+    cores = os.cpu_count() or 1
+    removing = build.config.dedup.mode == "remove" and share < 1
+    removed = build.total("union", "removed_bytes") if build.config.dedup.mode != "none" else 0
+    scratch = sum(path.lstat().st_size for path in build.work.rglob("*") if path.is_file())
+    fixed, variable = seconds
+    return Estimate(
+        sampled_text_bytes=text_bytes,
+        scale=scale,
+        text_bytes=round(scale * text_bytes),
+        tokens=round(total.estimate),
+        tokens_low=0 if removing else round(total.low),
+        tokens_high=round(total.high),
+        duplicate_share=removed / text_bytes if text_bytes else 0.0,
+        cores=cores,
+        hours=(fixed + scale * variable / cores) / 3600,
+        peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
+        scratch_bytes=round(scale * scratch),
+        output_bytes={name: round(scale * _exported_bytes(build, name)) for name in build.config.exports.formats()},
+    )
+
+
+def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
+    """Tokens of every document (int64), by the drawn file whose sample holds it; the plan may have cut a sample."""
+    import numpy as np
+
+    from pipeline.builds.sampling import sample_name
+    from pipeline.documents.text_shard import open_text_shard
+    from pipeline.tokens.token_shard import open_token_shard
+
+    sample_of = {file.name: file.part.of if file.part else file.name for shard in build.plan.shards for file in shard}
+    tokens: dict[str, list[NDArray[np.int64]]] = {sample_name(number): [] for number in range(files)}
+    for shard in build.units("tokenize"):
+        ends = np.asarray(open_token_shard(build.folder("tokenize", shard)).ends)
+        lengths = np.diff(ends, prepend=np.uint64(0)).astype(np.int64)
+        for source in open_text_shard(build.folder("index", shard)).sources:
+            first = source.first_document
+            tokens[sample_of[source.path]].append(lengths[first : first + source.documents])
+    return [np.concatenate([np.empty(0, np.int64), *pieces]) for pieces in tokens.values()]
+
+
+def fixed_and_variable(
+    cold: tuple[float, int], warm: tuple[float, int], whole: tuple[float, int]
+) -> tuple[float, float]:
+    """Seconds that a build takes whatever its size, and seconds that grow with the text, for the text of `whole`.
+
+    Each argument is (seconds, bytes of text) of a build: a part of the sample cold, the same warm, the sample warm.
+    """
+    share = warm[1] / max(1, whole[1])
+    variable = max(0.0, whole[0] - warm[0]) / (1 - share) if share <= 1 / 2 else whole[0]  # a few lines tell no rate
+    return max(0.0, cold[0] - share * variable), variable
+
+
+def _seconds_and_bytes(build: Build) -> tuple[float, int]:
+    return sum(receipt.seconds for receipt in _all_receipts(build)), build.total("index", "text_bytes_out")
+
+
+def _all_receipts(build: Build) -> list[Receipt]:
+
+    return [receipt for stage in build.graph.names for receipt in build.receipts(stage)]
+
+
+def _exported_bytes(build: Build, format_name: str) -> int:
+    """Of the format's files. By their names: a unit may write the files of two formats that hold the same tokens."""
+    outputs = [one for receipt in build.receipts("export") for one in receipt.outputs]
+    return sum(one.size_bytes for one in outputs if one.name.startswith(f"{format_name}/"))
+
+
+def _tokens_in_words(estimate: Estimate) -> str:
+    tokens, low, high = f"{estimate.tokens:,}", f"{estimate.tokens_low:,}", f"{estimate.tokens_high:,}"
+    if estimate.tokens_low or not estimate.tokens:
+        return f"{tokens} ({low} to {high})"
+    return f"at most {high}; {tokens} if the whole repeats itself no more than the sample"
+
+
+def render_estimate(estimate: Estimate) -> str:
+    """For people."""
+    rows = [
+        ("sampled", f"{estimate.sampled_text_bytes:,} bytes of text, 1 in {estimate.scale:,.1f}"),
+        ("text", f"{estimate.text_bytes:,} bytes"),
+        ("tokens", _tokens_in_words(estimate)),
+        (
+            "duplicates",
+            f"at least {estimate.duplicate_share:.1%} of the text (the whole repeats itself more than a sample)",
+        ),
+        ("time", f"{estimate.hours:.2f} hours on {estimate.cores} cores like these"),
+        ("memory", f"{estimate.peak_rss_bytes:,} bytes a worker"),
+        ("scratch", f"{estimate.scratch_bytes:,} bytes in the work folder"),
+        *((f"{name}", f"{size:,} bytes") for name, size in estimate.output_bytes.items()),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {figure}" for name, figure in rows)

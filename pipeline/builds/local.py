@@ -1,0 +1,143 @@
+"""Runs a build on this machine, without Airflow: the same steps, a process per core."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from pathlib import Path
+
+from pipeline.builds.plan import plan_dataset
+from pipeline.config import DatasetConfig, work_of
+from pipeline.engine.build import Build
+from pipeline.engine.claim import claimed
+from pipeline.engine.runs import begin_run
+from pipeline.errors import TransientError
+from pipeline.stages.graph import GRAPH, open_build
+
+PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger(__name__)
+
+
+class WorkerLostError(TransientError):
+    """A worker process died: killed, or out of memory."""
+
+
+def build_dataset(config: DatasetConfig, *, workers: int | None = None, verify: bool = False) -> Path:
+    """Plan and run every step of a dataset; returns the path of the plan's receipt.
+
+    The first step that fails stops the build: steps that run are let finish, those that wait are dropped, and the
+    error is raised as it was. A second call reuses every step that had finished.
+    """
+    with claimed(work_of(config)):
+        plan_receipt = plan_dataset(config, to_build=True)
+        run_steps(plan_receipt, workers=workers, verify=verify)
+    return plan_receipt
+
+
+def run_build(
+    plan_receipt: Path,
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    until: str = "",
+) -> None:
+    """Claim a planned dataset and run every step, or those up to the stage `until`; see build_dataset.
+
+    RunUnderWayError or LockHeldError if another run of the dataset is under way.
+    """
+    with claimed(plan_receipt.parents[2]):
+        run_steps(plan_receipt, workers=workers, verify=verify, until=until)
+
+
+def run_steps(
+    plan_receipt: Path,
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    until: str = "",
+) -> None:
+    """Run every step of a dataset that this process has claimed, or those up to the stage `until`; see build_dataset.
+
+    With `verify` a step is reused only if its outputs still have their sha256. One worker means this process.
+    """
+    workers = workers or os.cpu_count() or 1
+    build = open_build(plan_receipt)
+    begin_run(plan_receipt)
+    if workers == 1:
+        for stage in (stage for wave in GRAPH.waves(until) for stage in wave):
+            for unit in build.units(stage):
+                build.run(stage, unit, verify=verify)
+    else:
+        _run_in_workers(build, workers, GRAPH.waves(until), verify=verify)
+
+
+def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
+    # Spawned, not forked: the parent may run threads (a progress view), and a fork would copy their locks.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent) as pool:
+        try:
+            for wave in waves:
+                _run_wave(pool, build, wave, verify=verify)
+        finally:
+            # No step runs any more. Asked to end by themselves, workers would wait for ever for the queue's lock if one
+            # of them was killed while it held it.
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+
+
+def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *, verify: bool) -> None:
+    running: dict[Future[Path], tuple[str, str]] = {}
+    steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
+    for stage, unit in steps:
+        if (not verify and build.need_not_run(stage, unit)) or len(steps) == 1:
+            build.run(stage, unit, verify=verify)  # quicker here than a worker could read what this process knows
+        else:
+            running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
+    try:
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                _require_done(future, *running.pop(future))
+    except BaseException:
+        for future in running:
+            future.cancel()  # an interrupt, too, must not start what still waits
+        wait(running)
+        raise
+
+
+def _require_done(step: Future[Path], stage: str, unit: str) -> None:
+    """Raise the error of a step that has ended with one."""
+    try:
+        step.result()
+    except BrokenProcessPool as error:
+        raise WorkerLostError(
+            f"a worker died while it ran {stage} {unit} or a step beside it",
+            got="killed, most often because memory ran out",
+            next_step="run again: finished steps are reused; if it dies again, with fewer --workers",
+        ) from error
+
+
+def _run_step(plan_receipt: str, stage: str, unit: str, verify: bool) -> Path:
+    return _opened(plan_receipt).run(stage, unit, verify=verify)
+
+
+@lru_cache(maxsize=1)
+def _opened(plan_receipt: str) -> Build:
+    # One build per worker: the receipts it has read stay valid while this run lasts.
+    return open_build(plan_receipt)
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill this worker when its parent dies, so that a killed build leaves nobody writing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means

@@ -1,0 +1,122 @@
+"""Plan: list the sources of a configuration, group them into shards, write that down."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.builds.apart import require_apart, require_none_written, written_places
+from pipeline.config import DatasetConfig, absolute, work_of
+from pipeline.engine.graph import PLAN, PLAN_VERSION
+from pipeline.ledger import Outcome, Step, run_once
+from pipeline.sources.plan import OtherFiles, Plan, plan_files
+from pipeline.storage import StoredFile
+from pipeline.storage.listing import Listing, list_all
+
+if TYPE_CHECKING:
+    pass
+
+log = logging.getLogger(__name__)
+
+
+def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
+    """List the sources, group them, write the plan; returns the path of the plan's receipt.
+
+    The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
+    `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
+    """
+    from pipeline.engine.build import tokenizer_versions
+    from pipeline.stages.tokenize import locked
+
+    if to_build:
+        config, plan = _ready(config)
+    else:
+        config = locked(config)
+        _, plan = _planned(config)
+
+    def write(folder: Path) -> Outcome:
+        (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
+        (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
+        for one in plan.uncut or ():
+            log.warning("%s (%s bytes): %s; %s", one.name, f"{one.size_bytes:,}", one.why, one.remedy)
+        if plan.others:
+            log.info("%s", plan.others)
+        entries = sum(len(shard) for shard in plan.shards)
+        return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
+
+    return run_once(_step(config, plan), work_of(config), write, verify=True, versions=tokenizer_versions(config))
+
+
+def _step(config: DatasetConfig, plan: Plan) -> Step:
+    settings = {
+        "config": config.model_dump(mode="json", exclude_none=True),
+        "plan": plan.model_dump(mode="json", exclude_none=True),
+    }
+    return Step(PLAN, PLAN_VERSION, config.name, settings, inputs=())
+
+
+def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
+    """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
+    from pipeline.builds.memory import require_memory
+    from pipeline.builds.preflight import Problems, needed_room, require_room, require_writable
+    from pipeline.engine.estimates import estimate_of
+    from pipeline.engine.runs import DELIVERED
+    from pipeline.stages.tokenize import locked
+
+    problems, plan = Problems(), Plan(shards=[])
+    with problems.kept():
+        require_memory(config, where=config.name)
+    with problems.kept():
+        config = locked(config)
+    with problems.kept():
+        _, plan = _planned(config)
+    for destination in config.destinations:
+        with problems.kept():
+            require_writable(config, destination)
+    work = work_of(config)
+    if not (_step(config, plan).folder(work) / DELIVERED).exists():  # else it was built, and nothing new is written
+        estimate = estimate_of(config, plan.files(), work)
+        needed = estimate.room() if estimate else needed_room(config, plan.source_bytes())
+        with problems.kept():
+            said_by = "the last estimate" if estimate else "what builds take of a byte of text, here of the sources"
+            require_room(config, work, needed, said_by=said_by)
+    problems.raise_all()
+    return config, plan
+
+
+def check_dataset(config: DatasetConfig) -> str:
+    """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
+    from pipeline.stages.tokenize import configured_tokenizer, locked
+
+    tokenizer = configured_tokenizer(locked(config))
+    files, plan = _planned(config)
+    others = f"\n{plan.others}" if plan.others else ""
+    uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
+    return (
+        f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
+        f" {len(plan.shards)} shards;"
+        f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
+        f"{uncut}{others}"
+    )
+
+
+def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
+    listing = list_dataset(config)
+    plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
+    if not listing.others:
+        return listing.files, plan
+    others = OtherFiles(count=listing.others, names=listing.other_names)
+    return listing.files, plan.model_copy(update={"others": others})
+
+
+def list_dataset(config: DatasetConfig) -> Listing:
+    """The source files of a configuration; ConfigError if the build would read what it writes."""
+    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
+
+    paths = [absolute(path) for path in config.source.paths]
+    places = written_places(config)
+    require_apart(paths, places)
+    listing = list_all(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
+    require_none_written(listing.files, places)
+    return listing

@@ -1,0 +1,153 @@
+"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and say what changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.builds.plan import plan_dataset
+from pipeline.config import absolute
+from pipeline.engine.build import Build, StepMissingError
+from pipeline.engine.runs import begin_run, delivered_plans, why_latest_stays
+from pipeline.errors import ConfigError
+from pipeline.ledger import RECEIPT_NAME, ask_again
+from pipeline.stages.graph import GRAPH, open_build
+from pipeline.storage import safe_relative_name
+
+BEFORE = ".before.json"
+
+Digests = dict[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class DigestChange:
+    """One step whose receipt's digest is another after reprocessing (None: it was not there)."""
+
+    stage: str
+    unit: str
+    before: str | None
+    after: str | None
+
+
+def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
+    """Ask for the steps of one shard again, of `stage` and of those that wait for it; which had finished.
+
+    Nothing is removed: what they wrote stands until they have run (ledger/again.py). ConfigError for a stage that does
+    not work on shards, or a shard that is not planned.
+    """
+    if stage not in GRAPH.per_shard:
+        raise ConfigError(
+            "this stage does not work on shards",
+            got=stage,
+            expected=", ".join(GRAPH.per_shard),
+            next_step="take one of these; what depends on it is built again, too",
+        )
+    names = build.plan.shard_names()
+    if shard not in names:
+        raise ConfigError(
+            "there is no such shard",
+            got=shard,
+            expected=f"{names[0]} to {names[-1]}",
+            next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
+        )
+    asked = []
+    for later in (later for later in GRAPH.per_shard if later == stage or stage in GRAPH.before(later)):
+        for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:
+            try:
+                folder = build.step(later, unit).folder(build.work)
+            except StepMissingError:
+                continue
+            if (folder / RECEIPT_NAME).exists():
+                ask_again(folder)
+                asked.append((later, unit))
+    return asked
+
+
+def digests(build: Build) -> Digests:
+    """The receipt digest of every step that has a valid one, except of stages that run every time."""
+    found: Digests = {}
+    for stage in (stage.name for stage in build.graph if stage.reuse):
+        try:
+            units = build.units(stage)
+        except StepMissingError:
+            continue
+        found.update({(stage, unit): receipt.digest for unit in units if (receipt := build.find(stage, unit))})
+    return found
+
+
+def plan_to_reprocess(work_folder: str, dataset: str, plan: str = "") -> Path:
+    """The receipt of the plan whose folder is called `plan`, or of the one that `latest` follows.
+
+    A dry run, a failed and a refused run have delivered nothing, so only by its name is their plan found.
+    """
+    work = Path(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
+    if plan:
+        receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
+        if not receipt.is_file():
+            raise ConfigError(
+                "the dataset has no such plan any more",
+                where=receipt.parent,
+                next_step="leave the plan empty for the last one that delivered, or build the dataset again",
+            )
+        return receipt
+    delivered = delivered_plans(work)
+    if not delivered:
+        raise ConfigError(
+            "no build of this dataset has finished here",
+            where=work,
+            next_step="check the dataset's name and its work folder, or build it first",
+        )
+    return delivered[0]
+
+
+def begin(last_plan: Path, stage: str, shard: int) -> Path:
+    """For a scheduler: plan that plan's configuration again and ask for the shard's steps; the new plan's receipt.
+
+    What stood before is kept beside the plan until `finish` compares. `latest` moves only if it follows `last_plan`.
+    """
+    last = open_build(last_plan)
+    stays = why_latest_stays(last_plan)
+    plan_receipt = begin_run(plan_dataset(last.config), latest_stays=stays)
+    build = open_build(plan_receipt)
+    before = digests(last) | digests(build)  # if the sources changed, what the last plan made of them is what stood
+    asked = ask_for_shard(build, stage, f"{shard:05d}")
+    memory = {"before": [[*step, digest] for step, digest in before.items()], "asked": asked}
+    (plan_receipt.parent / BEFORE).write_text(json.dumps(memory))
+    return plan_receipt
+
+
+def finish(plan_receipt: str | Path) -> str:
+    """For a scheduler: what changed since `begin`, in words."""
+    asked, before = remembered(plan_receipt)
+    return render_comparison(asked, before, digests(open_build(plan_receipt)))
+
+
+def remembered(plan_receipt: str | Path) -> tuple[list[tuple[str, str]], Digests]:
+    """What the newest `begin` of this plan wrote down: the steps that it asked for, and what stood before."""
+    memory = json.loads((Path(plan_receipt).parent / BEFORE).read_text())
+    before = {(stage, unit): digest for stage, unit, digest in memory["before"]}
+    return [(stage, unit) for stage, unit in memory.get("asked", ())], before
+
+
+def compare(before: Digests, after: Digests) -> list[DigestChange]:
+    """What changed between two states of a build; empty when reprocessing came out the same."""
+    keys = list(dict.fromkeys([*before, *after]))
+    return [
+        DigestChange(stage, unit, before.get((stage, unit)), after.get((stage, unit)))
+        for stage, unit in keys
+        if before.get((stage, unit)) != after.get((stage, unit))
+    ]
+
+
+def render_comparison(asked: list[tuple[str, str]], before: Digests, after: Digests) -> str:
+    """For people: what was done again, and for every stage how many outputs changed, the changed ones by name."""
+    changes = compare(before, after)
+    lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in asked)]
+    for stage in dict.fromkeys(stage for stage, _ in after):
+        changed = [one for one in changes if one.stage == stage]
+        total = sum(1 for name, _ in after if name == stage)
+        lines.append(f"{stage:<10}  {total - len(changed):>5,} unchanged  {len(changed):>5,} changed")
+        for one in changed:
+            lines.append(f"              {one.unit}  {(one.before or 'none')[:12]} -> {(one.after or 'none')[:12]}")
+    return "\n".join(lines)

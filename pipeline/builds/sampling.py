@@ -1,0 +1,205 @@
+"""The sample behind an estimate: which files and lines it holds, and what their tokens say of the whole.
+
+Both draws are ordered pivotal sampling (Deville and Tillé, Biometrika 1998): without replacement, every unit with
+exactly the chance it was given, the number drawn within one of the sum of the chances, neighbours seldom together.
+
+    files   source files, or the parts the plan cuts them into, taken in an order that the dataset's seed decides; the
+            chance p of a file grows with its size, up to 1
+    lines   of the drawn files in their order, each with chance f / p: every line of the dataset has the chance f
+
+The total is the Horvitz-Thompson estimator, (tokens of the sample) / f, which is unbiased. Its variance is that of a
+draw in two stages (Särndal, Swensson and Wretman 1992, 4.3): between files Hájek's approximation
+n / (n - 1) * sum (1 - p) (z - mean)^2 over the n files with p < 1, where z = tokens / f and the mean has weights 1 - p;
+within files sum (p - f) / f^2 * (difference of neighbouring documents)^2 / 2. The interval is Student's, 95 %, with
+Satterthwaite's degrees of freedom. It holds for counts that add up over lines; duplicates do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from operator import itemgetter
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.fingerprint import random_words
+
+if TYPE_CHECKING:
+    from pipeline.config import DatasetConfig
+    from pipeline.sources.plan import SourceFile
+
+READ_FACTOR = 4  # the drawn files hold about this many times the sample
+FILES = 16  # drawn of those that could have been left out: the spread between files needs several
+SCALE_STEP = 1.1
+CONFIDENCE = 0.95
+
+Unit = TypeVar("Unit")
+
+
+@dataclass(frozen=True)
+class DrawnFile:
+    """A file, or part of a file, that is read for the sample, and the chance it had."""
+
+    file: SourceFile
+    chance: float
+
+
+class PivotalDraw(Generic[Unit]):
+    """Draws from a stream of units; at any time one of them waits with the chance it has gathered from others."""
+
+    def __init__(self, identity: dict[str, Any]) -> None:
+        self._words = random_words(identity)
+        self._waiting: list[Unit] = []
+        self._gathered = 0.0
+
+    def take(self, units: Sequence[Unit], chances: Iterable[float]) -> list[Unit]:
+        """The units that these decide on: some of them, or the one that waited. A chance lies in (0, 1]."""
+        taken: list[Unit] = []
+        for unit, chance, uniform in zip(units, chances, self._uniforms(len(units)), strict=False):
+            both = self._gathered + chance
+            if both < 1:  # one of the two goes on with the chance of both
+                if uniform * both < chance:
+                    self._waiting = [unit]
+                self._gathered = both
+            elif uniform * (2 - both) < 1 - self._gathered:  # this one is drawn, the other goes on with the rest
+                taken.append(unit)
+                self._gathered = both - 1
+            else:
+                taken += self._waiting
+                self._waiting, self._gathered = [unit], both - 1
+        return taken
+
+    def rest(self) -> list[Unit]:
+        """The unit that waits at the end of the stream, if it is drawn."""
+        return self._waiting if next(self._uniforms(1)) < self._gathered else []
+
+    def _uniforms(self, count: int) -> Iterator[float]:
+        words = np.asarray(self._words.random_raw(count), np.uint64) >> np.uint64(
+            11
+        )  # 53 bits: below 1 as a float, too
+        return iter((words * 2.0**-53).tolist())
+
+
+def draw_files(files: Sequence[SourceFile], sample_bytes: int, seed: int) -> tuple[list[DrawnFile], float]:
+    """(the files to read, in their order; the chance f of every line). `sample_bytes` and sizes: as stored."""
+    sizes = np.array([file.size_bytes for file in files], np.float64)
+    share = min(1.0, sample_bytes / max(1.0, float(sizes.sum())))
+    chances = file_chances(sizes, share)
+    identity = {"estimate": "files", "seed": seed, "bytes": int(sizes.sum()), "files": len(files)}
+    order = np.argsort(random_words({**identity, "of": "order"}).random_raw(len(files)), kind="stable")
+    draw = PivotalDraw[int](identity)
+    drawn = draw.take(order.tolist(), chances[order].tolist()) + draw.rest()
+    return [DrawnFile(files[number], float(chances[number])) for number in sorted(drawn)], share
+
+
+def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """The chance of every file: proportional to its size, at least `share` (then all its lines are kept), at most 1.
+
+    As small as can be so that the files read hold READ_FACTOR samples, and FILES of those with a chance below 1 are
+    drawn, on average; else all are 1.
+    """
+    total = float(sizes.sum())
+    read_bytes = READ_FACTOR * share * total
+    scale = max(read_bytes / max(1.0, float((sizes**2).sum())), FILES / max(1.0, total))
+    while True:
+        chances = np.clip(scale * sizes, share, 1.0)
+        partial = chances[(chances < 1) & (sizes > 0)]
+        if not partial.size or (partial.sum() >= FILES and float((chances * sizes).sum()) >= read_bytes):
+            return chances
+        scale *= SCALE_STEP
+
+
+def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> int:
+    """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; the number of lines."""
+    from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+    from pipeline.sources.copies import open_as_lines, streamed_copy
+
+    folder.mkdir(parents=True)
+    draw = PivotalDraw[tuple[int, bytes]]({"estimate": "lines", "seed": seed, "share": share})
+    count = 0
+
+    def keep(taken: list[tuple[int, bytes]]) -> None:
+        nonlocal count
+        count += len(taken)
+        for number, lines in groupby(taken, key=itemgetter(0)):
+            with (folder / sample_name(number)).open("ab") as kept:
+                kept.write(b"".join(line + b"\n" for _, line in lines))
+
+    for number, one in enumerate(drawn):
+        (folder / sample_name(number)).touch()
+        copy = streamed_copy(one.file, config.source.endpoint_url)
+        with open_as_lines(copy, config.source) as lines:
+            mark = BYTE_ORDER_MARK
+            for block in read_line_blocks(lines):
+                split = block.data.removeprefix(mark).removesuffix(b"\n").split(b"\n")
+                keep(draw.take([(number, line) for line in split], repeat(share / one.chance)))
+                mark = b""
+    keep(draw.rest())
+    return count
+
+
+def sample_name(number: int) -> str:
+    return f"{number:05d}.jsonl"
+
+
+@dataclass(frozen=True)
+class Total:
+    """An estimated total, and its 95 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def total_of(tokens: Sequence[NDArray[np.int64]], chances: Sequence[float], share: float) -> Total:
+    """What the sample says of the whole: `tokens[i]`, int64, of the sampled documents of a file drawn with chance i."""
+    every = np.concatenate([np.empty(0, np.int64), *tokens]).astype(np.float64)
+    estimate = float(every.sum()) / share
+    files, between = _between_files(tokens, chances, share)
+    within = _within_files(every, np.repeat(chances, [len(one) for one in tokens]), share)
+    variance = between + within
+    if not variance:
+        return Total(estimate, estimate, estimate)
+    freedom = variance**2 / (between**2 / max(1, files - 1) + within**2 / max(1, len(every) - 1))
+    reach = student_quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(variance)
+    return Total(estimate, max(0.0, estimate - reach), estimate + reach)
+
+
+def _between_files(tokens: Sequence[NDArray[np.int64]], chances: Sequence[float], share: float) -> tuple[int, float]:
+    """(files that could have been left out, the variance that comes from leaving others out)."""
+    partial = [
+        (float(one.sum()) / share, 1 - chance) for one, chance in zip(tokens, chances, strict=True) if chance < 1
+    ]
+    if len(partial) < 2:
+        return len(partial), sum(left_out * total**2 for total, left_out in partial)
+    totals, weights = np.array(partial).T
+    mean = float((weights * totals).sum() / weights.sum())
+    files = len(partial)
+    return files, files / (files - 1) * float((weights * (totals - mean) ** 2).sum())
+
+
+def _within_files(tokens: NDArray[np.float64], chances: NDArray[np.float64], share: float) -> float:
+    """The variance that comes from leaving lines of the drawn files out."""
+    factors = (chances - share) / share**2
+    if len(tokens) < 2:
+        return float((factors * tokens**2).sum())
+    squares = np.diff(tokens) ** 2 / 2 * (factors[1:] + factors[:-1]) / 2
+    return float(squares.sum()) * len(tokens) / (len(tokens) - 1)
+
+
+def student_quantile(probability: float, freedom: float) -> float:
+    """Student's t: the expansion about the normal quantile (Abramowitz and Stegun 26.7.5); within 1 % from 3 on."""
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))

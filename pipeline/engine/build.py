@@ -1,0 +1,372 @@
+"""A build: one planned dataset, and its steps."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config import DatasetConfig
+from pipeline.errors import PermanentError
+from pipeline.ledger import (
+    RECEIPT_NAME,
+    Blocks,
+    Check,
+    DamagedStepError,
+    InputReceipt,
+    Receipt,
+    Step,
+    ask_again,
+    asked_again,
+    read_receipt,
+    require_balanced,
+    run_once,
+    valid_receipt,
+)
+
+if TYPE_CHECKING:
+    from pipeline.engine.graph import Graph
+    from pipeline.report.progress import StageProgress
+    from pipeline.sources.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+class StepMissingError(PermanentError):
+    """A step was asked for before the steps that it reads from have finished."""
+
+
+class PlanGoneError(PermanentError):
+    """A run's plan was removed, or its work folder."""
+
+
+class Build:
+    """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid."""
+
+    def __init__(self, plan_receipt: Path, graph: Graph) -> None:
+        self.plan_receipt = plan_receipt
+        self.graph = graph
+        self.plan_folder = plan_receipt.parent
+        self.work = plan_receipt.parents[2]
+        self._receipts: dict[tuple[str, str], Receipt] = {}
+        self._steps: dict[tuple[str, str], Step] = {}
+        self._asked: set[Path] = set()
+
+    @cached_property
+    def config(self) -> DatasetConfig:
+        """The configuration that was planned."""
+        return DatasetConfig.model_validate_json(_planned(self.plan_receipt, "config.json"))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan: source files grouped into shards."""
+        return read_plan(self.plan_receipt)
+
+    def units(self, stage: str) -> list[str]:
+        """Names of a stage's units; StepMissingError if they are not known yet."""
+        wanted = self.graph[stage]
+        return self.units(wanted.units_of) if wanted.units_of else wanted.units(self)
+
+    def step(self, stage: str, unit: str) -> Step:
+        """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
+        key = (stage, unit)
+        if key not in self._steps:
+            one = self.graph[stage]
+            inputs = tuple(
+                InputReceipt(stage=name, unit=of, digest=self.receipt(name, of).digest)
+                for name, of in one.inputs(self, unit)
+            )
+            self._steps[key] = Step(stage, one.version, unit, one.settings(self, unit), inputs)
+        return self._steps[key]
+
+    def find(self, stage: str, unit: str) -> Receipt | None:
+        """The valid receipt of a step, or None if it has none. It stands while the step runs again."""
+        key = (stage, unit)
+        if key not in self._receipts:
+            try:
+                receipt = valid_receipt(self.step(stage, unit), self.work)
+            except StepMissingError:
+                return None
+            if receipt is None:
+                return None
+            self._receipts[key] = receipt
+        return self._receipts[key]
+
+    def need_not_run(self, stage: str, unit: str) -> bool:
+        """Whether a step has a valid receipt and nobody asked for it again."""
+        finished = self.graph[stage].reuse and self.find(stage, unit) is not None
+        return finished and not asked_again(self.step(stage, unit).folder(self.work))
+
+    def receipt(self, stage: str, unit: str) -> Receipt:
+        """The valid receipt of a step; StepMissingError if it has none."""
+        receipt = self.find(stage, unit)
+        if receipt is None:
+            raise StepMissingError(
+                f"{stage} {unit} has not finished, but a later step needs it",
+                where=self.work / stage,
+                next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
+                " task on, or start a new one",
+            )
+        return receipt
+
+    def receipts(self, stage: str) -> list[Receipt]:
+        """The receipts of every unit of a stage, in order."""
+        return [self.receipt(stage, unit) for unit in self.units(stage)]
+
+    def folder(self, stage: str, unit: str) -> Path:
+        """Where a finished step's outputs lie, all of them compared with its receipt (see ledger/blocks.py).
+
+        DamagedStepError if one is not what the step wrote.
+        """
+        blocks = self.blocks(stage, unit)
+        blocks.require()
+        return blocks.folder
+
+    def blocks(self, stage: str, unit: str) -> Blocks:
+        """A finished step's outputs, for readers of slices: they compare what they touch."""
+        return Blocks(self.step_folder(stage, unit), self.receipt(stage, unit))
+
+    def step_folder(self, stage: str, unit: str) -> Path:
+        """Where a finished step's outputs lie; nothing is compared."""
+        self.receipt(stage, unit)
+        return self.step(stage, unit).folder(self.work)
+
+    def total(self, stage: str, count: str) -> int:
+        """One count summed over every unit of a stage."""
+        return sum(receipt.counts.get(count, 0) for receipt in self.receipts(stage))
+
+    def checks(self, stage: str) -> list[Check]:
+        """The accounts of every finished unit of a stage."""
+        one = self.graph[stage]
+        return [check for unit in self.units(stage) for check in one.checks(self, unit, self.receipt(stage, unit))]
+
+    def reused(self, stage: str, unit: str) -> bool:
+        """Whether a finished step's receipt is older than the newest run of this plan."""
+        return not self._is_of_newest_run(self.finished_at(stage, unit))
+
+    def _is_of_newest_run(self, at: float) -> bool:
+        from pipeline.engine.runs import begun_at
+
+        return at >= begun_at(self.plan_folder)
+
+    def _seen(self, stage: str, unit: str) -> float | None:
+        """When a receipt that was found was written; None if it is gone by now, or its step is to run again."""
+        folder = self.step(stage, unit).folder(self.work)
+        if asked_again(folder):
+            self._asked.add(folder)
+            return None
+        try:
+            at = self.finished_at(stage, unit)
+        except FileNotFoundError:
+            self._receipts.pop((stage, unit), None)
+            return None
+        return at if self.graph[stage].reuse or self._is_of_newest_run(at) else None
+
+    def finished_at(self, stage: str, unit: str) -> float:
+        """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
+        return (self.step_folder(stage, unit) / RECEIPT_NAME).stat().st_mtime
+
+    def run(self, stage: str, unit: str, *, verify: bool = False) -> Path:
+        """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path.
+
+        A finished step that is found damaged when this one opens its outputs runs again first. Where contents differ,
+        the steps to blame run once more; if the difference stays, BalanceError says that the program is wrong.
+        """
+        stage_of_unit = self.graph[stage]
+        if unit not in self.units(stage):
+            raise PermanentError(
+                f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
+            )
+        stage_of_unit.gate(self)
+        path, checks = self._run_and_check(stage, unit, verify=verify)
+        blamed = {step for check in checks if check.of_content for step in check.blame or ((stage, unit),)}
+        if blamed:
+            for name, of in sorted(blamed):
+                log.warning("%s %s does not balance: %s %s runs again", stage, unit, name, of)
+                self._run_again(name, of)
+            self._complete(stage)
+            path, checks = self._run_and_check(stage, unit, verify=False)
+        again = f"{self._doing_again(stage, unit, path)}; if it stays, report it with both receipts"
+        wrong = "report this with both receipts: the steps ran twice with the same difference, so the program is wrong"
+        require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
+        log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
+        return path
+
+    def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
+        """(the path of the step's receipt, those of its accounts that do not balance)."""
+        path = self._run_mending(stage, unit, verify=verify)
+        checks = self.graph[stage].checks(self, unit, self.receipt(stage, unit))
+        return path, [check for check in checks if check.difference]
+
+    def _run_mending(self, stage: str, unit: str, *, verify: bool) -> Path:
+        """Run or reuse one step; steps that wrote damaged inputs run again, each of them once."""
+        mended: set[tuple[str, str]] = set()
+        while True:
+            try:
+                return self._run_once(stage, unit, verify=verify)
+            except DamagedStepError as error:
+                damaged = error.stage, error.unit
+                if damaged in mended or damaged not in self._inputs_of(stage, unit):
+                    raise
+                mended.add(damaged)
+                log.warning("%s %s runs again: %s", *damaged, error)
+                self._forget()
+                self.run(*damaged, verify=True)
+                self._complete(stage)
+
+    def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
+        """Every step that one depends on."""
+        found: set[tuple[str, str]] = set()
+        waiting = [(stage, unit)]
+        while waiting:
+            name, of = waiting.pop()
+            fresh = set(self.graph[name].inputs(self, of)) - found
+            found |= fresh
+            waiting += fresh
+        return found
+
+    def _run_once(self, stage: str, unit: str, *, verify: bool) -> Path:
+        wanted = self.graph[stage]
+        step = self.step(stage, unit)
+        if not verify and self.need_not_run(stage, unit):
+            return step.folder(self.work) / RECEIPT_NAME
+        path = run_once(
+            step,
+            self.work,
+            lambda folder: wanted.run(self, unit, folder),
+            delivers=wanted.delivers,
+            reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
+            verify=verify,
+            versions=tokenizer_versions(self.config),
+        )
+        self._receipts[stage, unit] = read_receipt(path)
+        return path
+
+    def _run_again(self, stage: str, unit: str) -> None:
+        """Run a finished step anew."""
+        ask_again(self.step_folder(stage, unit))
+        self._forget()
+        self._run_mending(stage, unit, verify=False)
+
+    def _doing_again(self, stage: str, unit: str, receipt: Path) -> str:
+        """How to have one step run again."""
+        if self.graph[stage].per_shard:
+            return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
+        return f"remove {receipt.parent} and run again"
+
+    def _complete(self, stage: str) -> None:
+        """Run what earlier stages lack by now: a step of theirs ran again and wrote something else than before."""
+        for name in self.graph.before(stage):
+            for unit in self.units(name):
+                if self.find(name, unit) is None:
+                    self.run(name, unit)
+
+    def _forget(self) -> None:
+        """Read every receipt anew: a step has run again."""
+        self._receipts.clear()
+        self._steps.clear()
+        self._asked.clear()
+
+    def tasks(self, stage: str) -> list[str]:
+        """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""
+        return list(self._units_by_task(stage))
+
+    def units_of_task(self, stage: str, task: str) -> list[str]:
+        """The units that a task runs, one after another."""
+        return self._units_by_task(stage)[task]
+
+    def _units_by_task(self, stage: str) -> dict[str, list[str]]:
+        wanted = self.graph[stage]
+        units: dict[str, list[str]] = {}
+        for unit in self.units(stage):
+            units.setdefault(wanted.task(unit), []).append(unit)
+        tasks = list(units)
+        each = -(-len(tasks) // wanted.most_tasks(len(self.plan.shards)))
+        if each <= 1:
+            return units
+        neighbours = [tasks[first : first + each] for first in range(0, len(tasks), each)]
+        return {f"{some[0]} to {some[-1]}": [unit for task in some for unit in units[task]] for some in neighbours}
+
+    def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
+        """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
+        units = self.units_of_task(stage, task)
+        if again:
+            for unit in units:
+                ask_again(self.step(stage, unit).folder(self.work))
+        return [self.run(stage, unit) for unit in units]
+
+    def progress(self) -> list[StageProgress]:
+        """Every stage's finished units, for a progress view; cheap enough to poll."""
+        if any(not asked_again(folder) for folder in self._asked):
+            self._forget()  # what follows from a step that has run again may be another
+        return [self._stage_progress(stage) for stage in self.graph.names]
+
+    def _stage_progress(self, stage: str) -> StageProgress:
+        from pipeline.report.progress import StageProgress
+
+        try:
+            units = self.units(stage)
+        except StepMissingError:
+            return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
+        found = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
+        done = [(at, receipt) for unit, receipt in found if (at := self._seen(stage, unit))]
+        fresh = [(at, receipt) for at, receipt in done if self._is_of_newest_run(at)]
+        seconds = 0.0
+        if fresh:
+            began = min(at - receipt.seconds for at, receipt in fresh)
+            seconds = (max(at for at, _ in fresh) if len(done) == len(units) else time.time()) - began
+        return StageProgress(
+            stage=stage,
+            units_done=len(done),
+            units_total=len(units),
+            bytes_done=sum(receipt.counts.get("bytes_read", 0) for _, receipt in fresh),
+            seconds=max(0.0, seconds),
+            units_reused=len(done) - len(fresh),
+        )
+
+
+def read_plan(plan_receipt: Path) -> Plan:
+    """The plan that a receipt belongs to."""
+    from pipeline.sources.plan import Plan
+
+    return Plan.model_validate_json(_planned(plan_receipt, "plan.json"))
+
+
+def _planned(plan_receipt: Path, name: str) -> bytes:
+    """A file of the plan's step, compared with its receipt."""
+    Blocks(plan_receipt.parent, read_receipt(plan_receipt)).require([name])
+    return (plan_receipt.parent / name).read_bytes()
+
+
+def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
+    """What every receipt states of the tokenizer that the configuration is locked to."""
+    lock = config.lock
+    if lock is None:
+        return {}
+    revision = {"tokenizer_revision": lock.tokenizer_revision} if lock.tokenizer_revision else {}
+    return {"tokenizer_sha256": lock.tokenizer_sha256, **revision}
+
+
+def open_build(plan_receipt: str | Path, graph: Graph) -> Build:
+    """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
+    path = Path(plan_receipt)
+    if not path.is_file():
+        raise PlanGoneError(
+            "the plan is no longer there",
+            where=path,
+            expected="a plan's receipt, which the task plan returned",
+            got="nothing: gc removes plans that no run began; or the work folder was renamed, or plan marked by hand",
+            next_step="name the folder back, or clear the task plan with everything downstream, or start a new run",
+        )
+    return Build(path, graph)
+
+
+def _in_words(receipt: Receipt) -> str:
+    counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
+    seconds = max(receipt.seconds, 1e-3)
+    speed = f"{receipt.counts.get('bytes_read', 0) / 1e6 / seconds:.0f} MB/s"
+    if tokens := receipt.counts.get("tokens", receipt.counts.get("slots")):
+        speed += f", {tokens / seconds:,.0f} tokens/s"
+    return f"{counts}; {receipt.seconds:.1f} s, {speed}, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"

@@ -1,0 +1,73 @@
+"""The last estimate of a dataset, as its work folder keeps it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config import DatasetConfig
+from pipeline.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from pipeline.engine.build import Build
+    from pipeline.sources.plan import SourceFile
+    from pipeline.storage import StoredFile
+
+FILE = "estimate.json"
+SUBJECT = "of"
+UNRELATED = {"dag", "destinations", "estimate", "keep_versions", "work_folder"}  # keys that change no figure
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a build will come to. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
+
+    `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
+    `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
+    """
+
+    sampled_text_bytes: int
+    scale: float
+    text_bytes: int
+    tokens: int
+    tokens_low: int
+    tokens_high: int
+    duplicate_share: float
+    cores: int
+    hours: float
+    peak_rss_bytes: int
+    scratch_bytes: int
+    output_bytes: dict[str, int]
+
+    def room(self) -> tuple[int, int]:
+        """(bytes that the work folder will hold, bytes at each destination)."""
+        return self.scratch_bytes, sum(self.output_bytes.values())
+
+
+def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:
+    """Write an estimate of these source files to a dataset's work folder."""
+    saved = {SUBJECT: _subject(config, files), **asdict(estimate)}
+    (work / FILE).write_text(json.dumps(saved, indent=1) + "\n")
+
+
+def last_estimate(build: Build) -> Estimate | None:
+    """The last estimate of a build's dataset; None if there is none, or its sources or settings were not this one's."""
+    return estimate_of(build.config, build.plan.files(), build.work)
+
+
+def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) -> Estimate | None:
+    """The same for a configuration with its lock, and the planned files; None, too, if the file is torn."""
+    try:
+        saved = json.loads((work / FILE).read_bytes())
+        return Estimate(**saved) if saved.pop(SUBJECT, None) == _subject(config, files) else None
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
+    """What an estimate is of: equal for equal settings and source files, wherever they are built."""
+    settings = config.model_dump(mode="json", exclude=UNRELATED)
+    return fingerprint({"settings": settings, "files": sorted({(one.location, one.identity) for one in files})})

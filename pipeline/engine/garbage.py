@@ -1,0 +1,209 @@
+"""Collecting garbage: step folders that the newest delivered plan of a dataset no longer reaches.
+
+A step's folder is found by its fingerprint, so what a build needs is what its steps name, and everything else below
+the dataset's work folder was superseded by another plan, another setting or another version of the code. Rules:
+
+* reached: the folder of every step of the newest plan that delivered, or of the newest K, of all begun since, and of
+  the newest of the configuration that is named;
+* a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
+  folders: the build may reuse them once it goes on;
+* the plan of every run that was begun stays, and every report: they are what a run's page shows, what clearing one of
+  its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
+* a folder without a receipt is garbage: its step starts again from clean in any case;
+* a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
+* removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
+  Later stages go before earlier ones, so that no receipt outlives those that it was made from.
+
+Only the work folder is touched. Versions of a dataset at its destinations are retention.py's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config import DatasetConfig
+from pipeline.engine.build import Build, open_build
+from pipeline.engine.graph import PLAN, Graph
+from pipeline.engine.runs import STARTED, begun_plans, needed_plans
+from pipeline.errors import CorpusmillError, PermanentError
+from pipeline.fingerprint import FOLDER_DIGITS
+from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
+from pipeline.ledger.once import LOCK_NAME
+
+STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
+UNFINISHED = "it has no receipt: its step never finished"
+HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
+SUPERSEDED = "no step of a plan that is needed leads here"
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """A step folder that may go, the size of what is in it, and why."""
+
+    folder: Path
+    size_bytes: int
+    reason: str
+
+
+def find_garbage(
+    work: Path, graph: Graph, *, keep_plans: int = 1, config: DatasetConfig | None = None
+) -> list[Garbage]:
+    """The garbage below one dataset's work folder (`<work_folder>/<name>`), in order of stage and name.
+
+    The newest plan of `config` keeps its steps, too: another configuration of that name may have been built since.
+    Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
+    """
+    folders = [folder for stage in (PLAN, *graph.names) for folder in _step_folders(work / stage)]
+    plans = needed_plans(work, keep_plans)
+    if config is not None:
+        plans = list(dict.fromkeys([*plans, *_newest_of(config, work, graph)]))
+    if folders and not plans:
+        raise PermanentError(
+            "there is no finished plan, so nothing says which folders are still needed",
+            where=work / "plan",
+            next_step="check that this is a dataset's work folder; plan or build the dataset first",
+        )
+    reached: set[Path] = set()
+    unfinished: set[str] = set()
+    for plan in plans:
+        folders_of_build, stages_of_build = _reached(open_build(plan, graph))
+        reached |= folders_of_build
+        unfinished |= stages_of_build
+    found = []
+    for folder in folders:
+        finished = (folder / RECEIPT_NAME).exists()
+        needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
+        if not needed and not _is_locked(folder):
+            found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
+    return found
+
+
+def remove_garbage(work: Path, graph: Graph, garbage: Iterable[Garbage]) -> list[Garbage]:
+    """Remove what find_garbage found; returns what is gone, which leaves out folders that were locked since.
+
+    PermanentError, before anything is removed, for a folder that is not a step folder below `work`.
+    """
+    order = (PLAN, *graph.names)
+    wanted = list(garbage)
+    for one in wanted:
+        _require_inside(work, one.folder, order)
+    wanted.sort(key=lambda one: (-order.index(one.folder.parent.name), one.folder.name))
+    return [one for one in wanted if _remove(one.folder)]
+
+
+def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
+    """In words for a terminal: a line per folder, and the total."""
+    if not garbage:
+        return "no garbage"
+    width = max(len(f"{one.size_bytes:,}") for one in garbage)
+    lines = [f"{one.size_bytes:>{width},}  {one.folder}  {one.reason}" for one in garbage]
+    total = sum(one.size_bytes for one in garbage)
+    said = "removed" if removed else "can be removed; nothing was"
+    return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
+
+
+def _newest_of(config: DatasetConfig, work: Path, graph: Graph) -> list[Path]:
+    """The plan of a configuration that was begun last, if any was."""
+    beside = {"lock": config.lock, "dag": config.dag, "keep_versions": config.keep_versions}  # no step depends on them
+    for plan in begun_plans(work):
+        with suppress(CorpusmillError, OSError, ValueError):
+            if open_build(plan, graph).config.model_copy(update=beside) == config:
+                return [plan]
+    return []
+
+
+def _is_history(folder: Path) -> bool:
+    """Whether a finished step's folder is a run's plan or report."""
+    return folder.parent.name == "report" or (folder / STARTED).exists()
+
+
+def _reached(build: Build) -> tuple[set[Path], set[str]]:
+    """(folders of the build's steps, stages that it has not finished or of which its steps cannot be told)."""
+    _require_readable(build)
+    reached, unfinished = {build.plan_folder}, set()
+    for stage in build.graph.names:
+        try:
+            for unit in build.units(stage):
+                reached.add(build.step(stage, unit).folder(build.work))
+                if build.find(stage, unit) is None:
+                    unfinished.add(stage)
+        except HIDDEN:
+            unfinished.add(stage)
+    return reached, unfinished
+
+
+def _require_readable(build: Build) -> None:
+    try:
+        _ = build.config, build.plan
+    except (CorpusmillError, OSError, ValueError) as error:
+        raise PermanentError(
+            "a plan that is needed cannot be read, so nothing says which folders are still needed",
+            where=build.plan_folder,
+            got=error,
+            next_step="build the dataset, which plans it anew; then collect again",
+        ) from error
+
+
+def _step_folders(parent: Path) -> list[Path]:
+    """Folders called like a step's below a stage's folder; what is reached through a link is not ours."""
+    if parent.is_symlink() or not parent.is_dir():
+        return []
+    named = (path for path in parent.iterdir() if STEP_FOLDER.fullmatch(path.name))
+    return sorted(path for path in named if path.is_dir() and not path.is_symlink())
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether somebody holds the folder's lock; asks with a shared lock and writes nothing."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # none, or a link: nobody can hold it
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _size_bytes(folder: Path) -> int:
+    """Size of all files below a folder; links are not followed."""
+    return sum(Path(parent, name).lstat().st_size for parent, _, names in os.walk(folder) for name in names)
+
+
+def _require_inside(work: Path, folder: Path, stages: tuple[str, ...]) -> None:
+    inside = folder.parent.parent == work and folder.parent.name in stages and STEP_FOLDER.fullmatch(folder.name)
+    if not inside or folder.is_symlink() or folder.resolve() != work.resolve() / folder.parent.name / folder.name:
+        raise PermanentError(
+            "only step folders of this dataset can be removed",
+            where=folder,
+            expected=f"{work}/<stage>/<unit>-<{FOLDER_DIGITS} hex digits>, none of it a link",
+        )
+
+
+def _remove(folder: Path) -> bool:
+    """Remove one folder while its lock is held, the receipt first, the lock last; False if it is locked or gone."""
+    if not folder.is_dir():
+        return False
+    if (folder / LOCK_NAME).is_symlink():
+        (folder / LOCK_NAME).unlink()  # taking the lock would write to what it points to
+    try:
+        with held(folder / LOCK_NAME, wait=False):
+            (folder / RECEIPT_NAME).unlink(missing_ok=True)
+            for path in sorted(folder.iterdir()):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != LOCK_NAME:
+                    path.unlink()
+            shutil.rmtree(folder)
+    except LockHeldError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""The stages of a build, in the order in which they run: whatever is known of all of them is derived here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from pipeline.engine.stage import EVERY_OTHER, Stage
+from pipeline.errors import ConfigError
+
+PLAN, PLAN_VERSION = "plan", 1  # no stage: it is made before a build, which is opened by its receipt
+
+
+class Graph:
+    """Stages by name, each after those that it waits for; iterating gives the stages in order.
+
+    Raises ConfigError for a name that is taken, a stage that waits for one that is not there, and for a circle.
+    """
+
+    def __init__(self, stages: Iterable[Stage]) -> None:
+        self._stages: dict[str, Stage] = {}
+        for stage in stages:
+            if stage.name in {PLAN, *self._stages}:
+                raise _wrong("two stages have one name", stage.name, "a name that no other stage has", stage.name)
+            self._stages[stage.name] = stage
+        self._wave = self._levels()
+
+    def __getitem__(self, name: str) -> Stage:
+        if name not in self._stages:
+            raise _wrong("there is no such stage", name, ", ".join(self._stages), name)
+        return self._stages[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stages
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(sorted(self._stages.values(), key=lambda stage: self._wave[stage.name]))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(stage.name for stage in self)
+
+    @cached_property
+    def per_shard(self) -> tuple[str, ...]:
+        """The stages of which one shard can be done again, in order."""
+        return tuple(stage.name for stage in self if stage.per_shard)
+
+    def after(self, name: str) -> tuple[str, ...]:
+        """The stages that one waits for."""
+        wanted = self[name].after
+        return tuple(other for other in self._stages if other != name) if wanted == EVERY_OTHER else wanted
+
+    def waves(self, until: str = "") -> tuple[tuple[str, ...], ...]:
+        """Stages that may run at the same time; a wave starts when the one before it has ended.
+
+        `until`: that stage alone, and whatever it waits for.
+        """
+        wanted = {until, *self.before(until)} if until else set(self.names)
+        waves: dict[int, list[str]] = {}
+        for name in self.names:
+            if name in wanted:
+                waves.setdefault(self._wave[name], []).append(name)
+        return tuple(tuple(wave) for wave in waves.values())
+
+    def before(self, name: str) -> tuple[str, ...]:
+        """The stages that one waits for, and all that those wait for, in order."""
+        found: set[str] = set()
+        waiting = list(self.after(name))
+        while waiting:
+            other = waiting.pop()
+            if other not in found:
+                found.add(other)
+                waiting += self.after(other)
+        return tuple(other for other in self.names if other in found)
+
+    def _levels(self) -> dict[str, int]:
+        """The wave of every stage: one more than the last of those that it waits for."""
+        levels: dict[str, int] = {}
+        waiting = dict.fromkeys(self._stages)
+        while waiting:
+            ready = [name for name in waiting if set(self.after(name)) <= levels.keys()]
+            for name in ready:
+                levels[name] = 1 + max((levels[other] for other in self.after(name)), default=-1)
+                del waiting[name]
+            if not ready:
+                self._require_known(waiting)
+                circle = [name for name in waiting if self[name].after != EVERY_OTHER]
+                raise _wrong("stages wait for each other in a circle", ", ".join(circle), "an order", "none")
+        return levels
+
+    def _require_known(self, names: Iterable[str]) -> None:
+        for name in names:
+            unknown = [other for other in self.after(name) if other not in self._stages]
+            if unknown:
+                raise _wrong("a stage waits for one that is not there", name, ", ".join(self._stages), unknown[0])
+
+
+def _wrong(what: str, stage: str, expected: str, got: str) -> ConfigError:
+    return ConfigError(
+        what,
+        where=f"stage {stage}",
+        expected=expected,
+        got=got,
+        next_step="mend the stage's `name` or `after`; CORPUSMILL_STAGES names the modules of stages of your own",
+    )

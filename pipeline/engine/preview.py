@@ -1,0 +1,124 @@
+"""What a build will reuse, what it will run, and why: read from receipts, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.engine.build import Build, StepMissingError
+from pipeline.errors import CorruptDataError
+from pipeline.ledger import RECEIPT_NAME, Receipt, Step, asked_again
+from pipeline.ledger.receipt import parse_receipt
+
+SHOWN = 3  # differences named per step; the rest are counted
+
+
+@dataclass(frozen=True)
+class StepPreview:
+    """One step. `may run`: an input will run, and only if that comes out differently does this step run."""
+
+    stage: str
+    unit: str
+    fate: Literal["reuse", "run", "may run"]
+    why: str
+
+
+def preview(build: Build) -> list[StepPreview]:
+    """Every step of a planned build, in order. Of a stage whose units are not known yet there is one line."""
+    return [one for stage in build.graph.names for one in _stage(build, stage)]
+
+
+def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
+    if not build.graph[stage].reuse:
+        yield StepPreview(stage, "", "run", "runs every time")
+        return
+    try:
+        units = build.units(stage)
+    except StepMissingError as missing:
+        yield StepPreview(stage, "", "may run", f"its units are known later: {missing.what}")
+        return
+    for unit in units:
+        if build.need_not_run(stage, unit):
+            yield StepPreview(stage, unit, "reuse", "")
+            continue
+        try:
+            step = build.step(stage, unit)
+        except StepMissingError as missing:
+            yield StepPreview(stage, unit, "may run", f"depends on {missing.what.split(' has ')[0]}, which will run")
+            continue
+        yield StepPreview(stage, unit, "run", why_run(step, build.work))
+
+
+def why_run(step: Step, work: Path) -> str:
+    """Why a step runs: it was asked for, is new, is damaged, or something that it depends on changed."""
+    if asked_again(step.folder(work)):
+        return "it was to run again, and has not finished since"
+    if (step.folder(work) / RECEIPT_NAME).exists():
+        return "its outputs were damaged or its receipt was edited"
+    if step.folder(work).exists():
+        return "an earlier run did not finish it"
+    earlier = _newest_receipt(step, work)
+    if earlier is None:
+        return "new"
+    changes = [
+        *(
+            [f"stage version {earlier.stage_version} -> {step.version}"]
+            if earlier.stage_version != step.version
+            else []
+        ),
+        *_changed_settings(earlier.settings, step.settings),
+        *_changed_inputs(earlier, step),
+    ]
+    more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+    return "changed: " + "; ".join(changes[:SHOWN]) + more
+
+
+def _newest_receipt(step: Step, work: Path) -> Receipt | None:
+    """The receipt of the same stage and unit that was written last, whatever its fingerprint."""
+    paths = (work / step.stage).glob(f"{step.unit}-*/{RECEIPT_NAME}")
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            return parse_receipt(path)
+        except CorruptDataError:
+            continue
+    return None
+
+
+def _changed_settings(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    names = sorted(key for key in earlier.keys() | now.keys() if earlier.get(key) != now.get(key))
+    return [_difference(name, earlier.get(name), now.get(name)) for name in names]
+
+
+def _difference(name: str, earlier: object, now: object) -> str:
+    if isinstance(earlier, list) and isinstance(now, list):
+        gone = sum(1 for one in earlier if one not in now)
+        new = [one for one in now if one not in earlier]
+        first = new[0].get("name", "") if new and isinstance(new[0], dict) else ""
+        return f"{name}: {gone} gone, {len(new)} new or changed" + (f" ({first})" if first else "")
+    return f"{name} {earlier!r} -> {now!r}"
+
+
+def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
+    before = {(one.stage, one.unit): one.digest for one in earlier.inputs}
+    now = {(one.stage, one.unit): one.digest for one in step.inputs}
+    changed = [f"{stage} {unit}" for (stage, unit), digest in now.items() if before.get((stage, unit)) != digest]
+    return changed + [f"{stage} {unit} is gone" for stage, unit in before.keys() - now.keys()]
+
+
+def render_preview(steps: list[StepPreview]) -> str:
+    """For people: a line per stage with how many steps meet which fate, and below it the reasons."""
+    lines = []
+    for stage in dict.fromkeys(one.stage for one in steps):
+        of_stage = [one for one in steps if one.stage == stage]
+        fates = [f"{sum(one.fate == fate for one in of_stage)} {fate}" for fate in ("reuse", "run", "may run")]
+        lines.append(f"{stage:<10} " + ", ".join(fate for fate in fates if not fate.startswith("0 ")))
+        reasons: dict[str, list[str]] = {}
+        for one in of_stage:
+            if one.why:
+                reasons.setdefault(f"{one.fate}: {one.why}", []).append(one.unit)
+        for reason, units in reasons.items():
+            named = ", ".join(units[:SHOWN]) + (f" and {len(units) - SHOWN} more" if len(units) > SHOWN else "")
+            lines.append(f"             {reason}" + (f"  [{named}]" if named else ""))
+    return "\n".join(lines)

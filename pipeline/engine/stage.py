@@ -1,0 +1,146 @@
+"""What a stage is: one frozen value, from which everything else that is known about the stage follows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.ledger import Check, Outcome, Receipt
+
+if TYPE_CHECKING:
+    from pipeline.config import DatasetConfig
+    from pipeline.engine.build import Build
+    from pipeline.report.summary import Flow
+
+LEAST_SPREAD = 16  # tasks that a stage without shards may have, however few shards there are
+EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last
+
+StepName = tuple[str, str]
+"""(stage, unit)"""
+
+
+@dataclass(frozen=True)
+class Recount:
+    """Counts and details as a step's files give them; `complete` if the receipt must have no others."""
+
+    counts: dict[str, int]
+    details: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+
+
+def _no_units(build: Build) -> list[str]:  # noqa: ARG001
+    return []
+
+
+def _no_settings(build: Build, unit: str) -> dict[str, Any]:  # noqa: ARG001
+    return {}
+
+
+def _no_checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:  # noqa: ARG001
+    return []
+
+
+def _nothing_outside(build: Build, unit: str) -> bool:  # noqa: ARG001
+    return False
+
+
+def _no_gate(build: Build) -> None:
+    pass
+
+
+def _no_flows(build: Build) -> dict[str, Flow]:  # noqa: ARG001
+    return {}
+
+
+def _nothing_recounted(build: Build, unit: str, folder: Path) -> Recount:  # noqa: ARG001
+    return Recount({})
+
+
+def _whole_unit(unit: str) -> str:
+    return unit
+
+
+def _no_limit(shards: int) -> int:  # noqa: ARG001
+    return sys.maxsize
+
+
+def as_many_as_shards(shards: int) -> int:
+    """Tasks of a stage whose units are no shards: shards are how a dataset says how widely it is spread."""
+    return max(shards, LEAST_SPREAD)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything about one stage.
+
+    What it is:
+
+    `version`       raise it whenever the stage's bytes change for the same inputs and settings: every dataset then
+                    redoes the stage and what depends on it
+    `after`         the stages that have ended before its units run
+    `units`         the names of its units; or `units_of` names a stage that has the same ones
+    `units_after`   the stages whose receipts say what the units are; none if the plan does
+    `per_shard`     its units are shards, or end in `-<shard>`: one shard can be done again by itself
+    `inputs`        the steps whose outputs a unit reads
+    `settings`      what else can change its bytes
+
+    What it does:
+
+    `run`           the work, which writes files into the folder it is given
+    `checks`        the accounts that must balance once it has run
+    `gate`          runs before every step, reused or not, and raises when the build must not go on
+    `reuse`         false: the stage looks at the world outside the work folder and runs every time
+    `outside`       whether a unit's receipt speaks of bytes that lie elsewhere, so that verifying runs it again
+    `delivers`      the outputs are meant for people and stores, and receipts state their sha256
+    `recount`       what a step's files hold, counted again from the files alone, independent of the counters of `run`;
+                    what only the work itself could give (seconds, candidates) is left to the receipts' digests
+
+    How a scheduler runs it:
+
+    `group`         the group of stages that it is shown in
+    `task`          the task that a unit belongs to: its units run one after another, so that a stage with several units
+                    per shard still has one task per shard
+    `most_tasks`    of the number of shards: where there would be more, neighbours share one, because a scheduler spends
+                    a second on a task whatever it does
+    `memory`        (the key that decides, bytes) that one task takes by its settings, if that is much
+    `approval`      Markdown that a person may have to approve before anything goes on, "" if there is nothing to ask
+
+    How people see it:
+
+    `unit_word`     what one unit is called
+    `flows`         {"documents", "text_bytes" or "tokens": how many come in, go out and are lost}
+    `on_trunk`      false: what later stages read does not come from here
+    """
+
+    name: str
+    version: int
+    after: tuple[str, ...]
+    inputs: Callable[[Build, str], list[StepName]]
+    run: Callable[[Build, str, Path], Outcome]
+    units: Callable[[Build], list[str]] = _no_units
+    units_of: str = ""
+    units_after: tuple[str, ...] = ()
+    per_shard: bool = False
+    settings: Callable[[Build, str], dict[str, Any]] = _no_settings
+    checks: Callable[[Build, str, Receipt], list[Check]] = _no_checks
+    gate: Callable[[Build], None] = _no_gate
+    reuse: bool = True
+    outside: Callable[[Build, str], bool] = _nothing_outside
+    delivers: bool = False
+    recount: Callable[[Build, str, Path], Recount] = _nothing_recounted
+    group: str = ""
+    task: Callable[[str], str] = _whole_unit
+    most_tasks: Callable[[int], int] = _no_limit
+    memory: Callable[[DatasetConfig], tuple[str, int] | None] = lambda _config: None
+    approval: Callable[[Build], str] | None = None
+    unit_word: str = "shard"
+    flows: Callable[[Build], dict[str, Flow]] = _no_flows
+    on_trunk: bool = True
+
+
+def every(build: Build, stage: str) -> list[StepName]:
+    """All steps of a stage, as inputs."""
+    return [(stage, unit) for unit in build.units(stage)]

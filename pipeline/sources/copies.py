@@ -1,0 +1,239 @@
+"""Opening a shard's source files, wherever they lie: whole or a part, on this machine or in a store, lines or rows."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from pipeline.config import SourceConfig, absolute
+from pipeline.sources.plan import SourceFile
+from pipeline.storage import (
+    Checksum,
+    StoredFile,
+    Traffic,
+    Wanted,
+    WindowedFile,
+    digest_windows,
+    is_local,
+    list_sources,
+    open_location,
+    open_once,
+    open_verified,
+    pieces_checksum,
+)
+
+if TYPE_CHECKING:
+    from pipeline.documents.batch import DocumentBatch
+
+PARQUET = ".parquet"
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SourceCopy:
+    """A planned source file that can be opened.
+
+    `path` is where it lies on this machine, as `pieces` of that file (None: all of it); no path: it is read from its
+    store, and counted in `traffic`. `checksum` is that of the pieces together, as downloaded or first read; `windows`
+    are those of a file that is read from its store (storage/windows.py).
+    """
+
+    file: SourceFile
+    path: Path | None
+    pieces: tuple[tuple[int, int], ...] | None
+    checksum: Checksum | None
+    endpoint_url: str | None
+    traffic: Traffic
+    windows: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.name.endswith(PARQUET)
+
+
+@contextmanager
+def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """The bytes of a file or part, for one pass from beginning to end; SourceError if they are not those planned."""
+    if copy.path is not None:
+        with _open_local(copy, copy.path) as stream:
+            yield stream
+        return
+    with io.BufferedReader(_in_windows(copy), READ_BYTES) as stream:
+        yield cast(BinaryIO, stream)
+
+
+def wanted_of(file: SourceFile) -> Wanted:
+    """What of a store's file is to be read."""
+    return Wanted(
+        file.location.rpartition("/")[2], file.size_bytes, file.identity, file.part.pieces if file.part else None
+    )
+
+
+def streamed_copy(file: SourceFile, endpoint_url: str | None) -> SourceCopy:
+    """A planned file read where it lies, for a reader without a download step; it is read once now, to compare with."""
+    traffic = Traffic()
+    wanted = wanted_of(file)
+    if is_local(file.location):
+        path = Path(file.location)
+        checksum = pieces_checksum(path, wanted.pieces or ((0, file.size_bytes),))
+        return SourceCopy(file, path, wanted.pieces, checksum, endpoint_url, traffic)
+    store, _ = open_location(file.location, endpoint_url=endpoint_url, traffic=traffic)
+    checksum, windows = digest_windows(store, wanted)
+    return SourceCopy(file, None, None, checksum, endpoint_url, traffic, tuple(windows))
+
+
+def _in_windows(copy: SourceCopy) -> WindowedFile:
+    """A file or part in its store, its pieces one after another; each window compared with the first read of it."""
+    wanted = wanted_of(copy.file)
+    store, name = open_location(copy.file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
+    read = partial(store.read_range, name, identity=wanted.identity)
+    return WindowedFile(read, wanted.ranges(), copy.windows, where=copy.file.location, traffic=copy.traffic)
+
+
+def _open_local(copy: SourceCopy, path: Path) -> AbstractContextManager[BinaryIO]:
+    assert copy.checksum is not None
+    return open_verified(path, copy.checksum, name=copy.name, pieces=copy.pieces)
+
+
+@contextmanager
+def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """The decompressed lines of a file or part of JSON lines."""
+    from pipeline.documents.compression import open_decompressed
+    from pipeline.documents.decompressing import PieceStream
+    from pipeline.documents.frames import Beginning
+    from pipeline.documents.splitting import part_lines
+
+    part = copy.file.part
+    with open_raw(copy) as raw:
+        if part is None or part.kind != "frames":
+            with open_decompressed(raw, copy.name) as lines:
+                yield lines
+            return
+        own = io.BytesIO() if not part.own_bytes else Beginning(raw, part.own_bytes)
+        with open_decompressed(cast(BinaryIO, own), copy.name) as inside, open_decompressed(raw, copy.name) as tail:
+            pieces = part_lines(inside, tail, first=part.number == 0)
+            yield cast(BinaryIO, io.BufferedReader(PieceStream(pieces), 1 << 20))
+
+
+@contextmanager
+def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """A parquet file, seekable; of a part only its own row groups are there. SourceError if it is another one now."""
+    from pipeline.documents.parquet import Placed
+
+    file = copy.file
+    if copy.path is None:
+        windows = cast(BinaryIO, _in_windows(copy))
+        yield cast(BinaryIO, Placed(windows, file.part.pieces)) if file.part else windows
+        return
+    with _open_local(copy, copy.path):
+        pass  # row groups are read at their places, so all of it is compared before
+    with copy.path.open("rb") as file_stream:
+        whole = file.part is None or copy.pieces is not None  # a local original has everything at its place
+        yield file_stream if whole or not file.part else cast(BinaryIO, Placed(file_stream, file.part.pieces))
+
+
+def each_file(
+    inputs: list[str], endpoint_url: str | None = None
+) -> Iterator[tuple[str, AbstractContextManager[BinaryIO]]]:
+    """(name, its decompressed lines, to be opened) of every file of JSON lines that these paths mean.
+
+    For commands without a plan: files lie here, in a bucket or on a hub, and each is read as it was when it was listed;
+    SourceError if it has changed. What a store has no checksum of is read twice.
+    """
+    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
+
+    paths = [absolute(path) for path in inputs]
+    for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
+        yield file.name, _open_unplanned(file, endpoint_url)
+
+
+@contextmanager
+def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[BinaryIO]:
+    """The decompressed lines of a file of which nothing is known but its listing."""
+    from pipeline.documents.compression import open_decompressed
+
+    store, name = open_location(file.location, endpoint_url=endpoint_url)
+    wanted = Wanted(name, file.size_bytes, file.identity)
+    with open_once(store, wanted) as raw, open_decompressed(raw, file.name) as lines:
+        yield lines
+
+
+def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatch]:
+    """The documents of a file or part, in order; line (or row) numbers count from 0 in it."""
+    from pipeline.documents.jsonl import read_documents
+
+    text_field, id_field = source.text_field, source.id_field
+    if copy.is_parquet:
+        from pipeline.documents.parquet import read_rows
+
+        with open_table(copy) as table:
+            groups = copy.file.part.row_groups if copy.file.part else None
+            yield from read_rows(table, source=copy.name, text_field=text_field, id_field=id_field, row_groups=groups)
+    else:
+        with open_lines(copy) as lines:
+            yield from read_documents(lines, source=copy.name, text_field=text_field, id_field=id_field)
+
+
+def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> Iterator[tuple[int, bytes]]:
+    """(0-based number, line) of some lines of a file or part; a row of parquet comes as the JSON of its text and id."""
+    from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+
+    if copy.is_parquet:
+        for batch in read_source(copy, source):
+            for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
+                if number in wanted:
+                    yield number, json.dumps(_record(source, text, identity)).encode()
+        return
+    left = sorted(wanted, reverse=True)
+    first = 0
+    with open_lines(copy) as stream:
+        for block in read_line_blocks(stream):
+            lines = 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+            if left and left[-1] < first + lines:
+                split = block.data.split(b"\n")
+                while left and left[-1] < first + lines:
+                    number = left.pop()
+                    line = split[number - first]
+                    yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+            first += lines
+
+
+@contextmanager
+def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
+    """The lines of a file or part; of parquet, the JSON of each row's text and id, null for one that is no document."""
+    from pipeline.documents.decompressing import PieceStream
+
+    if copy.is_parquet:
+        yield cast(BinaryIO, io.BufferedReader(PieceStream(_rows_as_lines(copy, source)), 1 << 20))
+    else:
+        with open_lines(copy) as lines:
+            yield lines
+
+
+def _rows_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[bytes]:
+    for batch in read_source(copy, source):
+        rows = {one.line_number: b"null" for one in batch.rejections}
+        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
+            rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
+        if rows:
+            yield b"".join(rows[number] + b"\n" for number in sorted(rows))
+
+
+def _record(source: SourceConfig, text: bytes, identity: bytes) -> dict[str, str]:
+    return {source.id_field: identity.decode(), source.text_field: text.decode()}
+
+
+def count_traffic(traffic: Traffic) -> dict[str, int]:
+    """A step's traffic for its receipt; nothing for a step that only read this machine's disks."""
+    counts = traffic.as_counts()
+    return counts if any(counts.values()) else {}

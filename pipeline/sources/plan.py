@@ -1,0 +1,199 @@
+"""The plan of a dataset's sources: which files and parts of files make up each shard.
+
+Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
+past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
+file of its own, `big.part00003.jsonl` of `big.jsonl` (part_names.py). A file that cannot be cut is a shard alone, and
+`Plan.uncut` says why. So files appended at the end make new shards, or refill the last one, and leave the others as
+they were. At most MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by
+doubling, that happens at few sizes as a dataset grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.errors import BalanceError
+from pipeline.storage import StoredFile
+
+if TYPE_CHECKING:
+    from pipeline.sources.part_names import Taken
+
+MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
+SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in tasks than they win
+
+
+class SourcePart(BaseModel):
+    """Which part of a source file: number `number` of the file called `of`; see documents.splitting.Cut."""
+
+    model_config = ConfigDict(frozen=True)
+
+    of: str
+    number: int
+    kind: Literal["lines", "frames", "rows"]
+    pieces: tuple[tuple[int, int], ...]
+    own_bytes: int
+    row_groups: tuple[int, int]
+
+
+class SourceFile(BaseModel):
+    """A source file as the plan saw it (see storage.StoredFile), or one part of it.
+
+    A part's `size_bytes` is what of the file it takes; `identity` is the file's.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    location: str
+    size_bytes: int
+    identity: str
+    part: SourcePart | None = None
+
+
+class UncutFile(BaseModel):
+    """A file larger than a shard that cannot be cut, why not, and how to write it so that it can."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    size_bytes: int
+    why: str
+    remedy: str
+
+
+class OtherFiles(BaseModel):
+    """Files beside the sources that are none by their ending: how many, and the names of the first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.names) else ""
+        files = "1 file" if self.count == 1 else f"{self.count:,} files"
+        return f"{files} of other kinds passed over: {', '.join(self.names)}{more}"
+
+
+class Plan(BaseModel):
+    """The source files of every shard; a shard's name is its number, `00000` upwards."""
+
+    model_config = ConfigDict(frozen=True)
+
+    shards: list[list[SourceFile]]
+    uncut: list[UncutFile] | None = None
+    others: OtherFiles | None = None
+
+    def shard_names(self) -> list[str]:
+        """`00000`, `00001`, ..."""
+        return [f"{number:05d}" for number in range(len(self.shards))]
+
+    def files(self) -> Iterator[SourceFile]:
+        """Every file and part, in the order in which their documents count."""
+        return (file for shard in self.shards for file in shard)
+
+    def source_bytes(self) -> int:
+        """Size of all source files, compressed as they are."""
+        return sum(file.size_bytes for file in self.files())
+
+
+def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
+    """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
+    from pipeline.sources.part_names import taken_names
+
+    taken = taken_names(file.name for file in files)
+    least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
+    while True:
+        uncut: list[UncutFile] = []
+        size = max(shard_bytes, least)
+        entries = [entry for file in files for entry in _entries(file, size, endpoint_url, uncut, taken)]
+        shards = group_into_shards(entries, shard_bytes)
+        if len(shards) <= MAXIMUM_SHARDS:
+            _require_every_byte_once(files, [entry for shard in shards for entry in shard])
+            return Plan(shards=shards, uncut=uncut or None)
+        shard_bytes *= 2
+
+
+def _entries(
+    file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile], taken: Taken
+) -> list[SourceFile]:
+    """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
+    from pipeline.documents.cuts import Uncut
+    from pipeline.documents.splitting import cut_file
+    from pipeline.sources.part_names import part_name
+    from pipeline.storage import is_local, open_location
+
+    whole = SourceFile(**asdict(file))
+    if file.size_bytes <= part_bytes:
+        return [whole]
+    store, name = open_location(file.location, endpoint_url=endpoint_url)
+    with store.open(name) as stream:
+        cuts = cut_file(stream, file.name, file.size_bytes, part_bytes, local=is_local(file.location))
+    if isinstance(cuts, Uncut):
+        uncut.append(UncutFile(name=file.name, size_bytes=file.size_bytes, why=cuts.why, remedy=cuts.remedy))
+        return [whole]
+    if len(cuts) == 1:
+        return [whole]
+    return [
+        whole.model_copy(
+            update={
+                "name": part_name(file.name, number, taken),
+                "size_bytes": cut.size_bytes,
+                "part": SourcePart(of=file.name, number=number, **asdict(cut)),
+            }
+        )
+        for number, cut in enumerate(cuts)
+    ]
+
+
+def _require_every_byte_once(files: list[StoredFile], entries: list[SourceFile]) -> None:
+    """BalanceError unless the entries, in order, are the files: each whole, or in parts that cover it without a gap.
+
+    A part's own bytes are counted, not the tail that it reads beyond them; of parquet, its row groups.
+    """
+    at = 0
+    for file in files:
+        covered = number = groups = 0
+        while at < len(entries) and entries[at].location == file.location:
+            part = entries[at].part
+            if part is None or part.kind == "rows":
+                contiguous = number == 0 if part is None else part.row_groups[0] == groups < part.row_groups[1]
+                groups = part.row_groups[1] if part else 0
+                own = file.size_bytes if part is None else 0
+            else:
+                contiguous = part.pieces[0][0] == covered and (part.kind == "lines") == (part.own_bytes == 0)
+                own = part.own_bytes or sum(size for _, size in part.pieces)
+            if not contiguous or (part is not None and part.number != number):
+                raise _gap(file, f"part {number} from byte {covered:,} on", entries[at])
+            covered, number, at = covered + own, number + 1, at + 1
+        if number == 0 or (not groups and covered != file.size_bytes):
+            raise _gap(file, f"{file.size_bytes:,} bytes in parts", f"{covered:,} bytes in {number} parts")
+    if at < len(entries):
+        raise _gap(entries[at], "no more parts than the files have", f"{len(entries) - at} more")
+
+
+def _gap(file: StoredFile | SourceFile, expected: object, got: object) -> BalanceError:
+    return BalanceError(
+        "the plan does not read every byte of a source file once",
+        where=file.name,
+        expected=expected,
+        got=got,
+        next_step="report this with the file's size and source.shard_bytes: the program is wrong",
+    )
+
+
+def group_into_shards(files: list[SourceFile], shard_bytes: int) -> list[list[SourceFile]]:
+    """Consecutive files in groups of at most `shard_bytes`; a larger one is a group alone."""
+    shards: list[list[SourceFile]] = []
+    filled = 0
+    for file in files:
+        if not shards or filled + file.size_bytes > shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(file)
+        filled += file.size_bytes
+    return shards

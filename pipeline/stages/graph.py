@@ -1,0 +1,86 @@
+"""The stages, one file each. A stage of one's own is a file that exports STAGE, and its module's name in
+CORPUSMILL_STAGES (separated by commas), the same for everything that plans, builds or shows datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from pipeline.engine import build
+from pipeline.engine.graph import Graph
+from pipeline.engine.stage import Stage
+from pipeline.errors import ConfigError
+from pipeline.stages import (
+    anchor,
+    audit,
+    download,
+    export,
+    gather,
+    index,
+    manifest,
+    match,
+    report,
+    scatter,
+    suffix_array,
+    tokenize,
+    union,
+    upload,
+    writeback,
+)
+
+OWN_STAGES = "CORPUSMILL_STAGES"
+
+STAGES = (
+    download.STAGE,
+    index.STAGE,
+    anchor.STAGE,
+    suffix_array.STAGE,
+    match.STAGE,
+    union.STAGE,
+    writeback.STAGE,
+    tokenize.STAGE,
+    audit.STAGE,
+    scatter.STAGE,
+    gather.STAGE,
+    export.STAGE,
+    manifest.STAGE,
+    upload.STAGE,
+    report.STAGE,
+)
+
+GROUPS = {
+    "find_ranges": "Which bytes repeat, over the whole dataset",
+    "shuffle": "Records in random order: scattered over cells, then each cell by itself",
+    "exports": "The training formats: their parts, then one manifest each",
+}
+
+
+def _own_stages() -> Iterator[Stage]:
+    for name in filter(None, (name.strip() for name in os.environ.get(OWN_STAGES, "").split(","))):
+        try:
+            stage = import_module(name).STAGE
+        except Exception as error:
+            raise _no_stage(name, f"{type(error).__name__}: {error}") from error
+        if not isinstance(stage, Stage):
+            raise _no_stage(name, f"STAGE is of type {type(stage).__name__}")
+        yield stage
+
+
+def _no_stage(module: str, got: str) -> ConfigError:
+    return ConfigError(
+        "a stage cannot be imported",
+        where=f"{OWN_STAGES}: {module}",
+        expected="a module that Python finds here, with a pipeline.engine.Stage called STAGE",
+        got=got,
+        next_step="install its package where every worker runs, or take it out of the variable",
+    )
+
+
+GRAPH = Graph((*STAGES, *_own_stages()))
+
+
+def open_build(plan_receipt: str | Path) -> build.Build:
+    """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
+    return build.open_build(plan_receipt, GRAPH)

@@ -1,0 +1,48 @@
+"""What recounts of several stages share: reading a step's files in blocks, and saying where they contradict themselves.
+
+A recount reads the step's own outputs and the plan, and nothing that was counted when they were written. Its price is
+one pass over the files, which the digests have just brought into the page cache; memory is a block.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.content import NOTHING, ContentSum
+from pipeline.content_kernels import records_sum
+from pipeline.errors import CorruptDataError
+from pipeline.tokens.runs import runs
+
+BLOCK = 1 << 22  # items or bytes looked at at a time
+
+
+def records_content(
+    tokens: NDArray[Any], ends: NDArray[np.uint64], units: Any, ordinals: NDArray[np.uint64]
+) -> ContentSum:
+    """The content of records laid back to back, block by block; `ends` must lie in `tokens`."""
+    units = np.broadcast_to(np.asarray(units, np.uint64), ordinals.shape)
+    content = NOTHING
+    for first, last in runs(ends, BLOCK):
+        start = ends[first - 1] if first else np.uint64(0)
+        lengths = np.diff(ends[first:last], prepend=start)
+        block = tokens[int(start) : int(ends[last - 1])]
+        content += records_sum(block, lengths, units[first:last], ordinals[first:last])
+    return content
+
+
+def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
+    """CorruptDataError if a column falls: kernels trust ends, and a sum that wrapped around falls somewhere."""
+    for column in columns:
+        falls = np.flatnonzero(column[1:] < column[:-1])
+        if len(falls):
+            at = int(falls[0])
+            raise contradiction(path, "counts that never fall", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}")
+
+
+def contradiction(path: Path, expected: object, got: object) -> CorruptDataError:
+    """A file that does not agree with what lies beside it."""
+    return CorruptDataError("a file contradicts what lies beside it", where=path, expected=expected, got=got)

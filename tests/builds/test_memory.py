@@ -1,0 +1,63 @@
+"""Memory that settings imply, beside the memory that there is: refused before anything is planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.builds.local import build_dataset
+from pipeline.builds.memory import require_memory
+from pipeline.config import DatasetConfig, check_config
+from pipeline.errors import ConfigError
+from tests.system.corpus import configuration, write_corpus
+
+
+def config(root: Path, **changes: Any) -> DatasetConfig:
+    return check_config(configuration(root, **changes), where="test")
+
+
+def test_memory_beyond_the_pool_is_refused_before_planning_with_both_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
+    write_corpus(tmp_path / "corpus")
+    large = config(tmp_path, dedup={"mode": "remove", "minimum_bytes": 100, "memory": "64GiB"})
+    with pytest.raises(ConfigError) as caught:
+        build_dataset(large)
+    said = str(caught.value)
+    assert "dedup.memory" in said
+    assert "64 GiB" in said
+    assert "at most 24 GiB: CORPUSMILL_MEMORY_GIB, the size of the memory pool" in said
+    assert not (tmp_path / "work" / large.name / "plan").exists()
+
+
+def test_memory_of_no_pool_is_bounded_by_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CORPUSMILL_MEMORY_GIB", raising=False)
+    with pytest.raises(ConfigError, match="more memory than there is") as caught:
+        require_memory(config(tmp_path, shuffle={"seed": 1, "memory": "1PiB"}), where="test")
+    assert "shuffle.memory" in str(caught.value)
+    assert "the memory of this machine" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"source": {"paths": ["corpus"], "shard_bytes": "4GiB"}}, None),
+        ({"source": {"paths": ["corpus"], "shard_bytes": "4GiB"}, "index": {"method": "suffix_array"}}, "shard_bytes"),
+        ({"dedup": {"mode": "none", "memory": "64GiB"}}, None),
+        ({"dedup": {"mode": "remove", "minimum_bytes": 100, "memory": "24GiB"}}, None),
+        ({"shuffle": {"seed": 1, "memory": "25GiB"}}, "shuffle.memory"),
+    ],
+)
+def test_memory_counts_for_stages_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], key: str | None
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
+    if key is None:
+        require_memory(config(tmp_path, **changes), where="test")
+        return
+    with pytest.raises(ConfigError, match="more memory") as caught:
+        require_memory(config(tmp_path, **changes), where="test")
+    assert key in str(caught.value)

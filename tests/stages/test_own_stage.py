@@ -1,0 +1,110 @@
+"""A stage from a package outside of pipeline/, by command; tests/dags/test_own_stage.py does it under Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.stages.own_stage import NAME, write_package
+from tests.system.corpus import configuration, make_documents
+
+TEXTS = make_documents(24)
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def corpusmill(tmp_path: Path) -> Run:
+    """The command in a folder with a corpus, a configuration `tiny.yaml` and the stage."""
+    (tmp_path / "corpus").mkdir()
+    for number in range(2):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[number::2])
+        (tmp_path / "corpus" / f"{number}.jsonl").write_text(lines)
+    (tmp_path / "tiny.yaml").write_text(
+        yaml.safe_dump(configuration(tmp_path, source={"paths": ["corpus"], "shard_bytes": 100}))
+    )
+    stages = write_package(tmp_path / "own")
+
+    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from pipeline.cli import main; main()", *arguments]
+        environment = os.environ | stages | settings
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_verified(
+    corpusmill: Run, tmp_path: Path
+) -> None:
+    assert NAME in succeeded(corpusmill("plan", "tiny.yaml"))
+    succeeded(corpusmill("build", "tiny.yaml", "--workers", "2"))
+    receipts = sorted((tmp_path / "work" / "tiny" / NAME).glob("*/receipt.json"))
+    counts = [json.loads(path.read_text())["counts"] for path in receipts]
+    assert sum(one["documents"] for one in counts) == len(TEXTS)
+    assert sum(one["words"] for one in counts) == sum(len(text.encode().split()) for text in TEXTS)
+
+    written = [path.stat().st_mtime_ns for path in receipts]
+    succeeded(corpusmill("build", "tiny.yaml"))
+    assert [path.stat().st_mtime_ns for path in receipts] == written
+    (summary,) = (json.loads(path.read_text()) for path in (tmp_path / "work/tiny/report").glob("*/summary.json"))
+    (stage,) = (one for one in summary["stages"] if one["stage"] == NAME)
+    assert stage["units_reused"] == stage["units_total"] == len(receipts)
+    (check,) = (one for one in summary["checks"] if one["name"] == f"{NAME}: documents")
+    assert check["left"] == [["indexed", len(TEXTS)]]
+
+    said = succeeded(corpusmill("reprocess", "tiny.yaml", "--stage", NAME, "--shard", "0"))
+    assert f"{NAME} 00000" in said
+    assert [path.stat().st_mtime_ns for path in receipts][1:] == written[1:]
+    assert receipts[0].stat().st_mtime_ns != written[0]
+
+    assert "all well" in succeeded(corpusmill("verify", "tiny.yaml"))
+    (receipts[0].parent / "words.json").write_text("[1]")
+    found = corpusmill("verify", "tiny.yaml")
+    assert found.returncode != 0
+    assert "words.json" in found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise OSError('no disk')", ["cannot be imported", "my_package.broken", "OSError: no disk"]),
+        ("STAGE = 'index'", ["cannot be imported", "my_package.broken", "type str"]),
+        (None, ["cannot be imported", "my_package.broken", "ModuleNotFoundError"]),
+        (
+            "from dataclasses import replace\nfrom pipeline.stages.index import STAGE",
+            ["two stages have one name", "stage index"],
+        ),
+        (
+            "from dataclasses import replace\nfrom pipeline.stages.index import STAGE as INDEX\n"
+            "STAGE = replace(INDEX, name='mine', after=('yours',))",
+            ["waits for one that is not there", "stage mine", "yours"],
+        ),
+        (
+            "from dataclasses import replace\nfrom pipeline.stages.index import STAGE as INDEX\n"
+            "STAGE = replace(INDEX, name='mine', after=('mine',))",
+            ["in a circle", "stage mine"],
+        ),
+    ],
+    ids=["raises", "is no stage", "is not there", "name is taken", "waits for nothing", "circle"],
+)
+def test_stage_that_cannot_be_used_is_one_error_that_names_it(
+    corpusmill: Run, tmp_path: Path, source: str | None, words: list[str]
+) -> None:
+    if source is not None:
+        (tmp_path / "own" / "my_package" / "broken.py").write_text(source)
+    done = corpusmill("plan", "tiny.yaml", CORPUSMILL_STAGES="my_package.broken")
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
