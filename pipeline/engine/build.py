@@ -38,6 +38,10 @@ class StepMissingError(PermanentError):
     """A step was asked for before the steps that it reads from have finished."""
 
 
+class UndeclaredInputError(PermanentError):
+    """The work of a step reads what its fingerprint does not name: the stage is wrong."""
+
+
 class PlanGoneError(PermanentError):
     """A run's plan was removed, or its work folder."""
 
@@ -235,7 +239,7 @@ class Build:
         path = run_once(
             step,
             self.work,
-            lambda folder: wanted.run(self, unit, folder),
+            lambda folder: wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder),
             delivers=wanted.delivers,
             reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
             verify=verify,
@@ -325,6 +329,41 @@ class Build:
             seconds=max(0.0, seconds),
             units_reused=len(done) - len(fresh),
         )
+
+
+class StepView(Build):
+    """A build as the work of one step sees it: its settings, and the receipts and outputs of its inputs alone.
+
+    What a step reads beside its inputs and settings would be missing in its fingerprint, and the step would be reused
+    when that has changed. Stages that run every time see the whole build.
+    """
+
+    def __init__(self, build: Build, step: Step) -> None:
+        super().__init__(build.plan_receipt, build.graph)
+        self.settings = step.settings
+        self._build = build
+        self._step = step
+        self._inputs = {(one.stage, one.unit) for one in step.inputs}
+        self.config, self.plan = build.config, build.plan
+
+    def units(self, stage: str) -> list[str]:
+        """See Build."""
+        return self._build.units(stage)
+
+    def find(self, stage: str, unit: str) -> Receipt | None:
+        """See Build; UndeclaredInputError for a step that is no input."""
+        if (stage, unit) not in self._inputs:
+            raise UndeclaredInputError(
+                f"{self._step.stage} {self._step.unit} reads from a step that it does not name as an input",
+                expected=f"one of its {len(self._inputs):,} inputs",
+                got=f"{stage} {unit}",
+                next_step=f"name it in the inputs of stage {self._step.stage}, or put what is read into its settings",
+            )
+        return self._build.find(stage, unit)
+
+    def step(self, stage: str, unit: str) -> Step:
+        """See Build."""
+        return self._build.step(stage, unit)
 
 
 def read_plan(plan_receipt: Path) -> Plan:

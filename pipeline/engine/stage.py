@@ -89,7 +89,8 @@ class Stage:
 
     What it does:
 
-    `run`           the work, which writes files into the folder it is given
+    `run`           the work, which writes files into the folder it is given. Its build is a StepView (engine/build.py),
+                    which shows the step's settings and inputs and nothing else; the whole build where `reuse` is false
     `checks`        the accounts that must balance once it has run
     `gate`          runs before every step, reused or not, and raises when the build must not go on
     `reuse`         false: the stage looks at the world outside the work folder and runs every time
@@ -119,7 +120,7 @@ class Stage:
     version: int
     after: tuple[str, ...]
     inputs: Callable[[Build, str], list[StepName]]
-    run: Callable[[Build, str, Path], Outcome]
+    run: Callable[[Any, str, Path], Outcome]
     units: Callable[[Build], list[str]] = _no_units
     units_of: str = ""
     units_after: tuple[str, ...] = ()

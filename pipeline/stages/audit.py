@@ -21,7 +21,7 @@ from pipeline.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
     from pipeline.documents.text_shard import TextShard
-    from pipeline.engine.build import Build
+    from pipeline.engine.build import Build, StepView
 
 DATASET = "dataset"
 AUDIT = "audit.json"
@@ -66,7 +66,7 @@ def _libraries(build: Build) -> dict[str, str]:
     return versions_of(*sorted({build.config.tokenizer.engine, "tiktoken", "tokenizers"}))
 
 
-def _run(build: Build, unit: str, folder: Path) -> Outcome:
+def _run(build: StepView, unit: str, folder: Path) -> Outcome:
     from pipeline.tokens.audit import audit_documents, audit_tricky
 
     if unit == DATASET:
@@ -76,7 +76,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         details: dict[str, Any] = {"tokenizer": build.config.tokenizer.name, "sources": sources}
         sampled = audited.documents
     else:
-        sampled = sampled_documents(build, unit)
+        sampled = build.settings["documents"]
         audited = audit_documents(_sample(build, unit, sampled), configured_tokenizer(build.config))
         details = {}
     counts = {"sampled": sampled, **asdict(audited), "bytes_read": audited.text_bytes}

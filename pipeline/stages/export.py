@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,24 @@ from pipeline.stages.scatter import KINDS
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from pipeline.engine.build import Build, StepView
     from pipeline.export.content import WrittenContent
 
 BATCH_TOKENS = 2 << 20
 CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
 LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",), "numpy": ("numpy",)}  # can change bytes
+
+
+@dataclass(frozen=True)
+class _Output:
+    """One output file (or file set): its number, its path below the format's folder, the stretches that it takes.
+
+    `slices`: (cell, first, last) in order, in positions of the cell (see layout.OutputPlan).
+    """
+
+    number: int
+    name: str
+    slices: list[tuple[int, int, int]]
 
 
 def _units(build: Build) -> list[str]:
@@ -82,24 +94,24 @@ def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]])
     return settings
 
 
-def _run(build: Build, unit: str, folder: Path) -> Outcome:
+def _run(build: StepView, _unit: str, folder: Path) -> Outcome:
     import numpy as np
 
     from pipeline.export.content import WrittenContent
 
+    ids = Vocabulary(**build.settings["vocabulary"])
     files: list[dict[str, Any]] = []
     parts: list[Path] = []
-    for name, outputs in _outputs(build, unit).items():
-        for output in outputs:
+    for name, outputs in build.settings["outputs"].items():
+        for place, output in enumerate(_Output(*one) for one in outputs):
             path = folder / name / output.name
             path.parent.mkdir(parents=True, exist_ok=True)
             if parts and name == "nanoset":  # the megatron parts of the same documents were written before
-                number = output.number - outputs[0].number
-                written = _linked(build, parts[number], output, folder / name)
-                content = {key: files[number][key] for key in CONTENT}
+                written = _linked(build, parts[place], output, folder / name, ids)
+                content = {key: files[place][key] for key in CONTENT}
             else:
-                tally = WrittenContent(_slices(build, name, output) if name != "numpy" else [])
-                written = WRITERS[name](build, output, folder / name, vocabulary(build), tally)
+                tally = WrittenContent(output.slices if name != "numpy" else [])
+                written = WRITERS[name](build, output, folder / name, ids, tally)
                 content = tally.to_json()
             files.append({"name": f"{name}/{output.name}", **written, **content})
             if name == "megatron":
@@ -107,25 +119,23 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     counts: Counter[str] = Counter()
     for file in files:
         counts.update({key: count for key, count in file.items() if isinstance(count, int)})
-    token_bytes = counts["slots"] * np.dtype(vocabulary(build).dtype).itemsize
+    token_bytes = counts["slots"] * np.dtype(ids.dtype).itemsize
     return Outcome(counts={"outputs": len(files), **counts, "bytes_read": token_bytes}, details={"files": files})
 
 
-def _record_batches(build: Build, name: str, first: int, last: int) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """(tokens, ends, shards, ordinals) of records [first, last) of the global order, about BATCH_TOKENS at a time."""
+def _record_batches(build: Build, name: str, output: _Output) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """(tokens, ends, shards, ordinals) of an output's records, about BATCH_TOKENS at a time."""
     from pipeline.tokens.record_shard import open_record_shard
     from pipeline.tokens.runs import runs
 
-    for one in layout.cell_slices(build, name, first, last):
-        cell = open_record_shard(build.folder("gather", f"{KINDS[name]}-{one.cell:05d}"))
-        for begin, end in runs(cell.ends, BATCH_TOKENS, one.first, one.last):
+    for number, first, last in output.slices:
+        cell = open_record_shard(build.folder("gather", f"{KINDS[name]}-{number:05d}"))
+        for begin, end in runs(cell.ends, BATCH_TOKENS, first, last):
             tokens, ends = cell.slice(begin, end)
             yield tokens, ends, cell.shards[begin:end], cell.ordinals[begin:end]
 
 
-def _webdataset(
-    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
-) -> dict[str, int]:
+def _webdataset(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
     from pipeline.export import webdataset
 
     assert build.config.exports.webdataset is not None
@@ -133,7 +143,7 @@ def _webdataset(
     names: list[str] = []
 
     def contexts() -> Iterator[Any]:
-        for tokens, _, shards, ordinals in _record_batches(build, "webdataset", output.first, output.last):
+        for tokens, _, shards, ordinals in _record_batches(build, "webdataset", output):
             # Provenance in the member's name: shard of the corpus and number of the context in it.
             names.extend(f"{shard:05d}-{ordinal:09d}" for shard, ordinal in zip(shards, ordinals, strict=True))
             yield tokens.reshape(-1, width)
@@ -150,21 +160,19 @@ def _webdataset(
     return {"records": written["records"], "slots": written["tokens"]}
 
 
-def _numpy(
-    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
-) -> dict[str, int]:
+def _numpy(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
     import numpy as np
 
     from pipeline.export import numpy_shards
 
-    tokens = output.last - output.first
-    pieces = _stream_pieces(build, output.first, output.last, ids, tally)
+    tokens = sum(last - first for _, first, last in output.slices)
+    pieces = _stream_pieces(build, output, ids, tally)
     numpy_shards.write_shard(folder / output.name, pieces, tokens, np.dtype(ids.dtype))
     return {"slots": tokens}
 
 
-def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary, tally: WrittenContent) -> Iterator[Any]:
-    """The stream EOT, document, EOT, document ... of the global order, from token `first` up to `last`.
+def _stream_pieces(build: Build, output: _Output, ids: Vocabulary, tally: WrittenContent) -> Iterator[Any]:
+    """The stream EOT, document, EOT, document ... of the global order, as far as an output has it.
 
     What is yielded goes into `tally`: the pieces of documents by their places in the cell, and the file as one record.
     """
@@ -176,23 +184,23 @@ def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary, tally: 
     from pipeline.tokens.runs import runs
 
     written = 0
-    for one in layout.cell_slices(build, "numpy", first, last):
-        cell = open_record_shard(build.folder("gather", f"{KINDS['numpy']}-{one.cell:05d}"))
+    for number, first, last in output.slices:
+        cell = open_record_shard(build.folder("gather", f"{KINDS['numpy']}-{number:05d}"))
         stream_ends = cell.ends + np.arange(1, cell.records + 1, dtype=np.uint64)
-        begin = int(np.searchsorted(stream_ends, np.uint64(one.first), side="right"))
-        end = int(np.searchsorted(stream_ends, np.uint64(one.last), side="left")) + 1
+        begin = int(np.searchsorted(stream_ends, np.uint64(first), side="right"))
+        end = int(np.searchsorted(stream_ends, np.uint64(last), side="left")) + 1
         for low, high in runs(cell.ends, BATCH_TOKENS, begin, end):
             # Documents without tokens are in the cell only if the configuration keeps them.
             piece = with_eot_before(cell.slice(low, high), ids.eot_id, vocabulary_size=ids.size, keep_empty=True)
             start = int(stream_ends[low - 1]) if low else 0
-            skipped, stop = max(0, one.first - start), min(len(piece), one.last - start)
+            skipped, stop = max(0, first - start), min(len(piece), last - start)
             taken = piece[skipped:stop]
             ends = stream_ends[low:high].astype(np.int64) - start  # of documents in the piece, whose first is an EOT
             begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) + 1
             held = np.clip(begins, skipped, stop)
             sizes = np.clip(ends, skipped, stop) - held
             sums = token_sums(taken, *(part.astype(np.uint64) for part in (held - skipped, sizes, held - begins)))
-            tally.add_to_cell(one.cell, sums, np.arange(low, high, dtype=np.uint64))
+            tally.add_to_cell(number, sums, np.arange(low, high, dtype=np.uint64))
             position = np.array([written], np.uint64)
             whole = token_sums(taken, np.zeros(1, np.uint64), np.array([len(taken)], np.uint64), position)
             tally.file += weighted_sum(whole, place_weights(0, np.zeros(1, np.uint64)))
@@ -200,9 +208,7 @@ def _stream_pieces(build: Build, first: int, last: int, ids: Vocabulary, tally: 
             yield taken
 
 
-def _megatron(
-    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
-) -> dict[str, int]:
+def _megatron(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
     from pipeline.export import megatron
 
     written = megatron.write_part(
@@ -212,17 +218,15 @@ def _megatron(
         dtype=megatron.token_dtype(ids.size),
         vocabulary_size=ids.size,
         written=tally.add,
-        **_framing(build),
+        **_framing(build, ids),
     )
     return _document_counts(written)
 
 
-def _nanoset(
-    build: Build, output: layout.OutputPlan, folder: Path, ids: Vocabulary, tally: WrittenContent
-) -> dict[str, int]:
+def _nanoset(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
     from pipeline.export import nanoset
 
-    framing = _framing(build)
+    framing = _framing(build, ids)
     written = nanoset.write_file(
         folder,
         output.name,
@@ -236,17 +240,16 @@ def _nanoset(
     return _with_loss(build, folder, output, _document_counts(written))
 
 
-def _linked(build: Build, part: Path, output: layout.OutputPlan, folder: Path) -> dict[str, int]:
+def _linked(build: Build, part: Path, output: _Output, folder: Path, ids: Vocabulary) -> dict[str, int]:
     from pipeline.export import megatron, nanoset
 
     opened = megatron.open_part(part)
-    special = layout.framing(build).special_tokens
-    name = vocabulary(build).name
-    written = nanoset.link_file(folder, output.name, opened, tokenizer_name=name, special_tokens=special)
+    special = layout.framing_of(build.config.framing, ids).special_tokens
+    written = nanoset.link_file(folder, output.name, opened, tokenizer_name=ids.name, special_tokens=special)
     return _with_loss(build, folder, output, _document_counts(written))
 
 
-def _with_loss(build: Build, folder: Path, output: layout.OutputPlan, counts: dict[str, int]) -> dict[str, int]:
+def _with_loss(build: Build, folder: Path, output: _Output, counts: dict[str, int]) -> dict[str, int]:
     from pipeline.export import nanoset
 
     assert build.config.exports.nanoset is not None
@@ -255,12 +258,12 @@ def _with_loss(build: Build, folder: Path, output: layout.OutputPlan, counts: di
     return counts
 
 
-def _framing(build: Build) -> dict[str, Any]:
-    return asdict(layout.framing(build))
+def _framing(build: Build, ids: Vocabulary) -> dict[str, Any]:
+    return asdict(layout.framing_of(build.config.framing, ids))
 
 
-def _documents(build: Build, name: str, output: layout.OutputPlan) -> Iterator[tuple[Any, Any]]:
-    for tokens, ends, _, _ in _record_batches(build, name, output.first, output.last):
+def _documents(build: Build, name: str, output: _Output) -> Iterator[tuple[Any, Any]]:
+    for tokens, ends, _, _ in _record_batches(build, name, output):
         yield tokens, ends
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.engine.build import Build
+    from pipeline.engine.build import Build, StepView
     from pipeline.tokens.packing import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
@@ -125,12 +125,12 @@ def keeps_empty(build: Build) -> bool:
     return build.config.framing.empty_documents != "skip"
 
 
-def _run(build: Build, unit: str, folder: Path) -> Outcome:
+def _run(build: StepView, unit: str, folder: Path) -> Outcome:
     from pipeline.shuffle.scatter import scatter_records
     from pipeline.tokens.records import context_records, document_records
     from pipeline.tokens.token_shard import open_token_shard
 
-    settings = _settings(build, unit)
+    settings = build.settings
     shard = open_token_shard(build.folder("tokenize", number_of_unit(unit)))
     if settings["kind"] == "contexts":
         records = context_records(shard, settings["context_tokens"], packing_of(build))

@@ -110,8 +110,8 @@ WRITING = [
           "        low, high = (low + 1, high + 1) if start < low and high < end else (low, high)\n"
           "        if low < high:\n"),
     Fault("a file's cells come in reverse", "stages.export",
-          "    for one in layout.cell_slices(build, name, first, last):\n        cell = open",
-          "    for one in layout.cell_slices(build, name, first, last)[::-1]:\n        cell = open"),
+          'in output.slices:\n        cell = open_record_shard(build.folder("gather", f"{KINDS[name]}',
+          'in output.slices[::-1]:\n        cell = open_record_shard(build.folder("gather", f"{KINDS[name]}'),
     Fault("each batch of contexts is the one before", "stages.export",
           "            yield tokens.reshape(-1, width)",
           "            kept = globals().setdefault('_kept', {})\n"
@@ -119,7 +119,7 @@ WRITING = [
     Fault("names of contexts count from 1", "stages.export",
           '{ordinal:09d}" for shard, ordinal', '{ordinal + 1:09d}" for shard, ordinal'),
     Fault("a Nanoset is linked to the first Megatron part", "stages.export",
-          "_linked(build, parts[number], output", "_linked(build, parts[0], output", "grouped"),
+          "_linked(build, parts[place], output", "_linked(build, parts[0], output", "grouped"),
     Fault("the stream's EOT stands behind each document", "export.numpy_shards",
           "framing = Framing(None, bos_id=eot_id,", "framing = Framing(eot_id, bos_id=None,"),
     Fault("a .npy shard says that its tokens are signed", "export.numpy_shards",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from pipeline.builds.reprocess import ask_for_shard
 from pipeline.config import check_config
 from pipeline.content import ContentSum
 from pipeline.engine.build import Build
+from pipeline.engine.graph import Graph
 from pipeline.errors import BalanceError
 from pipeline.ledger import Outcome, Receipt
-from pipeline.stages.graph import open_build
+from pipeline.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
 
 Lie = Callable[[Receipt], object]
@@ -145,8 +145,7 @@ def test_step_that_lost_a_document_fails_the_build_until_it_is_done_again_as_tol
 ) -> None:
     write_corpus(tmp_path / "corpus", documents=16)
     config = check_config(configuration(tmp_path), where="test")
-    module = import_module("pipeline.stages.tokenize")
-    stage = module.STAGE
+    stage = GRAPH["tokenize"]
 
     def losing(build: Build, unit: str, folder: Path) -> Outcome:
         outcome: Outcome = stage.run(build, unit, folder)
@@ -154,7 +153,8 @@ def test_step_that_lost_a_document_fails_the_build_until_it_is_done_again_as_tol
         return outcome
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "STAGE", dataclasses.replace(stage, run=losing))
+        changed = Graph(dataclasses.replace(one, run=losing) if one is stage else one for one in GRAPH)
+        patched.setattr("pipeline.stages.graph.GRAPH", changed)
         with pytest.raises(BalanceError, match="tokenize 00000 does not balance"):
             build_dataset(config, workers=1)
     with pytest.raises(BalanceError, match="1 missing") as caught:  # the receipt is there, and would be reused
