@@ -22,8 +22,8 @@ from typing import Any
 
 from results import write_result
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
 
 SPENT: dict[str, float] = {}
 BESIDE = ("flushing to the device", "reading the destination again")
@@ -57,10 +57,10 @@ def configuration(root: Path, corpus: list[str], shard_bytes: str) -> dict[str, 
 
 
 def share_of_accounting(corpus: str) -> dict[str, object]:
-    from pipeline.engine import build
-    from pipeline.ledger import once, receipt
-    from pipeline.stages import download
-    from pipeline.storage import local
+    from corpusmill.engine import build
+    from corpusmill.ledger import once, receipt
+    from corpusmill.stages import download
+    from corpusmill.storage import local
 
     root = Path(tempfile.mkdtemp(prefix="accounts-"))
     config = check_config(configuration(root, [corpus], "8MB"), where="benchmark")
@@ -91,7 +91,7 @@ def rerun_of_200_shards() -> dict[str, object]:
     config = configuration(root, [str(root / "corpus")], "1")
     path = root / "dataset.yaml"
     path.write_text(json.dumps(config))
-    command = [sys.executable, "-m", "pipeline.cli", "build", str(path)]
+    command = [sys.executable, "-m", "corpusmill.cli", "build", str(path)]
     seconds = []
     for _ in range(3):
         began = time.monotonic()

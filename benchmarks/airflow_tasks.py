@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 from results import write_result
 
-from pipeline.documents.sample_corpus import write_sample_corpus
+from corpusmill.documents.sample_corpus import write_sample_corpus
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -98,7 +98,7 @@ def by_command(folder: Path, megabytes: int, environment: dict[str, str]) -> flo
     path.write_text(yaml.safe_dump(settings(folder, "command", megabytes)))
     read_once(folder)
     began = time.monotonic()
-    command = [sys.executable, "-m", "pipeline.cli", "build", str(path)]
+    command = [sys.executable, "-m", "corpusmill.cli", "build", str(path)]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     seconds = time.monotonic() - began
     for name in ("out-command", "work-command"):

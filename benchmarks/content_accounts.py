@@ -20,36 +20,36 @@ from typing import Any
 
 from results import write_result
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.tokens.tokenizer import _loaded
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.tokens.tokenizer import _loaded
 
 ROUNDS = 3
 # (module, name) of every function through which a stage reaches a mechanism
 MECHANISMS = {
     "content sums": [
-        ("pipeline.content_kernels", "texts_sum"),
-        ("pipeline.content_kernels", "records_sum"),
-        ("pipeline.content_kernels", "token_sums"),
-        ("pipeline.content_kernels", "text_hashes"),
-        ("pipeline.documents.jsonl", "text_hashes"),
-        ("pipeline.documents.located", "text_hashes"),
-        ("pipeline.dedup.writeback", "text_hashes"),
-        ("pipeline.dedup.writeback", "document_weights"),
-        ("pipeline.shuffle.gather", "_content"),
-        ("pipeline.tokens.records", "Records.content"),
-        ("pipeline.tokens.records", "Records.repeated_content"),
-        ("pipeline.export.framing", "Framed.token_sums"),
-        ("pipeline.export.webdataset", "_sums"),
-        ("pipeline.export.content", "WrittenContent.add"),
-        ("pipeline.export.content", "WrittenContent.add_to_cell"),
+        ("corpusmill.content_kernels", "texts_sum"),
+        ("corpusmill.content_kernels", "records_sum"),
+        ("corpusmill.content_kernels", "token_sums"),
+        ("corpusmill.content_kernels", "text_hashes"),
+        ("corpusmill.documents.jsonl", "text_hashes"),
+        ("corpusmill.documents.located", "text_hashes"),
+        ("corpusmill.dedup.writeback", "text_hashes"),
+        ("corpusmill.dedup.writeback", "document_weights"),
+        ("corpusmill.shuffle.gather", "_content"),
+        ("corpusmill.tokens.records", "Records.content"),
+        ("corpusmill.tokens.records", "Records.repeated_content"),
+        ("corpusmill.export.framing", "Framed.token_sums"),
+        ("corpusmill.export.webdataset", "_sums"),
+        ("corpusmill.export.content", "WrittenContent.add"),
+        ("corpusmill.export.content", "WrittenContent.add_to_cell"),
     ],
     "decoding": [
-        ("pipeline.tokens.decoding", "Decoder.compare"),
-        ("pipeline.tokens.decoding", "token_table"),
-        ("pipeline.tokens.references", "TiktokenReference.token_bytes"),
+        ("corpusmill.tokens.decoding", "Decoder.compare"),
+        ("corpusmill.tokens.decoding", "token_table"),
+        ("corpusmill.tokens.references", "TiktokenReference.token_bytes"),
     ],
-    "digests on opening": [("pipeline.ledger.blocks", "Blocks.require_bytes")],
+    "digests on opening": [("corpusmill.ledger.blocks", "Blocks.require_bytes")],
 }
 SPENT: dict[str, float] = {}
 

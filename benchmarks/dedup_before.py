@@ -32,7 +32,7 @@ def serve() -> None:
 
 
 def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
-    from pipeline.single.dedup import dedup_config, deduplicate
+    from corpusmill.single.dedup import dedup_config, deduplicate
 
     root = Path(tempfile.mkdtemp(prefix="dedup-"))
     output = str(root / "clean")
@@ -51,7 +51,7 @@ def start(tree: Path) -> subprocess.Popen[str]:
     surroundings = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(tree / ".cache" / "numba")}
     surroundings.pop("PYTHONDONTWRITEBYTECODE", None)
     code = f"import sys, pipeline; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
-    code += f"assert pipeline.__file__.startswith({str(tree)!r}); dedup_before.serve()"
+    code += f"assert corpusmill.__file__.startswith({str(tree)!r}); dedup_before.serve()"
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-c", code], env=surroundings, cwd=tree, stdin=pipe, stdout=pipe, text=True

@@ -17,7 +17,7 @@ from pathlib import Path
 import zstandard
 from results import write_result
 
-from pipeline.single.dedup import DEDUP_STAGES, dedup_config, deduplicate
+from corpusmill.single.dedup import DEDUP_STAGES, dedup_config, deduplicate
 
 ROUNDS = 6
 

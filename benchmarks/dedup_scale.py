@@ -27,10 +27,10 @@ import numpy as np
 from dedup_speed import text_shards
 from results import write_result
 
-from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from pipeline.dedup.ranges import union_ranges, write_ranges
-from pipeline.stages.match import partitions_for
+from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
+from corpusmill.dedup.ranges import union_ranges, write_ranges
+from corpusmill.stages.match import partitions_for
 
 MINIMUM_BYTES = 500
 MEMORY_BYTES = 1 << 30

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from results import write_result
 
-from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from pipeline.dedup.ranges import union_ranges, write_ranges
-from pipeline.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
-from pipeline.dedup.suffix_matches import SortedShard, match_suffixes
-from pipeline.documents.compression import open_decompressed
-from pipeline.documents.jsonl import read_documents
-from pipeline.documents.text_shard import TextShard, TextShardWriter, open_text_shard
+from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
+from corpusmill.dedup.ranges import union_ranges, write_ranges
+from corpusmill.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
+from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
+from corpusmill.documents.compression import open_decompressed
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.text_shard import TextShard, TextShardWriter, open_text_shard
 
 PARTITIONS = 4
 PEER_BYTES = 24_000_000

@@ -20,8 +20,8 @@ from results import write_result
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pipeline.errors import CorpusmillError
-from pipeline.storage import Store, Traffic, Wanted, fetch, open_store, retries, transfers
+from corpusmill.errors import CorpusmillError
+from corpusmill.storage import Store, Traffic, Wanted, fetch, open_store, retries, transfers
 from tests.faults.proxy import KINDS, FaultyProxy
 from tests.servers import ACCESS_KEY, SECRET_KEY, rclone_s3
 

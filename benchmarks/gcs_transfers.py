@@ -22,7 +22,7 @@ from transfers import MEMORY, compared
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pipeline.storage import Checksum, Wanted, fetch, open_store
+from corpusmill.storage import Checksum, Wanted, fetch, open_store
 from tests.gcs_front import GcsFront
 from tests.servers import gcs_emulator
 

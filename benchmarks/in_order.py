@@ -32,7 +32,7 @@ def cpu_seconds() -> float:
 
 
 def ours_nanoset(source: Path, tokenizer: Path, folder: Path) -> float:
-    from pipeline.single.in_order import Source, write_nanoset
+    from corpusmill.single.in_order import Source, write_nanoset
 
     loaded = _tokenizer(tokenizer)
     began = cpu_seconds()
@@ -42,7 +42,7 @@ def ours_nanoset(source: Path, tokenizer: Path, folder: Path) -> float:
 
 
 def ours_megatron(source: Path, tokenizer: Path, folder: Path) -> float:
-    from pipeline.single.in_order import Source, write_megatron
+    from corpusmill.single.in_order import Source, write_megatron
 
     loaded = _tokenizer(tokenizer)
     began = cpu_seconds()
@@ -51,7 +51,7 @@ def ours_megatron(source: Path, tokenizer: Path, folder: Path) -> float:
 
 
 def _tokenizer(path: Path) -> object:
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.tokens.tokenizer import load_tokenizer
 
     loaded = load_tokenizer(str(path), file=str(path), engine="gigatoken")
     loaded.encode([b"libraries and tables are loaded by a first text"])

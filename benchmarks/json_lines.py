@@ -19,9 +19,9 @@ import orjson
 import zstandard
 from results import write_result
 
-from pipeline.documents.batch import SEPARATOR
-from pipeline.documents.jsonl import read_documents
-from pipeline.documents.lines import read_line_blocks
+from corpusmill.documents.batch import SEPARATOR
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.lines import read_line_blocks
 
 ROUNDS = 5
 

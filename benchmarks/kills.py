@@ -23,9 +23,9 @@ from pathlib import Path
 import yaml
 from results import write_result
 
-from pipeline.documents.sample_corpus import write_sample_corpus
-from pipeline.fingerprint import file_digest
-from pipeline.ledger.receipt import RECEIPT_NAME
+from corpusmill.documents.sample_corpus import write_sample_corpus
+from corpusmill.fingerprint import file_digest
+from corpusmill.ledger.receipt import RECEIPT_NAME
 
 
 def configuration(root: Path, name: str) -> Path:
@@ -51,7 +51,7 @@ def configuration(root: Path, name: str) -> Path:
 
 def start(config: Path) -> subprocess.Popen[bytes]:
     """What it says goes to a file beside its configuration."""
-    command = [sys.executable, "-m", "pipeline.cli", "build", str(config), "--workers", "2"]
+    command = [sys.executable, "-m", "corpusmill.cli", "build", str(config), "--workers", "2"]
     with config.with_suffix(".log").open("wb") as log:
         return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=subprocess.STDOUT)
 

@@ -63,7 +63,7 @@ from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.serialization.serialized_objects import DagSerialization
 file, helpers = map(Path, sys.argv[1:])
 BundleDagBag(str(helpers / "check_workers.py"), bundle_path=helpers)
-import configurations, pipeline.form
+import configurations, corpusmill.form
 began = time.process_time()
 bag = BundleDagBag(str(file), bundle_path=file.parent)
 parsed = time.process_time()

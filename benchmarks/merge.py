@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from results import write_result
 
-from pipeline.export import megatron
+from corpusmill.export import megatron
 
 PARTS = 8
 DOCUMENT_TOKENS = 300
@@ -32,7 +32,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 PEAK = """
 import sys
 from pathlib import Path
-from pipeline.cli import app
+from corpusmill.cli import app
 app(sys.argv[1:], standalone_mode=False)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
 print(int(peak.split()[1]) * 1024)
@@ -79,7 +79,7 @@ def spent(command: list[str], out: Path) -> Spent:
 
 
 def merged(prefixes: list[Path], out: Path) -> Spent:
-    return spent([sys.executable, "-m", "pipeline.cli", *_arguments(prefixes, out)], out)
+    return spent([sys.executable, "-m", "corpusmill.cli", *_arguments(prefixes, out)], out)
 
 
 def copied(prefixes: list[Path], out: Path) -> Spent:

@@ -9,7 +9,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.ledger.receipt import installed_versions
+from corpusmill.ledger.receipt import installed_versions
 
 HERE = Path(__file__).parent
 

@@ -56,11 +56,11 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
 
 def ours(folder: Path) -> dict[str, object]:
     """Scatter every shard, gather every cell, in this process, one after another."""
-    from pipeline.shuffle.gather import gather_cell
-    from pipeline.shuffle.placement import cells_needed
-    from pipeline.shuffle.scatter import open_scattered, scatter_records
-    from pipeline.tokens.records import context_records
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.shuffle.gather import gather_cell
+    from corpusmill.shuffle.placement import cells_needed
+    from corpusmill.shuffle.scatter import open_scattered, scatter_records
+    from corpusmill.tokens.records import context_records
+    from corpusmill.tokens.token_shard import open_token_shard
 
     shards = sorted(folder.glob("tokens-*"))
     opened = [open_token_shard(shard) for shard in shards]
@@ -106,7 +106,7 @@ def numpy_in_memory(folder: Path) -> dict[str, object]:
 
 
 def text_ours(folder: Path, memory_bytes: int = TEXT_MEMORY) -> dict[str, object]:
-    from pipeline.single.shuffle_text import shuffle_text
+    from corpusmill.single.shuffle_text import shuffle_text
 
     done = shuffle_text(
         [str(folder / "in.jsonl")], str(folder / "ours.jsonl"), seed=1, memory_bytes=memory_bytes, scratch=folder / "s"

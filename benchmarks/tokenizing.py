@@ -30,8 +30,8 @@ LONG_BYTES = 100_000_000
 
 def ours(files: list[str]) -> dict[str, Any]:
     """`corpusmill tokenize`. The first pass meets every word for the first time, as the beginning of a corpus does."""
-    from pipeline.single.tokenize_files import tokenize_files
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.single.tokenize_files import tokenize_files
+    from corpusmill.tokens.tokenizer import load_tokenizer
 
     folder = Path(tempfile.mkdtemp(prefix="tokenizing-"))
     tokenizer = load_tokenizer("cl100k_base", engine="gigatoken")
@@ -56,9 +56,9 @@ def ours(files: list[str]) -> dict[str, Any]:
 
 def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
     """CPU seconds, peak memory and counts of every stage of a build up to the audit, in this process."""
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.config import check_config
-    from pipeline.stages.graph import GRAPH, open_build
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import check_config
+    from corpusmill.stages.graph import GRAPH, open_build
 
     root = Path(tempfile.mkdtemp(prefix="tokenizing-build-"))
     config = {
@@ -130,7 +130,7 @@ def _new_process_cpu_seconds() -> float:
     The second of two, so that their bytecode is cached.
     """
     code = f"import sys; sys.path[:0] = {[*sys.path]!r}; import time; "
-    code += "from pipeline.tokens.audit import audit_tricky; from pipeline.tokens.tokenizer import load_tokenizer; "
+    code += "from corpusmill.tokens.audit import audit_tricky; from corpusmill.tokens.tokenizer import load_tokenizer; "
     code += "audit_tricky(load_tokenizer('cl100k_base', engine='gigatoken')); print(time.process_time())"
     command = [sys.executable, "-c", code]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
@@ -140,7 +140,7 @@ def _new_process_cpu_seconds() -> float:
 
 def long_documents(files: list[str]) -> dict[str, Any]:
     """A build of one document of 100 MB and one of 10 MB of one letter: the worker's memory after each stage."""
-    from pipeline.documents.compression import open_decompressed
+    from corpusmill.documents.compression import open_decompressed
 
     text = bytearray()
     while len(text) < LONG_BYTES:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from results import write_result
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.stages.graph import open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.stages.graph import open_build
 
 
 def configuration(root: Path) -> dict[str, object]:
@@ -68,7 +68,7 @@ def main() -> None:
     for record in range(0, 7000, 1000):
         for export, shard in (("webdataset", 3), ("megatron", 0)):
             options = ["--export", export, "--shard", str(shard), "--record", str(record)]
-            command = [sys.executable, "-m", "pipeline.cli", "trace", str(root / "dataset.yaml"), *options]
+            command = [sys.executable, "-m", "corpusmill.cli", "trace", str(root / "dataset.yaml"), *options]
             answers.append(timed(command))
     figures = {
         "text_bytes": build.total("index", "text_bytes_out"),

@@ -29,7 +29,7 @@ from results import write_result
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pipeline.storage import Checksum, Store, Wanted, fetch, open_store
+from corpusmill.storage import Checksum, Store, Wanted, fetch, open_store
 from tests.servers import ACCESS_KEY, SECRET_KEY, many_objects, rclone_s3
 
 FILE_BYTES = 128 << 20
@@ -132,7 +132,7 @@ def peak_memory(root: Path, endpoint: str, megabytes: int) -> int:
     """Peak RSS in MiB of a process that uploads and downloads one file of this size."""
     code = (
         "import hashlib, resource, sys; from pathlib import Path;"
-        "from pipeline.storage import Wanted, fetch, open_store; from pipeline.fingerprint import file_digest;"
+        "from corpusmill.storage import Wanted, fetch, open_store; from corpusmill.fingerprint import file_digest;"
         "store = open_store('s3://corpus', endpoint_url=sys.argv[1]); root = Path(sys.argv[2]);"
         "store.receive(root / 'big', 'big', file_digest(root / 'big')); there = store.stat('big');"
         "fetch(store, Wanted('big', there.size_bytes, there.identity), root / 'out', root / 'partial');"

@@ -28,8 +28,8 @@ def plan(params: dict[str, Any] | None = None) -> str:
     """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
     import running
 
-    from pipeline.config import load_config
-    from pipeline.form import config_from_form
+    from corpusmill.config import load_config
+    from corpusmill.form import config_from_form
 
     values = {name: value for name, value in (params or {}).items() if name not in RUN}
     with running.refusal_shown(get_current_context()):

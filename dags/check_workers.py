@@ -21,8 +21,8 @@ def begin(params: dict[str, Any] | None = None) -> list[str]:
     """Leave a file that every worker must find; returns the names of the probes."""
     from configurations import work_folders
 
-    from pipeline.bounds import require_folder
-    from pipeline.builds import worker_check
+    from corpusmill.bounds import require_folder
+    from corpusmill.builds import worker_check
 
     values = params or {}
     require_folder("work_folder", values["work_folder"], work_folders())
@@ -32,7 +32,7 @@ def begin(params: dict[str, Any] | None = None) -> list[str]:
 @task
 def probe(name: str, params: dict[str, Any] | None = None) -> str:
     """Write down what the worker finds that this task came to; returns where."""
-    from pipeline.builds import worker_check
+    from corpusmill.builds import worker_check
 
     return str(worker_check.probe(_folder(params or {}), name))
 
@@ -40,13 +40,13 @@ def probe(name: str, params: dict[str, Any] | None = None) -> str:
 @task
 def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
     """Say how many probes each host got; fail if the workers do not fit together."""
-    from pipeline.builds import worker_check
+    from corpusmill.builds import worker_check
 
     print(worker_check.conclude(_folder(params or {}), [Path(one) for one in probes]))
 
 
 def _folder(params: dict[str, Any]) -> Path:
-    from pipeline.config import absolute
+    from corpusmill.config import absolute
 
     return Path(absolute(params["work_folder"]))
 

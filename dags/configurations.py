@@ -13,10 +13,10 @@ import running
 from airflow.sdk import DAG, get_current_context, task
 from dataset_dag import datasets_folder, form_params, make_dag, run_params, schedule_arguments
 
-from pipeline.config import DatasetConfig, parse_config
-from pipeline.errors import ConfigError
-from pipeline.schedule import ScheduleConfig
-from pipeline.yaml_text import read_text
+from corpusmill.config import DatasetConfig, parse_config
+from corpusmill.errors import ConfigError
+from corpusmill.schedule import ScheduleConfig
+from corpusmill.yaml_text import read_text
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or spoilt while a run was under way.**
@@ -83,8 +83,8 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
     @task
     def plan(params: dict[str, Any] | None = None) -> str:
         """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
-        from pipeline.builds.memory import require_memory
-        from pipeline.form import config_from_form
+        from corpusmill.builds.memory import require_memory
+        from corpusmill.form import config_from_form
 
         with running.refusal_shown(get_current_context()):
             require_memory(config, where=str(configuration.path))  # its tasks take that much, whatever the form says

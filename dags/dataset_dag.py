@@ -23,11 +23,11 @@ from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
 from stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
 
-from pipeline.builds.memory import needed_memory, whole_gib
-from pipeline.config import DatasetConfig
-from pipeline.errors import ConfigError
-from pipeline.schedule import NAME_PATTERN, ScheduleConfig
-from pipeline.stages.graph import GRAPH
+from corpusmill.builds.memory import needed_memory, whole_gib
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import ConfigError
+from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
+from corpusmill.stages.graph import GRAPH
 
 if TYPE_CHECKING:
     from airflow.sdk import XComArg
@@ -78,7 +78,7 @@ def form_params(config: DatasetConfig | None = None, **fixed: str) -> dict[str, 
     """
     if get_parsing_context().task_id not in {None, "plan"}:
         return {}
-    from pipeline.form import FIELDS, form_from_config
+    from corpusmill.form import FIELDS, form_from_config
 
     shown = form_from_config(config) if config else {}
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 from configurations import dataset_dags
 
-from pipeline.errors import ConfigError
+from corpusmill.errors import ConfigError
 
 _, REFUSED = dataset_dags(tasks=False)
 

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import Param, get_current_context, task
 from dataset_dag import configuration_names, make_dag
 
-from pipeline.stages.graph import GRAPH
+from corpusmill.stages.graph import GRAPH
 
 MOST_SHARDS = 10**7
 PARAMS = {
@@ -47,9 +47,9 @@ def plan(params: dict[str, Any] | None = None) -> str:
     import running
     from configurations import work_folders
 
-    from pipeline.bounds import require_folder
-    from pipeline.builds.reprocess import begin, plan_to_reprocess
-    from pipeline.form import refuse_unknown
+    from corpusmill.bounds import require_folder
+    from corpusmill.builds.reprocess import begin, plan_to_reprocess
+    from corpusmill.form import refuse_unknown
 
     values, context = params or {}, get_current_context()
     with running.refusal_shown(context):
@@ -63,7 +63,7 @@ def plan(params: dict[str, Any] | None = None) -> str:
 @task
 def compare(plan_receipt: str) -> None:
     """Log which outputs changed and which did not."""
-    from pipeline.builds.reprocess import finish
+    from corpusmill.builds.reprocess import finish
 
     print(finish(plan_receipt))
 

@@ -17,11 +17,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import DatasetConfig, absolute, work_of
-from pipeline.errors import CorpusmillError
+from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.errors import CorpusmillError
 
 if TYPE_CHECKING:
-    from pipeline.engine.claim import Holder
+    from corpusmill.engine.claim import Holder
 
 ASK_AGAIN = timedelta(seconds=30)
 UNFINISHED = {"queued", "running"}  # states of runs
@@ -55,8 +55,8 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
 
     If another run has the dataset, looks again in half a minute (up_for_reschedule).
     """
-    from pipeline.engine.claim import beating, claim_dataset, release_dataset
-    from pipeline.ledger import LockHeldError
+    from corpusmill.engine.claim import beating, claim_dataset, release_dataset
+    from corpusmill.ledger import LockHeldError
 
     with _waiting(context, this_airflow()) as (me, is_under_way):
         claim_dataset(work, me, is_under_way)
@@ -74,8 +74,8 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
 @contextmanager
 def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
     """For the work of a task after the plan's: have the dataset, or look again; fail if the run has another plan."""
-    from pipeline.engine.claim import beating, hold_dataset
-    from pipeline.stages.graph import open_build
+    from corpusmill.engine.claim import beating, hold_dataset
+    from corpusmill.stages.graph import open_build
 
     receipt = Path(plan_receipt)
     open_build(receipt)  # is there, or claiming it would make a work folder anew that was renamed
@@ -105,11 +105,11 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     `own` is what the dataset's configuration file says, if it has one: a run with other settings is an experiment.
     `operators` is the file that the form began with: what other places the form names must lie below its roots.
     """
-    from pipeline.bounds import require_bounded, require_listed
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.engine.runs import begin_run
-    from pipeline.form import changed_keys
-    from pipeline.stages.graph import open_build
+    from corpusmill.bounds import require_bounded, require_listed
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.engine.runs import begin_run
+    from corpusmill.form import changed_keys
+    from corpusmill.stages.graph import open_build
 
     require_bounded(config, operators)
     # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
@@ -134,8 +134,8 @@ def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Hol
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
-    from pipeline.engine.claim import Holder, RunUnderWayError
-    from pipeline.ledger import LockHeldError
+    from corpusmill.engine.claim import Holder, RunUnderWayError
+    from corpusmill.ledger import LockHeldError
 
     instance = context["ti"]
     try:
@@ -177,7 +177,7 @@ def close(context: Any, plan_receipt: str | None, name: str) -> None:
     from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
-    from pipeline.engine.claim import release_dataset
+    from corpusmill.engine.claim import release_dataset
 
     instance = context["ti"]
     this = {"dag_id": instance.dag_id, "run_ids": [instance.run_id]}

@@ -1,7 +1,7 @@
 """The stages as tasks: what every DAG that builds a dataset has in common.
 
 A task body opens the build that the plan describes, runs its steps and returns the paths of their receipts; everything
-else (what a step does, when it is reused, how counts balance) lives in `pipeline.stages` and is the same without
+else (what a step does, when it is reused, how counts balance) lives in `corpusmill.stages` and is the same without
 Airflow. Task bodies import it when they run, so that parsing stays cheap.
 """
 
@@ -28,7 +28,7 @@ from airflow.sdk import (
     task,
 )
 
-from pipeline.stages.graph import GRAPH, GROUPS
+from corpusmill.stages.graph import GRAPH, GROUPS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -44,9 +44,11 @@ RETRYING = {
     "retry_policy": ExceptionRetryPolicy(
         rules=[
             # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
-            RetryRule("pipeline.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help"),
+            RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help"),
             # Somebody has to make room first; three quick tries would only be three failures.
-            RetryRule("pipeline.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"),
+            RetryRule(
+                "corpusmill.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"
+            ),
         ],
         default=RetryAction.RETRY,
     ),
@@ -93,8 +95,8 @@ def estimate(plan_receipt: str) -> bool:
     """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
     from dataclasses import asdict
 
-    from pipeline.builds.estimate import estimate_dataset, render_estimate
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.estimate import estimate_dataset, render_estimate
+    from corpusmill.stages.graph import open_build
 
     context = get_current_context()
     if not context["params"].get("dry_run"):
@@ -117,7 +119,7 @@ class ApproveRemoval(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Ask, if this run is to ask and anything would be removed."""
-        from pipeline.stages.graph import open_build
+        from corpusmill.stages.graph import open_build
 
         words = GRAPH[self.stage].approval
         removed = words(open_build(self.plan_receipt)) if words and context["params"].get("approve_removal") else ""
@@ -135,7 +137,7 @@ def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
     """
     import running
 
-    from pipeline.stages.graph import open_build
+    from corpusmill.stages.graph import open_build
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
     with running.held(plan_receipt, get_current_context(), shared["airflow"]):
@@ -150,7 +152,7 @@ def run_steps(stage: str, unit: str, plan_receipt: str, airflow: str) -> list[st
     """
     import running
 
-    from pipeline.stages.graph import open_build
+    from corpusmill.stages.graph import open_build
 
     context = get_current_context()
     with running.held(plan_receipt, context, airflow):
@@ -163,9 +165,9 @@ def report(plan_receipt: str) -> str:
     """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
     import running
 
-    from pipeline.engine.runs import why_latest_stays
-    from pipeline.stages.announce import announcement
-    from pipeline.stages.graph import open_build
+    from corpusmill.engine.runs import why_latest_stays
+    from corpusmill.stages.announce import announcement
+    from corpusmill.stages.graph import open_build
 
     context = get_current_context()
     with running.held(plan_receipt, context, running.this_airflow()):

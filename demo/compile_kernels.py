@@ -10,9 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import DestinationConfig, load_config
-from pipeline.documents.sample_corpus import write_sample_corpus
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import DestinationConfig, load_config
+from corpusmill.documents.sample_corpus import write_sample_corpus
 
 CONFIG = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
 

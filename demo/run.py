@@ -18,10 +18,10 @@ from pathlib import Path
 import server
 from rest import Api
 
-from pipeline.report.progress import progress_view
-from pipeline.report.summary import from_json
-from pipeline.report.terminal import print_summary
-from pipeline.stages.graph import open_build
+from corpusmill.report.progress import progress_view
+from corpusmill.report.summary import from_json
+from corpusmill.report.terminal import print_summary
+from corpusmill.stages.graph import open_build
 
 SAMPLE = server.ROOT / "sample"
 POLL_SECONDS = 0.5
@@ -96,7 +96,7 @@ def sample_corpus() -> Iterator[None]:
         return
     print(f"Collecting sample text from the installed Python packages: {SAMPLE}")
     partial = SAMPLE.with_name(".sample-being-written")
-    with beside("The sample corpus could not be written", "-m", "pipeline.cli", "sample-corpus", str(partial)):
+    with beside("The sample corpus could not be written", "-m", "corpusmill.cli", "sample-corpus", str(partial)):
         yield
     partial.rename(SAMPLE)
 

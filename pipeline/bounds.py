@@ -15,11 +15,11 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from pipeline.config import DatasetConfig, absolute
-from pipeline.errors import ConfigError
-from pipeline.form.fields import ENDPOINT_MARK
-from pipeline.storage import is_local
-from pipeline.storage.listing import GLOB
+from corpusmill.config import DatasetConfig, absolute
+from corpusmill.errors import ConfigError
+from corpusmill.form.fields import ENDPOINT_MARK
+from corpusmill.storage import is_local
+from corpusmill.storage.listing import GLOB
 
 FORM_ROOTS = "CORPUSMILL_FORM_ROOTS"
 GLOBS = "source.paths"  # the one key that holds patterns

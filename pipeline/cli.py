@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.errors import CorpusmillError, TransientError
-from pipeline.single import in_order_commands, store_commands
-from pipeline.single.dedup_commands import dedup, index
-from pipeline.single.shuffle_commands import register
+from corpusmill.errors import CorpusmillError, TransientError
+from corpusmill.single import in_order_commands, store_commands
+from corpusmill.single.dedup_commands import dedup, index
+from corpusmill.single.shuffle_commands import register
 
 if TYPE_CHECKING:
-    from pipeline.config import DatasetConfig
+    from corpusmill.config import DatasetConfig
 
 EXIT_FAILED = 1
 EXIT_TRY_AGAIN = 75  # sysexits.h EX_TEMPFAIL: the same command may succeed later
@@ -35,8 +35,8 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset co
 
 
 def load_config(path: Path) -> DatasetConfig:
-    """See pipeline.config. Imported when it is called: that takes 0.1 s, which other commands need not wait."""
-    from pipeline.config import load_config as load
+    """See corpusmill.config. Imported when it is called: that takes 0.1 s, which other commands need not wait."""
+    from corpusmill.config import load_config as load
 
     return load(path)
 
@@ -54,16 +54,16 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
-    from pipeline.builds.estimate import compare_with_actual
-    from pipeline.builds.local import run_steps
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.config import work_of
-    from pipeline.engine.claim import claimed
-    from pipeline.report.progress import progress_view
-    from pipeline.report.summary import from_json
-    from pipeline.report.terminal import print_summary
-    from pipeline.stages.graph import open_build
-    from pipeline.stages.report import HTML, SUMMARY, UNIT
+    from corpusmill.builds.estimate import compare_with_actual
+    from corpusmill.builds.local import run_steps
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import work_of
+    from corpusmill.engine.claim import claimed
+    from corpusmill.report.progress import progress_view
+    from corpusmill.report.summary import from_json
+    from corpusmill.report.terminal import print_summary
+    from corpusmill.stages.graph import open_build
+    from corpusmill.stages.report import HTML, SUMMARY, UNIT
 
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
     dataset = load_config(config)
@@ -81,9 +81,9 @@ def build(
 @app.command()
 def plan(config: ConfigFile) -> None:
     """Show what a build would reuse, what it would run, and why. Runs nothing."""
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.engine.preview import preview, render_preview
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.engine.preview import preview, render_preview
+    from corpusmill.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     typer.echo(render_preview(preview(planned)))
@@ -101,13 +101,13 @@ def reprocess(
     workers: Workers = None,
 ) -> None:
     """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
-    from pipeline.builds.local import run_steps
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.builds.reprocess import ask_for_shard, digests, render_comparison
-    from pipeline.config import work_of
-    from pipeline.engine.claim import claimed
-    from pipeline.report.progress import progress_view
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.local import run_steps
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.builds.reprocess import ask_for_shard, digests, render_comparison
+    from corpusmill.config import work_of
+    from corpusmill.engine.claim import claimed
+    from corpusmill.report.progress import progress_view
+    from corpusmill.stages.graph import open_build
 
     dataset = load_config(config)
     with claimed(work_of(dataset)):
@@ -137,16 +137,16 @@ def verify(
     if version is not None:
         _verify_version(config, version, workers or 1)
         return
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     if sample:
-        from pipeline.lineage import render_verified, verify_records
+        from corpusmill.lineage import render_verified, verify_records
 
         typer.echo(render_verified(verify_records(planned, sample, seed)))
         return
-    from pipeline.verify import render, verify_build
+    from corpusmill.verify import render, verify_build
 
     found = verify_build(planned, workers=workers or 1)
     typer.echo(render(found))
@@ -155,8 +155,8 @@ def verify(
 
 
 def _verify_version(config: Path, version: str, workers: int) -> None:
-    from pipeline.verify import render_version, verify_version
-    from pipeline.verify.delivered import VERSION
+    from corpusmill.verify import render_version, verify_version
+    from corpusmill.verify.delivered import VERSION
 
     if version != "latest" and not VERSION.fullmatch(version):
         raise typer.BadParameter(f"{version!r} is neither 12 hex digits nor latest", param_hint="--version")
@@ -174,10 +174,10 @@ def trace(
     record: Annotated[int, typer.Option(help="The record in it, from 0 (numpy: a token position).", min=0)],
 ) -> None:
     """Say which documents are in one record of an export: file, line, id, and the spans of tokens and bytes."""
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.lineage import render_trace
-    from pipeline.lineage import trace as trace_record
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.lineage import render_trace
+    from corpusmill.lineage import trace as trace_record
+    from corpusmill.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     typer.echo(render_trace(trace_record(planned, export, int(shard) if shard.isdigit() else shard, record)))
@@ -191,10 +191,10 @@ def locate(
     document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
 ) -> None:
     """Say where a document ended up: its records, or what was removed and which earlier text it repeats."""
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.lineage import locate as locate_line
-    from pipeline.lineage import locate_id, render_located
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.lineage import locate as locate_line
+    from corpusmill.lineage import locate_id, render_located
+    from corpusmill.stages.graph import open_build
 
     planned = open_build(plan_dataset(load_config(config)))
     if document_id is not None:
@@ -219,11 +219,11 @@ def gc(
     ] = None,
 ) -> None:
     """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
-    from pipeline.config import work_of
-    from pipeline.engine.claim import claimed
-    from pipeline.engine.garbage import find_garbage, remove_garbage, render_garbage
-    from pipeline.stages.graph import GRAPH
-    from pipeline.stages.retention import find_old_versions, remove_old_version, render_old_versions
+    from corpusmill.config import work_of
+    from corpusmill.engine.claim import claimed
+    from corpusmill.engine.garbage import find_garbage, remove_garbage, render_garbage
+    from corpusmill.stages.graph import GRAPH
+    from corpusmill.stages.retention import find_old_versions, remove_old_version, render_old_versions
 
     dataset = load_config(config)
     work = work_of(dataset)
@@ -260,9 +260,9 @@ def tokenize(
     endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
 ) -> None:
     """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
-    from pipeline.config import absolute
-    from pipeline.single.tokenize_files import tokenize_files
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.config import absolute
+    from corpusmill.single.tokenize_files import tokenize_files
+    from corpusmill.tokens.tokenizer import load_tokenizer
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
     special = []
@@ -282,7 +282,7 @@ def tokenize(
 @app.command()
 def estimate(config: ConfigFile) -> None:
     """Say what a build will come to, from an unbiased sample: tokens, duplicates, hours, memory, disk."""
-    from pipeline.builds.estimate import estimate_dataset, render_estimate
+    from corpusmill.builds.estimate import estimate_dataset, render_estimate
 
     typer.echo(render_estimate(estimate_dataset(load_config(config))))
 
@@ -303,7 +303,7 @@ def mix(
     split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
 ) -> None:
     """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
-    from pipeline.mixture.folders import mix_folders
+    from corpusmill.mixture.folders import mix_folders
 
     mix_folders(
         datasets,
@@ -327,7 +327,7 @@ def peek(
     ] = None,
 ) -> None:
     """Show one record of any export as ids and as text."""
-    from pipeline.lineage.peek import peek_record, render_peek
+    from corpusmill.lineage.peek import peek_record, render_peek
 
     typer.echo(render_peek(peek_record(path, record, tokens, load_config(config) if config else None)))
 
@@ -340,7 +340,7 @@ def merge(
     output: Annotated[Path, typer.Option(help="The merged prefix, or the merged .ds file.")],
 ) -> None:
     """Merge Megatron parts, or Nanoset files, into one. Memory does not grow with the number of documents."""
-    from pipeline.export.merge import merge_exports
+    from corpusmill.export.merge import merge_exports
 
     counts = merge_exports(inputs, output)
     typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
@@ -355,7 +355,7 @@ def sample_corpus(
     folder: Annotated[Path, typer.Argument(help="Where the files go; made if missing.")],
 ) -> None:
     """Collect about 40 MB of real text from the installed Python packages, as jsonl.zst."""
-    from pipeline.documents.sample_corpus import write_sample_corpus
+    from corpusmill.documents.sample_corpus import write_sample_corpus
 
     written = write_sample_corpus(folder)
     documents, text_bytes = sum(written.documents.values()), sum(written.text_bytes.values())
@@ -368,7 +368,7 @@ def sample_corpus(
 @config_app.command("example")
 def config_example() -> None:
     """Print a complete configuration with every key explained."""
-    from pipeline.config import EXAMPLE
+    from corpusmill.config import EXAMPLE
 
     typer.echo(EXAMPLE.read_text(), nl=False)
 
@@ -376,8 +376,8 @@ def config_example() -> None:
 @config_app.command("lock")
 def config_lock(config: ConfigFile) -> None:
     """Write the tokenizer's sha256 and revision into the file's lock section; another vocabulary is then refused."""
-    from pipeline.config import parse_config
-    from pipeline.stages.tokenize import locked
+    from corpusmill.config import parse_config
+    from corpusmill.stages.tokenize import locked
 
     loaded = load_config(config)
     lock = locked(loaded).lock
@@ -396,7 +396,7 @@ def config_lock(config: ConfigFile) -> None:
 @config_app.command("check")
 def config_check(config: ConfigFile) -> None:
     """Check a configuration: its keys and values, its tokenizer, and that its sources exist."""
-    from pipeline.builds.plan import check_dataset
+    from corpusmill.builds.plan import check_dataset
 
     typer.echo(check_dataset(load_config(config)))
 

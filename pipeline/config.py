@@ -33,11 +33,11 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.addresses import without_credentials
-from pipeline.errors import ConfigError
-from pipeline.schedule import NAME_PATTERN, ScheduleConfig
-from pipeline.section import Section
-from pipeline.yaml_text import CONTROL, LONGEST_SHOWN, labelled, line_of, read_text, read_yaml, shown
+from corpusmill.addresses import without_credentials
+from corpusmill.errors import ConfigError
+from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
+from corpusmill.section import Section
+from corpusmill.yaml_text import CONTROL, LONGEST_SHOWN, labelled, line_of, read_text, read_yaml, shown
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 LEAST_MINIMUM_BYTES = 7

@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.content import ContentSum
-from pipeline.words import load_byte, load_word
+from corpusmill.content import ContentSum
+from corpusmill.words import load_byte, load_word
 
 Words = NDArray[np.uint64]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xxhash
 
-from pipeline.errors import PermanentError
+from corpusmill.errors import PermanentError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from pipeline.section import Section
-from pipeline.yaml_text import shown
+from corpusmill.section import Section
+from corpusmill.yaml_text import shown
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")

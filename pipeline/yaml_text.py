@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.errors import ConfigError
+from corpusmill.errors import ConfigError
 
 LARGEST_BYTES = 1 << 20
 DEEPEST = 20  # the C loader recurses without a limit of its own, up to a segmentation fault

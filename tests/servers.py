@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import boto3
 import pytest
 
-from pipeline.storage import retries
+from corpusmill.storage import retries
 from tests.gcs_front import GcsFront
 
 ACCESS_KEY, SECRET_KEY = "corpusmill-tests", "a-secret-of-the-tests"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.addresses import is_open_to_others, without_credentials, without_queries
-from pipeline.errors import ConfigError
-from pipeline.storage import list_sources, open_location, open_store
+from corpusmill.addresses import is_open_to_others, without_credentials, without_queries
+from corpusmill.errors import ConfigError
+from corpusmill.storage import list_sources, open_location, open_store
 
 WITH_CREDENTIALS = [
     "https://name:hush@host/bucket",

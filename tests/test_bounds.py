@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.bounds import named_places, require_bounded, require_folder, require_listed
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import ConfigError, TokenizerError
-from pipeline.form import FIELDS, config_from_form
-from pipeline.tokens.references import HuggingFaceReference
+from corpusmill.bounds import named_places, require_bounded, require_folder, require_listed
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import ConfigError, TokenizerError
+from corpusmill.form import FIELDS, config_from_form
+from corpusmill.tokens.references import HuggingFaceReference
 
 MINIO = "http://minio:9000"
 OWN = {

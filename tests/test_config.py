@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pipeline.config import EXAMPLE, DatasetConfig, absolute, load_config, parse_config
-from pipeline.errors import ConfigError
+from corpusmill.config import EXAMPLE, DatasetConfig, absolute, load_config, parse_config
+from corpusmill.errors import ConfigError
 
 MINIMAL = """
 name: tiny

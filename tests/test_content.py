@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.content import NOTHING, ContentSum, add_up
-from pipeline.content_kernels import place_weights, records_sum, text_hashes, texts_sum, token_sums, weighted_sum
-from pipeline.verify import content as independent
+from corpusmill.content import NOTHING, ContentSum, add_up
+from corpusmill.content_kernels import place_weights, records_sum, text_hashes, texts_sum, token_sums, weighted_sum
+from corpusmill.verify import content as independent
 from tests.oracles import content as oracle
 
 DTYPES = st.sampled_from([np.uint16, np.uint32, np.int32])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from pipeline.errors import BalanceError, PermanentError, StorageFullError, TransientError
+from corpusmill.errors import BalanceError, PermanentError, StorageFullError, TransientError
 
 
 def test_error_message_aligns_its_details() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.fingerprint import NoStableIdentityError, canonical_json, file_digest, fingerprint
+from corpusmill.fingerprint import NoStableIdentityError, canonical_json, file_digest, fingerprint
 
 JSON = st.recursive(
     st.none()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
-from pipeline.errors import ConfigError
-from pipeline.form import FIELDS, FormField, config_from_form, form_from_config, size_text
-from pipeline.section import Section
+from corpusmill.config import FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
+from corpusmill.errors import ConfigError
+from corpusmill.form import FIELDS, FormField, config_from_form, form_from_config, size_text
+from corpusmill.section import Section
 
 DEMO = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
 SCHEMA = {"type": "object", "properties": {item.name: item.schema for item in FIELDS}}

@@ -100,7 +100,9 @@ def imports_of(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} if node.module != "pipeline" else {f"pipeline.{alias.name}" for alias in node.names}
+            found |= (
+                {node.module} if node.module != "pipeline" else {f"corpusmill.{alias.name}" for alias in node.names}
+            )
     return found
 
 

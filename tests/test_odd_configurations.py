@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.config import (
+from corpusmill.config import (
     EXAMPLE,
     DatasetConfig,
     DedupConfig,
@@ -20,8 +20,8 @@ from pipeline.config import (
     load_config,
     parse_config,
 )
-from pipeline.errors import ConfigError
-from pipeline.schedule import ScheduleConfig
+from corpusmill.errors import ConfigError
+from corpusmill.schedule import ScheduleConfig
 from tests.test_config import MINIMAL
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.slices import JoinedBytes, copy_slices, starts_of
+from corpusmill.slices import JoinedBytes, copy_slices, starts_of
 
 DTYPES = (np.uint8, np.uint16, np.uint32)
 LENGTHS = st.lists(st.integers(0, 40), max_size=30)

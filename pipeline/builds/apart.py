@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from pipeline.config import DatasetConfig, absolute
-from pipeline.errors import ConfigError
-from pipeline.storage import StoredFile, is_local
-from pipeline.storage.listing import is_glob, split_glob
-from pipeline.storage.locations import resolved_locations
-from pipeline.storage.walk import EVERYTHING, may_match_below
+from corpusmill.config import DatasetConfig, absolute
+from corpusmill.errors import ConfigError
+from corpusmill.storage import StoredFile, is_local
+from corpusmill.storage.listing import is_glob, split_glob
+from corpusmill.storage.locations import resolved_locations
+from corpusmill.storage.walk import EVERYTHING, may_match_below
 
 Places = list[tuple[str, str]]
 """(key of the configuration or option of a command, folder or prefix that is written below)."""

@@ -23,16 +23,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import DatasetConfig, work_of
-from pipeline.engine.estimates import Estimate, keep_estimate, last_estimate
-from pipeline.errors import SourceError
+from corpusmill.config import DatasetConfig, work_of
+from corpusmill.engine.estimates import Estimate, keep_estimate, last_estimate
+from corpusmill.errors import SourceError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.engine.build import Build
-    from pipeline.ledger import Receipt
+    from corpusmill.engine.build import Build
+    from corpusmill.ledger import Receipt
 
 EIGHTH = 8
 
@@ -42,10 +42,10 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
 
     SourceError if no line of the sources falls into the sample.
     """
-    from pipeline.builds.plan import list_dataset
-    from pipeline.builds.sampling import draw_files, write_sample
-    from pipeline.sources.plan import plan_files
-    from pipeline.stages.tokenize import locked
+    from corpusmill.builds.plan import list_dataset
+    from corpusmill.builds.sampling import draw_files, write_sample
+    from corpusmill.sources.plan import plan_files
+    from corpusmill.stages.tokenize import locked
 
     config = locked(config)
     files = list_dataset(config).files
@@ -78,8 +78,8 @@ def _write_eighth(sample: Path, folder: Path) -> None:
 
 
 def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
-    from pipeline.builds.local import build_dataset
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.local import build_dataset
+    from corpusmill.stages.graph import open_build
 
     changes = {
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
@@ -108,7 +108,7 @@ def compare_with_actual(build: Build) -> str:
 
 def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float]) -> Estimate:
     """`seconds`: what any build takes once in each of its processes, and what the sample took beside it."""
-    from pipeline.builds.sampling import total_of
+    from corpusmill.builds.sampling import total_of
 
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
     text_bytes = build.total("index", "text_bytes_out")
@@ -138,9 +138,9 @@ def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
     """Tokens of every document (int64), by the drawn file whose sample holds it; the plan may have cut a sample."""
     import numpy as np
 
-    from pipeline.builds.sampling import sample_name
-    from pipeline.documents.text_shard import open_text_shard
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.builds.sampling import sample_name
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.tokens.token_shard import open_token_shard
 
     sample_of = {file.name: file.part.of if file.part else file.name for shard in build.plan.shards for file in shard}
     tokens: dict[str, list[NDArray[np.int64]]] = {sample_name(number): [] for number in range(files)}

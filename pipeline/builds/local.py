@@ -13,13 +13,13 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
 
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import DatasetConfig, work_of
-from pipeline.engine.build import Build
-from pipeline.engine.claim import claimed
-from pipeline.engine.runs import begin_run
-from pipeline.errors import TransientError
-from pipeline.stages.graph import GRAPH, open_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import DatasetConfig, work_of
+from corpusmill.engine.build import Build
+from corpusmill.engine.claim import claimed
+from corpusmill.engine.runs import begin_run
+from corpusmill.errors import TransientError
+from corpusmill.stages.graph import GRAPH, open_build
 
 PR_SET_PDEATHSIG = 1
 

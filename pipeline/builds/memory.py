@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from pipeline.config import DatasetConfig
-from pipeline.errors import ConfigError
-from pipeline.stages.graph import GRAPH
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import ConfigError
+from corpusmill.stages.graph import GRAPH
 
 GIB = 1 << 30
 MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"

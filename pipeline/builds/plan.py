@@ -6,13 +6,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.builds.apart import require_apart, require_none_written, written_places
-from pipeline.config import DatasetConfig, absolute, work_of
-from pipeline.engine.graph import PLAN, PLAN_VERSION
-from pipeline.ledger import Outcome, Step, run_once
-from pipeline.sources.plan import OtherFiles, Plan, plan_files
-from pipeline.storage import StoredFile
-from pipeline.storage.listing import Listing, list_all
+from corpusmill.builds.apart import require_apart, require_none_written, written_places
+from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.engine.graph import PLAN, PLAN_VERSION
+from corpusmill.ledger import Outcome, Step, run_once
+from corpusmill.sources.plan import OtherFiles, Plan, plan_files
+from corpusmill.storage import StoredFile
+from corpusmill.storage.listing import Listing, list_all
 
 if TYPE_CHECKING:
     pass
@@ -26,8 +26,8 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
     `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
     """
-    from pipeline.engine.build import tokenizer_versions
-    from pipeline.stages.tokenize import locked
+    from corpusmill.engine.build import tokenizer_versions
+    from corpusmill.stages.tokenize import locked
 
     if to_build:
         config, plan = _ready(config)
@@ -58,11 +58,11 @@ def _step(config: DatasetConfig, plan: Plan) -> Step:
 
 def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
-    from pipeline.builds.memory import require_memory
-    from pipeline.builds.preflight import Problems, needed_room, require_room, require_writable
-    from pipeline.engine.estimates import estimate_of
-    from pipeline.engine.runs import DELIVERED
-    from pipeline.stages.tokenize import locked
+    from corpusmill.builds.memory import require_memory
+    from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
+    from corpusmill.engine.estimates import estimate_of
+    from corpusmill.engine.runs import DELIVERED
+    from corpusmill.stages.tokenize import locked
 
     problems, plan = Problems(), Plan(shards=[])
     with problems.kept():
@@ -87,7 +87,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
 
 def check_dataset(config: DatasetConfig) -> str:
     """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
-    from pipeline.stages.tokenize import configured_tokenizer, locked
+    from corpusmill.stages.tokenize import configured_tokenizer, locked
 
     tokenizer = configured_tokenizer(locked(config))
     files, plan = _planned(config)
@@ -112,7 +112,7 @@ def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
 
 def list_dataset(config: DatasetConfig) -> Listing:
     """The source files of a configuration; ConfigError if the build would read what it writes."""
-    from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
+    from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
     paths = [absolute(path) for path in config.source.paths]
     places = written_places(config)

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipeline.config import DatasetConfig, DestinationConfig, absolute
-from pipeline.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
-from pipeline.stages.scatter import KINDS
-from pipeline.storage import is_local, open_store
+from corpusmill.config import DatasetConfig, DestinationConfig, absolute
+from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
+from corpusmill.stages.scatter import KINDS
+from corpusmill.storage import is_local, open_store
 
 PROBE = ".corpusmill-may-write"
 # Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.

@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import absolute
-from pipeline.engine.build import Build, StepMissingError
-from pipeline.engine.runs import begin_run, delivered_plans, why_latest_stays
-from pipeline.errors import ConfigError
-from pipeline.ledger import RECEIPT_NAME, ask_again
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.storage import safe_relative_name
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import absolute
+from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.engine.runs import begin_run, delivered_plans, why_latest_stays
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import RECEIPT_NAME, ask_again
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.storage import safe_relative_name
 
 BEFORE = ".before.json"
 

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.fingerprint import random_words
+from corpusmill.fingerprint import random_words
 
 if TYPE_CHECKING:
-    from pipeline.config import DatasetConfig
-    from pipeline.sources.plan import SourceFile
+    from corpusmill.config import DatasetConfig
+    from corpusmill.sources.plan import SourceFile
 
 READ_FACTOR = 4  # the drawn files hold about this many times the sample
 FILES = 16  # drawn of those that could have been left out: the spread between files needs several
@@ -117,8 +117,8 @@ def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64
 
 def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> int:
     """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; the number of lines."""
-    from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
-    from pipeline.sources.copies import open_as_lines, streamed_copy
+    from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+    from corpusmill.sources.copies import open_as_lines, streamed_copy
 
     folder.mkdir(parents=True)
     draw = PivotalDraw[tuple[int, bytes]]({"estimate": "lines", "seed": seed, "share": share})

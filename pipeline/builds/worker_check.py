@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import PermanentError, StorageFullError, TransientError
+from corpusmill.errors import PermanentError, StorageFullError, TransientError
 
 FOLDER = ".worker-check"
 BEGUN = "begun"
@@ -86,6 +86,6 @@ def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = L
 
 
 def _versions_in_words() -> str:
-    from pipeline.ledger.receipt import installed_versions
+    from corpusmill.ledger.receipt import installed_versions
 
     return ", ".join(f"{name} {version}" for name, version in sorted(installed_versions().items()))

@@ -1,4 +1,4 @@
-"""Comparing and hashing text by address (see `pipeline.words`): the primitives of the dedup kernels.
+"""Comparing and hashing text by address (see `corpusmill.words`): the primitives of the dedup kernels.
 
 Addresses let a kernel hold any number of memory-mapped shards in one int64 array. Nothing here checks bounds: every
 function states the bytes it reads.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.words import load_byte, load_word, zero_high_bytes, zero_low_bytes
+from corpusmill.words import load_byte, load_word, zero_high_bytes, zero_low_bytes
 
 
 @njit(nogil=True, cache=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.dedup.addresses import bytes_hash, common_prefix
-from pipeline.words import load_word
+from corpusmill.dedup.addresses import bytes_hash, common_prefix
+from corpusmill.words import load_word
 
 BUCKETS = 4096
 """Anchors are grouped by the top 12 bits of their hash."""

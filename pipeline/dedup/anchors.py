@@ -26,15 +26,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import LEAST_MINIMUM_BYTES
-from pipeline.dedup.anchor_kernels import (
+from corpusmill.config import LEAST_MINIMUM_BYTES
+from corpusmill.dedup.anchor_kernels import (
     BUCKETS,
     MOST_ANCHOR_WINDOWS,
     MOST_TEXT_BYTES,
     find_anchors,
     sort_into_buckets,
 )
-from pipeline.errors import BalanceError, ConfigError, CorruptDataError
+from corpusmill.errors import BalanceError, ConfigError, CorruptDataError
 
 _RUN_ANCHORS = 1 << 22
 _REPEATS = 1 << 16

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.ranges import Ranges, union_ranges
 
 
 def join_spans(ranges: Ranges, offsets: NDArray[np.uint64], share: float) -> Ranges:

@@ -17,8 +17,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from pipeline.documents.located import changed_source, read_located_blocks
-from pipeline.documents.text_shard import IndexedSource
+from corpusmill.documents.located import changed_source, read_located_blocks
+from corpusmill.documents.text_shard import IndexedSource
 
 METADATA, METADATA_OFFSETS = "metadata", "metaoff"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.dedup.anchor_kernels import BUCKETS, sort_into_buckets
-from pipeline.dedup.match_kernels import find_groups, slice_crowded, sort_by_position, walk_anchors
-from pipeline.dedup.ranges import Ranges, union_ranges
-from pipeline.dedup.repeated import RepeatedWindow, most_repeated
+from corpusmill.dedup.anchor_kernels import BUCKETS, sort_into_buckets
+from corpusmill.dedup.match_kernels import find_groups, slice_crowded, sort_by_position, walk_anchors
+from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.repeated import RepeatedWindow, most_repeated
 
 _FOLLOW_BYTES = 1 << 40
 _FOLLOW_GAP_BYTES = 1000

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.dedup.addresses import bytes_hash, common_prefix, common_suffix
-from pipeline.words import load_word, prefetch
+from corpusmill.dedup.addresses import bytes_hash, common_prefix, common_suffix
+from corpusmill.words import load_word, prefetch
 
 CROWDED = 1 << 62
 """Stands where a group's number of representatives stood: the group is left to the next level."""

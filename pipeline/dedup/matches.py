@@ -35,12 +35,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.dedup.anchors import Anchors, partition_buckets
-from pipeline.dedup.levels import Level, count_slices, match_level, slice_level
-from pipeline.dedup.match_kernels import find_periods
-from pipeline.dedup.ranges import Ranges, union_ranges
-from pipeline.dedup.repeated import RepeatedWindow
-from pipeline.errors import ConfigError, CorruptDataError
+from corpusmill.dedup.anchors import Anchors, partition_buckets
+from corpusmill.dedup.levels import Level, count_slices, match_level, slice_level
+from corpusmill.dedup.match_kernels import find_periods
+from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.repeated import RepeatedWindow
+from corpusmill.errors import ConfigError, CorruptDataError
 
 MATCH_RANGES, LATER_WINDOWS, EARLIER_WINDOWS = "match_ranges", "later_windows", "earlier_windows"
 MOST_SHARDS = 1 << 19

@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
-from pipeline.slices import copy_bytes
-from pipeline.words import load_word
+from corpusmill.errors import CorruptDataError
+from corpusmill.slices import copy_bytes
+from corpusmill.words import load_word
 
 Ranges = NDArray[np.uint64]
 

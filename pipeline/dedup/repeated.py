@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.dedup.addresses import bytes_hash, common_prefix
+from corpusmill.dedup.addresses import bytes_hash, common_prefix
 
 LISTED = 6
 _SAMPLE = 200

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError, PermanentError
+from corpusmill.errors import CorruptDataError, PermanentError
 
 TABLE, UNIGRAM = "table", "unigram"
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pipeline.dedup.addresses import common_prefix
-from pipeline.words import load_byte
+from corpusmill.dedup.addresses import common_prefix
+from corpusmill.words import load_byte
 
 
 @njit(nogil=True, cache=True)

@@ -18,11 +18,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.dedup.matches import Matches
-from pipeline.dedup.ranges import Ranges, union_ranges
-from pipeline.dedup.repeated import LISTED, RepeatedWindow
-from pipeline.dedup.suffix_array import SuffixArray
-from pipeline.dedup.suffix_kernels import mark_windows
+from corpusmill.dedup.matches import Matches
+from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.repeated import LISTED, RepeatedWindow
+from corpusmill.dedup.suffix_array import SuffixArray
+from corpusmill.dedup.suffix_kernels import mark_windows
 
 _CUT_BYTES = 64
 _CANDIDATES = 256

@@ -27,12 +27,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.content import NOTHING, ContentSum
-from pipeline.content_kernels import place_weights, text_hashes, weighted_sum
-from pipeline.documents.json_members import find_value, insert_place
-from pipeline.documents.json_strings import INSIDE_A_CHARACTER, find_places
-from pipeline.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
-from pipeline.documents.located import (
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
+from corpusmill.documents.json_members import find_value, insert_place
+from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, find_places
+from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
+from corpusmill.documents.located import (
     LocatedBlock,
     changed_source,
     find_line_ends,
@@ -40,8 +40,8 @@ from pipeline.documents.located import (
     read_located_blocks,
     read_text,
 )
-from pipeline.documents.text_shard import IndexedSource
-from pipeline.errors import ConfigError, CorruptDataError
+from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.errors import ConfigError, CorruptDataError
 
 EMPTY = b'""'
 

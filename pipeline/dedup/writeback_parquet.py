@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import weighted_sum
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
-from pipeline.documents.located import changed_source
-from pipeline.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
-from pipeline.documents.parquet_footer import ColumnChunk
-from pipeline.documents.text_shard import IndexedSource
-from pipeline.errors import ConfigError
+from corpusmill.content_kernels import weighted_sum
+from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
+from corpusmill.documents.located import changed_source
+from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
+from corpusmill.documents.parquet_footer import ColumnChunk
+from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.errors import ConfigError
 
 RANGES = pa.list_(pa.list_(pa.int64()))
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import text_hashes
+from corpusmill.content_kernels import text_hashes
 
 SEPARATOR = b"\xff"
 """Stands before every text; no byte of UTF-8 is that."""

@@ -16,9 +16,9 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from pipeline.documents.compressing import CompressingStream, Verbatim, gzip_member
-from pipeline.documents.decompressing import PieceStream, gzip_pieces, plain_pieces, zstd_pieces
-from pipeline.errors import SourceError
+from corpusmill.documents.compressing import CompressingStream, Verbatim, gzip_member
+from corpusmill.documents.decompressing import PieceStream, gzip_pieces, plain_pieces, zstd_pieces
+from corpusmill.errors import SourceError
 
 ZSTD_LEVEL = 3
 BUFFER_BYTES = 1 << 20

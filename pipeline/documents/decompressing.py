@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import zstandard
 from isal import igzip, isal_zlib
 
-from pipeline.errors import CorruptDataError
+from corpusmill.errors import CorruptDataError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

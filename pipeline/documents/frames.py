@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from pipeline.documents.compression import Compression, open_decompressed
-from pipeline.errors import CorruptDataError
-from pipeline.storage import SeekableFile
+from corpusmill.documents.compression import Compression, open_decompressed
+from corpusmill.errors import CorruptDataError
+from corpusmill.storage import SeekableFile
 
 FIND_BYTES = 16 << 20
 """How far `find_frame` looks. A frame of pzstd holds 8 MiB of text, at its highest levels 32; bgzip's hold 64 KiB."""

@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import DecodeError, Raw, defstruct
 from msgspec.json import Decoder
 
-from pipeline.documents.json_strings import BACKSLASH, PIECE_BYTES, QUOTE, Line
+from corpusmill.documents.json_strings import BACKSLASH, PIECE_BYTES, QUOTE, Line
 
 JSON_WHITESPACE = b" \t\r\n"
 MOST_LEVELS = 1024  # as orjson

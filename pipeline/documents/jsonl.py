@@ -20,17 +20,17 @@ from typing import BinaryIO
 import numpy as np
 import orjson
 
-from pipeline.content_kernels import text_hashes
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
-from pipeline.documents.json_members import (
+from corpusmill.content_kernels import text_hashes
+from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.json_members import (
     LONGEST_PARSED_BYTES,
     find_value,
     is_json,
     is_utf8,
     is_within_limits,
 )
-from pipeline.documents.json_strings import QUOTE, Line, decode
-from pipeline.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
+from corpusmill.documents.json_strings import QUOTE, Line, decode
+from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
 
 _BLANK = re.compile(rb"[ \t\r\n]*")
 

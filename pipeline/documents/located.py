@@ -14,11 +14,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import text_hashes
-from pipeline.documents.json_members import LONGEST_PARSED_BYTES, find_value
-from pipeline.documents.json_strings import QUOTE, decode
-from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
-from pipeline.errors import CorruptDataError
+from corpusmill.content_kernels import text_hashes
+from corpusmill.documents.json_members import LONGEST_PARSED_BYTES, find_value
+from corpusmill.documents.json_strings import QUOTE, decode
+from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
+from corpusmill.errors import CorruptDataError
 
 NEWLINE = ord("\n")
 

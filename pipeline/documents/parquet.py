@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
-from pipeline.documents.cuts import Cut, Uncut
-from pipeline.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
-from pipeline.documents.parquet_footer import ColumnChunk, column_chunks
-from pipeline.errors import CorruptDataError, SourceError
-from pipeline.storage import SeekableFile
+from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.cuts import Cut, Uncut
+from corpusmill.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
+from corpusmill.documents.parquet_footer import ColumnChunk, column_chunks
+from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.storage import SeekableFile
 
 ROWS, BATCH_BYTES = 4096, 16 << 20  # a batch has at most so many rows, and ends when it has so many bytes
 DECODED_ROWS = 32

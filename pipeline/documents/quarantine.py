@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 import orjson
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason
-from pipeline.errors import CorruptDataError
+from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason
+from corpusmill.errors import CorruptDataError
 
 PREVIEW_CHARACTERS = 200
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

@@ -39,7 +39,7 @@ from pathlib import Path
 import orjson
 import zstandard
 
-from pipeline.errors import ConfigError
+from corpusmill.errors import ConfigError
 
 LARGEST_FILE_BYTES = 1_000_000
 MODULES_PER_DOCSTRINGS = 4

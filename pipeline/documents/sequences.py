@@ -18,9 +18,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
-from pipeline.documents.jsonl import why_rejected
-from pipeline.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
+from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.jsonl import why_rejected
+from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
 
 CharacterRanges = list[tuple[int, int]]
 

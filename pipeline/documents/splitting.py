@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import BinaryIO, cast
 
-from pipeline.documents.compression import Compression, compression_of
-from pipeline.documents.cuts import Cut, Uncut
-from pipeline.documents.frames import (
+from corpusmill.documents.compression import Compression, compression_of
+from corpusmill.documents.cuts import Cut, Uncut
+from corpusmill.documents.frames import (
     FIND_BYTES,
     FRAMINGS,
     STRETCH_BYTES,
@@ -42,7 +42,7 @@ SEARCH_BYTES = 1 << 20
 def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *, local: bool) -> list[Cut] | Uncut:
     """Parts of about `target_bytes` of a seekable file, in order; Uncut if it cannot be cut."""
     if name.endswith(".parquet"):
-        from pipeline.documents.parquet import row_group_cuts  # pyarrow takes a while to import
+        from corpusmill.documents.parquet import row_group_cuts  # pyarrow takes a while to import
 
         return row_group_cuts(stream, name, size_bytes, target_bytes)
     compression = compression_of(name)

@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.documents.batch import SEPARATOR, DocumentBatch, RejectionReason
-from pipeline.errors import CorruptDataError
+from corpusmill.documents.batch import SEPARATOR, DocumentBatch, RejectionReason
+from corpusmill.errors import CorruptDataError
 
 TEXT_FILE, OFFSET_FILE, SOURCES_FILE = "tokenized", "offset", "sources.json"
 LINE_NUMBER_FILE, LINE_HASH_FILE = "linenum", "linehash"

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import DatasetConfig
-from pipeline.errors import PermanentError
-from pipeline.ledger import (
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import PermanentError
+from corpusmill.ledger import (
     RECEIPT_NAME,
     Blocks,
     Check,
@@ -27,9 +27,9 @@ from pipeline.ledger import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.engine.graph import Graph
-    from pipeline.report.progress import StageProgress
-    from pipeline.sources.plan import Plan
+    from corpusmill.engine.graph import Graph
+    from corpusmill.report.progress import StageProgress
+    from corpusmill.sources.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Build:
         return not self._is_of_newest_run(self.finished_at(stage, unit))
 
     def _is_of_newest_run(self, at: float) -> bool:
-        from pipeline.engine.runs import begun_at
+        from corpusmill.engine.runs import begun_at
 
         return at >= begun_at(self.plan_folder)
 
@@ -308,7 +308,7 @@ class Build:
         return [self._stage_progress(stage) for stage in self.graph.names]
 
     def _stage_progress(self, stage: str) -> StageProgress:
-        from pipeline.report.progress import StageProgress
+        from corpusmill.report.progress import StageProgress
 
         try:
             units = self.units(stage)
@@ -368,7 +368,7 @@ class StepView(Build):
 
 def read_plan(plan_receipt: Path) -> Plan:
     """The plan that a receipt belongs to."""
-    from pipeline.sources.plan import Plan
+    from corpusmill.sources.plan import Plan
 
     return Plan.model_validate_json(_planned(plan_receipt, "plan.json"))
 

@@ -38,8 +38,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from pipeline.errors import PermanentError, TransientError
-from pipeline.ledger import RUN_LOCK, held
+from corpusmill.errors import PermanentError, TransientError
+from corpusmill.ledger import RUN_LOCK, held
 
 CLAIM = ".run.json"
 ASKING_LOCK = ".run.asking.lock"

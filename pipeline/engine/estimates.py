@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import DatasetConfig
-from pipeline.fingerprint import fingerprint
+from corpusmill.config import DatasetConfig
+from corpusmill.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.sources.plan import SourceFile
-    from pipeline.storage import StoredFile
+    from corpusmill.engine.build import Build
+    from corpusmill.sources.plan import SourceFile
+    from corpusmill.storage import StoredFile
 
 FILE = "estimate.json"
 SUBJECT = "of"

@@ -28,14 +28,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config import DatasetConfig
-from pipeline.engine.build import Build, open_build
-from pipeline.engine.graph import PLAN, Graph
-from pipeline.engine.runs import STARTED, begun_plans, needed_plans
-from pipeline.errors import CorpusmillError, PermanentError
-from pipeline.fingerprint import FOLDER_DIGITS
-from pipeline.ledger import RECEIPT_NAME, LockHeldError, held
-from pipeline.ledger.once import LOCK_NAME
+from corpusmill.config import DatasetConfig
+from corpusmill.engine.build import Build, open_build
+from corpusmill.engine.graph import PLAN, Graph
+from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
+from corpusmill.errors import CorpusmillError, PermanentError
+from corpusmill.fingerprint import FOLDER_DIGITS
+from corpusmill.ledger import RECEIPT_NAME, LockHeldError, held
+from corpusmill.ledger.once import LOCK_NAME
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from pipeline.engine.stage import EVERY_OTHER, Stage
-from pipeline.errors import ConfigError
+from corpusmill.engine.stage import EVERY_OTHER, Stage
+from corpusmill.errors import ConfigError
 
 PLAN, PLAN_VERSION = "plan", 1  # no stage: it is made before a build, which is opened by its receipt
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.engine.build import Build, StepMissingError
-from pipeline.errors import CorruptDataError
-from pipeline.ledger import RECEIPT_NAME, Receipt, Step, asked_again
-from pipeline.ledger.receipt import parse_receipt
+from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.errors import CorruptDataError
+from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
+from corpusmill.ledger.receipt import parse_receipt
 
 SHOWN = 3  # differences named per step; the rest are counted
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.ledger import RECEIPT_NAME
+from corpusmill.ledger import RECEIPT_NAME
 
 STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
 DELIVERED = ".delivered"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.ledger import Check, Outcome, Receipt
+from corpusmill.ledger import Check, Outcome, Receipt
 
 if TYPE_CHECKING:
-    from pipeline.config import DatasetConfig
-    from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from corpusmill.config import DatasetConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.report.summary import Flow
 
 LEAST_SPREAD = 16  # tasks that a stage without shards may have, however few shards there are
 EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.export.files import TokenArray
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.export.files import TokenArray
 
 Batch: TypeAlias = tuple[TokenArray, NDArray[np.uint64]]
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content import NOTHING, ContentSum
-from pipeline.content_kernels import Words, place_weights, weighted_sum
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.content_kernels import Words, place_weights, weighted_sum
 
 
 class WrittenContent:

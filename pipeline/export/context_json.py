@@ -20,7 +20,7 @@ import orjson
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.export.files import TokenArray
+from corpusmill.export.files import TokenArray
 
 _OPEN, _CLOSE, _COMMA, _ZERO, _NINE = (ord(letter) for letter in "[],09")
 _LARGEST = (1 << 32) - 1

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.errors import VerificationError, full_device_explained
+from corpusmill.errors import VerificationError, full_device_explained
 
 TokenArray: TypeAlias = NDArray[np.integer[Any]]
 """A 1-D array of token ids: uint16, uint32, or Megatron's int32."""

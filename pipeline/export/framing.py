@@ -24,10 +24,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import Words, token_sums
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.export.batches import Batch, document_lengths, refuse_ids_beyond, refuse_special_beyond
-from pipeline.export.files import TokenArray
+from corpusmill.content_kernels import Words, token_sums
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.export.batches import Batch, document_lengths, refuse_ids_beyond, refuse_special_beyond
+from corpusmill.export.files import TokenArray
 
 EmptyDocuments: TypeAlias = Literal["skip", "boundary", "eod"]
 SequenceBatch: TypeAlias = tuple[TokenArray, NDArray[np.uint64], NDArray[np.uint64]]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import orjson
 
-from pipeline.errors import ConfigError, PermanentError, VerificationError
-from pipeline.export.files import fault, file_bytes, whole_file
-from pipeline.export.webdataset import SHARD_NAME
+from corpusmill.errors import ConfigError, PermanentError, VerificationError
+from corpusmill.export.files import fault, file_bytes, whole_file
+from corpusmill.export.webdataset import SHARD_NAME
 
 MANIFEST = "manifest.jsonl"
 

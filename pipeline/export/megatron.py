@@ -37,12 +37,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import Words
-from pipeline.errors import ConfigError
-from pipeline.export.batches import Batch, no_counts, nobody
-from pipeline.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
-from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
-from pipeline.export.scan import BLOCK_DOCUMENTS
+from corpusmill.content_kernels import Words
+from corpusmill.errors import ConfigError
+from corpusmill.export.batches import Batch, no_counts, nobody
+from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
+from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
+from corpusmill.export.scan import BLOCK_DOCUMENTS
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1

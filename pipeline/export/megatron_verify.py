@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.export.files import fault, file_bytes
-from pipeline.export.framing import EmptyDocuments, Framing
-from pipeline.export.megatron import CODES, HEADER, INT32, UINT16, MegatronPart, open_part, widths
-from pipeline.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_special_tokens
+from corpusmill.export.files import fault, file_bytes
+from corpusmill.export.framing import EmptyDocuments, Framing
+from corpusmill.export.megatron import CODES, HEADER, INT32, UINT16, MegatronPart, open_part, widths
+from corpusmill.export.scan import BLOCK_DOCUMENTS, scan_ids, scan_special_tokens
 
 
 def verify_part(

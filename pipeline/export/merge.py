@@ -25,11 +25,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.addresses import natural_order
-from pipeline.errors import ConfigError
-from pipeline.export import megatron, nanoset
-from pipeline.export.files import file_bytes, whole_file
-from pipeline.export.scan import BLOCK_DOCUMENTS
+from corpusmill.addresses import natural_order
+from corpusmill.errors import ConfigError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.files import file_bytes, whole_file
+from corpusmill.export.scan import BLOCK_DOCUMENTS
 
 WINDOW_BYTES = 4 << 20  # mapped at once
 WRITE_BYTES = 256 << 10  # with 1 MiB and more, ext4 was measured up to four times slower

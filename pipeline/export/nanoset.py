@@ -26,13 +26,13 @@ import humanize
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import Words
-from pipeline.errors import ConfigError
-from pipeline.export.batches import Batch, no_counts, nobody
-from pipeline.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
-from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
-from pipeline.export.megatron import MegatronPart
-from pipeline.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS
+from corpusmill.content_kernels import Words
+from corpusmill.errors import ConfigError
+from corpusmill.export.batches import Batch, no_counts, nobody
+from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
+from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
+from corpusmill.export.megatron import MegatronPart
+from corpusmill.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS
 
 
 def token_bytes(vocabulary_size: int) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.export.files import fault, file_bytes, mapped
-from pipeline.export.framing import EmptyDocuments, Framing
-from pipeline.export.nanoset import NanosetFile, index_path, loss_path, metadata_path, open_file, token_bytes
-from pipeline.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS, scan_ids, scan_special_tokens
+from corpusmill.export.files import fault, file_bytes, mapped
+from corpusmill.export.framing import EmptyDocuments, Framing
+from corpusmill.export.nanoset import NanosetFile, index_path, loss_path, metadata_path, open_file, token_bytes
+from corpusmill.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS, scan_ids, scan_special_tokens
 
 
 def verify_file(

@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import BalanceError, ConfigError, CorruptDataError
-from pipeline.export.batches import Batch, refuse_special_beyond
-from pipeline.export.files import TokenArray, fault, file_bytes, mapped, whole_file
-from pipeline.export.framing import Framing, frame
-from pipeline.export.scan import scan_ids
+from corpusmill.errors import BalanceError, ConfigError, CorruptDataError
+from corpusmill.export.batches import Batch, refuse_special_beyond
+from corpusmill.export.files import TokenArray, fault, file_bytes, mapped, whole_file
+from corpusmill.export.framing import Framing, frame
+from corpusmill.export.scan import scan_ids
 
 HEADER_BYTES = 128
 RAW_SUFFIX = ".bin"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.export import megatron, nanoset
-from pipeline.export.batches import Batch
-from pipeline.export.framing import SequenceBatch
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.batches import Batch
+from corpusmill.export.framing import SequenceBatch
 
 BLOCK_DOCUMENTS = 1 << 12
 

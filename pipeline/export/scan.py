@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.export.files import TokenArray, fault
-from pipeline.export.framing import Framing
+from corpusmill.export.files import TokenArray, fault
+from corpusmill.export.framing import Framing
 
 BLOCK_TOKENS = 1 << 22
 BLOCK_DOCUMENTS = 1 << 16

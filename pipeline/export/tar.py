@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.errors import PermanentError
-from pipeline.export.files import BUFFER_BYTES, fault, file_bytes
+from corpusmill.errors import PermanentError
+from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes
 
 BLOCK_BYTES = 512
 RECORD_BYTES = 20 * BLOCK_BYTES  # GNU tar's unit of writing: an archive is a multiple of it

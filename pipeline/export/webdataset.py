@@ -30,13 +30,13 @@ import deflate
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content_kernels import Words, token_sums
-from pipeline.errors import BalanceError, CorruptDataError, PermanentError
-from pipeline.export.batches import nobody, refuse_ids_beyond
-from pipeline.export.context_json import read_list, write_lists
-from pipeline.export.files import TokenArray, fault, whole_file
-from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
-from pipeline.slices import starts_of
+from corpusmill.content_kernels import Words, token_sums
+from corpusmill.errors import BalanceError, CorruptDataError, PermanentError
+from corpusmill.export.batches import nobody, refuse_ids_beyond
+from corpusmill.export.context_json import read_list, write_lists
+from corpusmill.export.files import TokenArray, fault, whole_file
+from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
+from corpusmill.slices import starts_of
 
 GZIP_LEVEL = 1
 GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer

@@ -4,7 +4,7 @@
 
 The orchestrator's form knows no nesting, so every configuration key has one field here. The fields are made from the
 configuration's own models (types, limits, choices, defaults) and from the comments of `example.yaml` (help), so a key
-that is added there is in the form, too. What a field's schema lets through is checked by `pipeline.config`, with the
+that is added there is in the form, too. What a field's schema lets through is checked by `corpusmill.config`, with the
 same words as on the command line.
 
 Invariant: ``config_from_form(form_from_config(config)) == config`` for every configuration (its `dag` section, which
@@ -13,8 +13,8 @@ changes no byte, is not part of the form).
     fields.py   the models -> FIELDS          help.py   example.yaml -> help          values.py   there and back
 """
 
-from pipeline.form.fields import FIELDS, FormField
-from pipeline.form.sizes import size_text
-from pipeline.form.values import changed_keys, config_from_form, form_from_config, refuse_unknown
+from corpusmill.form.fields import FIELDS, FormField
+from corpusmill.form.sizes import size_text
+from corpusmill.form.values import changed_keys, config_from_form, form_from_config, refuse_unknown
 
 __all__ = ["FIELDS", "FormField", "changed_keys", "config_from_form", "form_from_config", "refuse_unknown", "size_text"]

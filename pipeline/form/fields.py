@@ -10,17 +10,17 @@ from typing import Any, Literal
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
-from pipeline.addresses import CREDENTIALS
-from pipeline.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig
-from pipeline.form.help import help_by_key
-from pipeline.form.sizes import size_text
-from pipeline.section import Section
+from corpusmill.addresses import CREDENTIALS
+from corpusmill.config import EXAMPLE, FORMATS, LEAST_MINIMUM_BYTES, DatasetConfig
+from corpusmill.form.help import help_by_key
+from corpusmill.form.sizes import size_text
+from corpusmill.section import Section
 
 Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", "json", "format"]
 
 ENDPOINT_MARK = " | "  # between a destination's path and its endpoint URL, in one line of the form
 SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
-# What is typed into a form is stored before pipeline.config sees it, so that the form itself must refuse credentials.
+# What is typed into a form is stored before corpusmill.config sees it, so that the form itself must refuse credentials.
 NO_CREDENTIALS = f"^(?!.*{CREDENTIALS})"
 LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
 NOT_IN_THE_FORM = frozenset({"dag", "keep_versions"})  # what removes data is the operator's to say

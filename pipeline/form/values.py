@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pipeline.config import DatasetConfig, DestinationConfig, check_config
-from pipeline.errors import ConfigError
-from pipeline.form import fields as form
-from pipeline.form.sizes import size_text
-from pipeline.section import Section
+from corpusmill.config import DatasetConfig, DestinationConfig, check_config
+from corpusmill.errors import ConfigError
+from corpusmill.form import fields as form
+from corpusmill.form.sizes import size_text
+from corpusmill.section import Section
 
 FORM = "the trigger form"
 SWITCH = {"on": True, "off": False}

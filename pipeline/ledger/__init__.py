@@ -28,12 +28,12 @@ Invariants:
 Price: one extra read of every output for its sha256 (about 1.2 GB/s per core with SHA instructions).
 """
 
-from pipeline.ledger.again import ask_again, asked_again
-from pipeline.ledger.balance import Check, require_balanced
-from pipeline.ledger.blocks import Blocks, DamagedStepError
-from pipeline.ledger.lock import RUN_LOCK, LockHeldError, held
-from pipeline.ledger.once import Outcome, Step, run_once, valid_receipt
-from pipeline.ledger.receipt import (
+from corpusmill.ledger.again import ask_again, asked_again
+from corpusmill.ledger.balance import Check, require_balanced
+from corpusmill.ledger.blocks import Blocks, DamagedStepError
+from corpusmill.ledger.lock import RUN_LOCK, LockHeldError, held
+from corpusmill.ledger.once import Outcome, Step, run_once, valid_receipt
+from corpusmill.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
     OutputFile,

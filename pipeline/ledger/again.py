@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from pipeline.ledger.receipt import RECEIPT_NAME, sync_folder
+from corpusmill.ledger.receipt import RECEIPT_NAME, sync_folder
 
 AGAIN = ".again"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.content import ContentSum, add_up
-from pipeline.errors import BalanceError
+from corpusmill.content import ContentSum, add_up
+from corpusmill.errors import BalanceError
 
 Terms = tuple[tuple[str, Any], ...]
 """(label, value) of one side of an account: all values are counts (int), or all are content sums (ContentSum)."""

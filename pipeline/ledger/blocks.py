@@ -18,8 +18,8 @@ from pathlib import Path
 
 import xxhash
 
-from pipeline.errors import CorruptDataError
-from pipeline.ledger.receipt import Receipt
+from corpusmill.errors import CorruptDataError
+from corpusmill.ledger.receipt import Receipt
 
 BLOCKS_NAME = ".blocks"
 BLOCK_BYTES = 1 << 20

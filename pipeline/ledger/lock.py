@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from pipeline.errors import TransientError
+from corpusmill.errors import TransientError
 
 RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by whoever builds or cleans up
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import xxhash
 
-from pipeline.errors import CorpusmillError, PermanentError, full_device_explained
-from pipeline.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
-from pipeline.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
-from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
-from pipeline.ledger.lock import held
-from pipeline.ledger.open_files import open_files
-from pipeline.ledger.receipt import (
+from corpusmill.errors import CorpusmillError, PermanentError, full_device_explained
+from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
+from corpusmill.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
+from corpusmill.ledger.blocks import BLOCKS_NAME, read_digests
+from corpusmill.ledger.lock import held
+from corpusmill.ledger.open_files import open_files
+from corpusmill.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
     OutputFile,

@@ -7,7 +7,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from pipeline.errors import PermanentError
+from corpusmill.errors import PermanentError
 
 ENOUGH = 65_536  # the limit is not raised beyond it: some programs close every number below the limit
 

@@ -26,10 +26,10 @@ the median of benchmarks/trace.py, one shard of 1.1 GB. No kernel and no tokeniz
 has to say which bytes a token stands for. `locate` takes 25 ms, the search for earlier text (occurrences.py) included.
 """
 
-from pipeline.lineage.locate import locate, locate_id
-from pipeline.lineage.render import render_located, render_trace, render_verified
-from pipeline.lineage.trace import trace
-from pipeline.lineage.verify import verify_records
+from corpusmill.lineage.locate import locate, locate_id
+from corpusmill.lineage.render import render_located, render_trace, render_verified
+from corpusmill.lineage.trace import trace
+from corpusmill.lineage.verify import verify_records
 
 __all__ = [
     "locate",

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.dedup.anchors import Anchors
-from pipeline.lineage.occurrences import Passage
-from pipeline.lineage.shards import Shard
+from corpusmill.dedup.anchors import Anchors
+from corpusmill.lineage.occurrences import Passage
+from corpusmill.lineage.shards import Shard
 
 
 class AnchorFinder:
@@ -46,8 +46,8 @@ class AnchorFinder:
 
         Positions count from `low`. Formats: dedup/__init__.py.
         """
-        from pipeline.dedup.anchor_kernels import find_anchors
-        from pipeline.dedup.anchors import kgram_bytes
+        from corpusmill.dedup.anchor_kernels import find_anchors
+        from corpusmill.dedup.anchors import kgram_bytes
 
         text = np.concatenate([np.array([0xFF], np.uint8), self._of.document[low : high + self._of.minimum_bytes]])
         offsets = np.zeros(1, np.uint64)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.dedup.suffix_matches import SortedShard, ranks_of
-from pipeline.lineage.occurrences import Passage
-from pipeline.lineage.shards import Shard
+from corpusmill.dedup.suffix_matches import SortedShard, ranks_of
+from corpusmill.lineage.occurrences import Passage
+from corpusmill.lineage.shards import Shard
 
 
 class SuffixFinder:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.errors import PermanentError
-from pipeline.lineage.facts import Duplicate, Located, RejectedLine
-from pipeline.lineage.occurrences import Finder, duplicates, passage
-from pipeline.lineage.records import holdings
-from pipeline.lineage.shards import Shard, Shards, place_of_line
+from corpusmill.errors import PermanentError
+from corpusmill.lineage.facts import Duplicate, Located, RejectedLine
+from corpusmill.lineage.occurrences import Finder, duplicates, passage
+from corpusmill.lineage.records import holdings
+from corpusmill.lineage.shards import Shard, Shards, place_of_line
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from corpusmill.engine.build import Build
 
 IDS_AT_ONCE = 1 << 20
 
@@ -94,17 +94,17 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
     of = passage(shards, shard, ordinal, dedup.minimum_bytes)
     finder: Finder
     if build.config.index.method == "suffix_array":
-        from pipeline.dedup.suffix_array import open_suffix_array
-        from pipeline.dedup.suffix_matches import SortedShard
-        from pipeline.lineage.by_suffixes import SuffixFinder
+        from corpusmill.dedup.suffix_array import open_suffix_array
+        from corpusmill.dedup.suffix_matches import SortedShard
+        from corpusmill.lineage.by_suffixes import SuffixFinder
 
         folders = [build.folder("suffix_array", one.name) for one in of.shards]
         texts = [one.text.text for one in of.shards]
         tables = [open_suffix_array(folder, len(text)) for folder, text in zip(folders, texts, strict=True)]
         finder = SuffixFinder(of, list(map(SortedShard, texts, tables)))
     else:
-        from pipeline.dedup.anchors import open_anchors
-        from pipeline.lineage.by_anchors import AnchorFinder
+        from corpusmill.dedup.anchors import open_anchors
+        from corpusmill.lineage.by_anchors import AnchorFinder
 
         finder = AnchorFinder(of, [open_anchors(build.folder("anchor", one.name)) for one in of.shards])
     return duplicates(of, ordinal, finder)
@@ -113,7 +113,7 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
 def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLine:
     import orjson
 
-    from pipeline.stages.index import QUARANTINE
+    from corpusmill.stages.index import QUARANTINE
 
     path = build.folder("index", shard.name) / QUARANTINE
     mark = b'"line":%d,' % line  # lines of the quarantine can be a megabyte long: parse few of them

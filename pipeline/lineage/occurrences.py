@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
-from pipeline.lineage.facts import Duplicate, Occurrence, Span
-from pipeline.lineage.shards import Shard, Shards
+from corpusmill.errors import CorruptDataError
+from corpusmill.lineage.facts import Duplicate, Occurrence, Span
+from corpusmill.lineage.shards import Shard, Shards
 
 COMPARE_BYTES = 1 << 16
 

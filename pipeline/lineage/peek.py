@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import DatasetConfig
-from pipeline.errors import PermanentError, SourceError, TokenizerError, visible
-from pipeline.stages.tokenize import configured_tokenizer
-from pipeline.tokens.tokenizer import Tokenizer, load_tokenizer
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import PermanentError, SourceError, TokenizerError, visible
+from corpusmill.stages.tokenize import configured_tokenizer
+from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 DATASET = "dataset.json"
 IDS_SHOWN = 16
@@ -49,27 +49,27 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
 def _read(path: Path, record: int) -> tuple[int | None, NDArray[Any]]:
     """How many records there are, if that can be told without reading all; the record's ids."""
     if path.suffix == ".bin" and not path.with_suffix(".idx").exists():
-        from pipeline.export.numpy_shards import open_shard
+        from corpusmill.export.numpy_shards import open_shard
 
         raw = open_shard(path, np.dtype(_vocabulary(path)["dtype"]))
         return len(raw), raw[_within(path, record, len(raw)) :]
     if path.suffix in {".bin", ".idx"}:
-        from pipeline.export.megatron import open_part
+        from corpusmill.export.megatron import open_part
 
         part = open_part(path.with_suffix(""))
         return part.documents, part.document(_within(path, record, part.documents))
     if path.suffix == ".ds":
-        from pipeline.export.nanoset import open_file
+        from corpusmill.export.nanoset import open_file
 
         opened = open_file(path)
         return len(opened), opened.document(_within(path, record, len(opened)))
     if path.suffix == ".npy":
-        from pipeline.export.numpy_shards import open_shard
+        from corpusmill.export.numpy_shards import open_shard
 
         stream = open_shard(path)
         return len(stream), stream[_within(path, record, len(stream)) :]
     if path.suffix == ".tar":
-        from pipeline.export.webdataset import read_shard
+        from corpusmill.export.webdataset import read_shard
 
         for _, context in islice(read_shard(path), record, record + 1):
             return None, context

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError, PermanentError
-from pipeline.lineage.facts import Holding
-from pipeline.lineage.shards import Shard, Shards
-from pipeline.lineage.stream import Stretch, context_stretches, document_stretches, file_stretches
-from pipeline.stages import layout, scatter
+from corpusmill.errors import CorruptDataError, PermanentError
+from corpusmill.lineage.facts import Holding
+from corpusmill.lineage.shards import Shard, Shards
+from corpusmill.lineage.stream import Stretch, context_stretches, document_stretches, file_stretches
+from corpusmill.stages import layout, scatter
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from corpusmill.engine.build import Build
 
 # What a file set adds to the name of its plan; megatron and nanoset write several files per output.
 ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy")
@@ -181,7 +181,7 @@ def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: li
 
 def cell_rows(build: Build, kind: str, cell: int) -> NDArray[np.uint64]:
     """A cell's provenance: uint64 (records, 3) of shard, ordinal, tokens; memory-mapped."""
-    from pipeline.tokens.token_shard import mapped
+    from corpusmill.tokens.token_shard import mapped
 
     return mapped(build.folder("gather", f"{kind}-{cell:05d}") / "records", "<u8").reshape(-1, 3)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from pipeline.errors import visible
-from pipeline.lineage.facts import (
+from corpusmill.errors import visible
+from corpusmill.lineage.facts import (
     Duplicate,
     Holding,
     Located,

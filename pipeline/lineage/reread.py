@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from pipeline.errors import VerificationError
-from pipeline.lineage.shards import Shard
-from pipeline.sources.copies import read_numbered
-from pipeline.stages import download
+from corpusmill.errors import VerificationError
+from corpusmill.lineage.shards import Shard
+from corpusmill.sources.copies import read_numbered
+from corpusmill.stages import download
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.tokens.tokenizer import Tokenizer
+    from corpusmill.engine.build import Build
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 
 def reread_documents(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PermanentError
-from pipeline.lineage.facts import SourceDocument, Span
-from pipeline.lineage.stream import Stream, kept_spans
+from corpusmill.errors import PermanentError
+from corpusmill.lineage.facts import SourceDocument, Span
+from corpusmill.lineage.stream import Stream, kept_spans
 
 if TYPE_CHECKING:
-    from pipeline.documents.text_shard import DocumentIds, TextShard
-    from pipeline.engine.build import Build
-    from pipeline.tokens.packing import ContextPlan, Packing
-    from pipeline.tokens.token_shard import TokenShard
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.tokens.packing import ContextPlan, Packing
+    from corpusmill.tokens.token_shard import TokenShard
 
 
 class Shards:
@@ -43,7 +43,7 @@ class Shard:
 
     @cached_property
     def text(self) -> TextShard:
-        from pipeline.documents.text_shard import open_text_shard
+        from corpusmill.documents.text_shard import open_text_shard
 
         return open_text_shard(self.build.folder("index", self.name))
 
@@ -53,7 +53,7 @@ class Shard:
 
     @cached_property
     def tokens(self) -> TokenShard:
-        from pipeline.tokens.token_shard import open_token_shard
+        from corpusmill.tokens.token_shard import open_token_shard
 
         return open_token_shard(self.build.folder("tokenize", self.name))
 
@@ -64,14 +64,14 @@ class Shard:
     @cached_property
     def packing(self) -> Packing:
         """How the dataset's contexts were cut."""
-        from pipeline.stages.scatter import packing_of
+        from corpusmill.stages.scatter import packing_of
 
         return packing_of(self.build)
 
     @cached_property
     def contexts(self) -> ContextPlan:
         """The shard's contexts, worked out anew: one pass over `ends`, 24 bytes a document."""
-        from pipeline.tokens.packing import plan_contexts
+        from corpusmill.tokens.packing import plan_contexts
 
         assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)
         width = self.build.config.exports.webdataset.context_tokens
@@ -117,20 +117,20 @@ class Shard:
 
     @cached_property
     def _cut_ranges(self) -> NDArray[np.uint64]:
-        from pipeline.stages.union import CUT_RANGES
+        from corpusmill.stages.union import CUT_RANGES
 
         return self._mapped_ranges(CUT_RANGES)
 
     @cached_property
     def _repeats(self) -> NDArray[np.uint64]:
-        from pipeline.stages.union import REMOVE_RANGES, repeats_of
+        from corpusmill.stages.union import REMOVE_RANGES, repeats_of
 
         if self.build.config.dedup.keep == "every_string":  # remove_ranges leaves out the copies that stay
             return repeats_of(self.build, self.name)
         return self._mapped_ranges(REMOVE_RANGES)
 
     def _mapped_ranges(self, name: str) -> NDArray[np.uint64]:
-        from pipeline.tokens.token_shard import mapped
+        from corpusmill.tokens.token_shard import mapped
 
         if self.build.config.dedup.mode == "none":
             return np.empty((0, 2), np.uint64)
@@ -152,7 +152,7 @@ def lines_of(build: Build, shard: int, source: str) -> int:
     """Lines of one source of a shard, rejected ones included."""
     import json
 
-    from pipeline.documents.text_shard import SOURCES_FILE
+    from corpusmill.documents.text_shard import SOURCES_FILE
 
     sources = json.loads((build.folder("index", f"{shard:05d}") / SOURCES_FILE).read_bytes())
     return next(int(one["lines"]) for one in sources if one["path"] == source)

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
-from pipeline.lineage.facts import BOS, EOT, PADDING, Span
-from pipeline.tokens.packing import ContextPlan, Packing
+from corpusmill.errors import CorruptDataError
+from corpusmill.lineage.facts import BOS, EOT, PADDING, Span
+from corpusmill.tokens.packing import ContextPlan, Packing
 
 
 @dataclass(frozen=True)

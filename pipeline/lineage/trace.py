@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.lineage.facts import Piece, RecordTrace, Span, Special
-from pipeline.lineage.records import find_output, record_stretches
-from pipeline.lineage.shards import Shard, Shards
-from pipeline.lineage.stream import Stretch, original_spans
-from pipeline.stages.tokenize import configured_tokenizer, vocabulary_file
-from pipeline.tokens.ranks import token_lengths
+from corpusmill.lineage.facts import Piece, RecordTrace, Span, Special
+from corpusmill.lineage.records import find_output, record_stretches
+from corpusmill.lineage.shards import Shard, Shards
+from corpusmill.lineage.stream import Stretch, original_spans
+from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
+from corpusmill.tokens.ranks import token_lengths
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.tokens.tokenizer import Tokenizer
+    from corpusmill.engine.build import Build
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 PREVIEW_CHARACTERS = 60
 PREVIEW_BYTES = 4 * PREVIEW_CHARACTERS  # a character has at most 4

@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import VerificationError
-from pipeline.fingerprint import random_words
-from pipeline.lineage.facts import VerifiedRecords
-from pipeline.lineage.records import document_holdings, export_folder, find_output, record_stretches
-from pipeline.lineage.reread import reread_documents
-from pipeline.lineage.shards import Shard, Shards
-from pipeline.lineage.stream import Stretch
-from pipeline.lineage.trace import reference_tokenizer
-from pipeline.stages import layout, scatter
-from pipeline.stages.gather import per_cell
+from corpusmill.errors import VerificationError
+from corpusmill.fingerprint import random_words
+from corpusmill.lineage.facts import VerifiedRecords
+from corpusmill.lineage.records import document_holdings, export_folder, find_output, record_stretches
+from corpusmill.lineage.reread import reread_documents
+from corpusmill.lineage.shards import Shard, Shards
+from corpusmill.lineage.stream import Stretch
+from corpusmill.lineage.trace import reference_tokenizer
+from corpusmill.stages import layout, scatter
+from corpusmill.stages.gather import per_cell
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from corpusmill.engine.build import Build
 
 Ids = NDArray[Any]
 
@@ -166,7 +166,7 @@ def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, I
 
 
 def _read_webdataset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
-    from pipeline.export.tar import read_members
+    from corpusmill.export.tar import read_members
 
     wanted = {one.record: one for one in chosen}
     for place, (name, at, body) in enumerate(read_members(path)):
@@ -193,7 +193,7 @@ def _context(path: Any, at: int, body: bytes) -> Ids:
 
 
 def _read_numpy(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
-    from pipeline.export.numpy_shards import open_shard
+    from corpusmill.export.numpy_shards import open_shard
 
     tokens = open_shard(path, chosen[0].shard.tokens.tokens.dtype)
     for one in chosen:
@@ -201,7 +201,7 @@ def _read_numpy(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
 
 
 def _read_megatron(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
-    from pipeline.export.megatron import open_part
+    from corpusmill.export.megatron import open_part
 
     part = open_part(path)
     for one in chosen:
@@ -209,7 +209,7 @@ def _read_megatron(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
 
 
 def _read_nanoset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
-    from pipeline.export.nanoset import open_file
+    from corpusmill.export.nanoset import open_file
 
     file = open_file(path.with_name(f"{path.name}.ds"))
     for one in chosen:

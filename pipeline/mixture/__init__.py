@@ -30,7 +30,7 @@ Price: a draw costs a nanosecond or two a source, one core; counting needs memor
 bytes a sample. No token is read; of Megatron's indexes the lengths are, if --split holds documents out.
 """
 
-from pipeline.mixture.mixture import Mixture, mix
-from pipeline.mixture.sources import Source, open_source
+from corpusmill.mixture.mixture import Mixture, mix
+from corpusmill.mixture.sources import Source, open_source
 
 __all__ = ["Mixture", "Source", "mix", "open_source"]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.errors import ConfigError
-from pipeline.mixture.mixture import Mixture, mix
-from pipeline.mixture.picture import mixture_html, mixture_table
-from pipeline.mixture.sources import open_source
-from pipeline.mixture.splits import parse_split
-from pipeline.mixture.training import TRAINING_FILES, training_files
+from corpusmill.errors import ConfigError
+from corpusmill.mixture.mixture import Mixture, mix
+from corpusmill.mixture.picture import mixture_html, mixture_table
+from corpusmill.mixture.sources import open_source
+from corpusmill.mixture.splits import parse_split
+from corpusmill.mixture.training import TRAINING_FILES, training_files
 
 PAGE, FIGURES = "mixture.html", "mixture.json"
 TABLE_COLUMNS = 110

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError
-from pipeline.mixture.order import blend_draws, nanoset_counts
-from pipeline.mixture.sources import Source
-from pipeline.mixture.splits import (
+from corpusmill.errors import ConfigError
+from corpusmill.mixture.order import blend_draws, nanoset_counts
+from corpusmill.mixture.sources import Source
+from corpusmill.mixture.splits import (
     DEFAULT_SPLIT,
     BlendPart,
     Split,
@@ -21,7 +21,7 @@ from pipeline.mixture.splits import (
     parts_by_files,
     parts_by_sequences,
 )
-from pipeline.mixture.weights import by_size, normalised
+from corpusmill.mixture.weights import by_size, normalised
 
 Way = Literal["megatron", "megatron_splits", "nanoset"]
 MOST_SOURCES = 32_767  # Megatron's blend counts sources in int16
@@ -56,7 +56,7 @@ class Mixture:
     """Sources, their weights (float64, summing to 1), Megatron's split, and what every way of training makes of them.
 
     `megatron` is Megatron with --data-path and --split, `megatron_splits` with the files' splits, both of
-    pipeline.mixture.splits; `data_path` are the files of the first, in order.
+    corpusmill.mixture.splits; `data_path` are the files of the first, in order.
     """
 
     sources: tuple[Source, ...]

@@ -15,10 +15,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.mixture.mixture import Exposure, Mixture, Way
-from pipeline.mixture.splits import split_in_words
-from pipeline.report import svg
-from pipeline.report.figures import count_text, grouped
+from corpusmill.mixture.mixture import Exposure, Mixture, Way
+from corpusmill.mixture.splits import split_in_words
+from corpusmill.report import svg
+from corpusmill.report.figures import count_text, grouped
 
 COLUMNS = ("source", "weight", "trains", "samples", "drawn", "epochs", "seen")
 BAR_HEIGHT, GAP, LABEL, FIGURES, WIDTH = 22.0, 10.0, 220.0, 150.0, 900.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import SourceError
-from pipeline.export.megatron import HEADER
+from corpusmill.errors import SourceError
+from corpusmill.export.megatron import HEADER
 
 DATASET = "dataset.json"
 

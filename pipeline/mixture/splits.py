@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.errors import ConfigError
-from pipeline.export.megatron import open_part
-from pipeline.mixture.sources import Source, TokenFile
+from corpusmill.errors import ConfigError
+from corpusmill.export.megatron import open_part
+from corpusmill.mixture.sources import Source, TokenFile
 
 Split = tuple[float, float, float]
 Name = Literal["train", "valid", "test"]

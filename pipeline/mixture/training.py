@@ -19,8 +19,8 @@ from collections.abc import Iterable
 import numpy as np
 import yaml
 
-from pipeline.mixture.mixture import Mixture
-from pipeline.mixture.splits import NAMES, BlendPart, parts_by_files
+from corpusmill.mixture.mixture import Mixture
+from corpusmill.mixture.splits import NAMES, BlendPart, parts_by_files
 
 TRAINING_FILES = (
     "nanotron.yaml",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError
+from corpusmill.errors import ConfigError
 
 
 def normalised(weights: Sequence[float]) -> NDArray[np.float64]:

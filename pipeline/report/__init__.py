@@ -23,6 +23,6 @@ of 200 shards, 3,000 source files and 1,000 output files. Lists are cut at 2,000
 all of them.
 """
 
-from pipeline.report.summary import BuildSummary, from_json, to_json
+from corpusmill.report.summary import BuildSummary, from_json, to_json
 
 __all__ = ["BuildSummary", "from_json", "to_json"]

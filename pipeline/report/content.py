@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipeline.report.facts import Count, Facts, PowerHistogram, Seconds
+from corpusmill.report.facts import Count, Facts, PowerHistogram, Seconds
 
 
 class SourceFileDuplicates(Facts):

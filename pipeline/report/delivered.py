@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat
 
-from pipeline.report.facts import Count, Facts
+from corpusmill.report.facts import Count, Facts
 
 
 class OutputFile(Facts):

@@ -19,9 +19,9 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from pipeline.report import svg
-from pipeline.report.figures import bytes_text, count_text, grouped, largest_first, share_text
-from pipeline.report.summary import BuildSummary, Flow
+from corpusmill.report import svg
+from corpusmill.report.figures import bytes_text, count_text, grouped, largest_first, share_text
+from corpusmill.report.summary import BuildSummary, Flow
 
 MINUS = "\N{MINUS SIGN}"
 WIDTH = 1080.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipeline.report import svg
-from pipeline.report.figures import grouped
+from corpusmill.report import svg
+from corpusmill.report.figures import grouped
 
 WIDTH, HEIGHT = 500.0, 246.0
 LEFT, RIGHT, TOP, BOTTOM = 32.0, 22.0, 30.0, 30.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.report.figures import (
+from corpusmill.report.figures import (
     bytes_text,
     count_text,
     counted,
@@ -20,11 +20,11 @@ from pipeline.report.figures import (
     sum_text,
     unproved_text,
 )
-from pipeline.report.flow import flow_picture
-from pipeline.report.heat import heat_map
-from pipeline.report.plots import cell_bar, counts_of, power_bars, share_bar, totals_of
-from pipeline.report.summary import BuildSummary
-from pipeline.report.training import training_flags
+from corpusmill.report.flow import flow_picture
+from corpusmill.report.heat import heat_map
+from corpusmill.report.plots import cell_bar, counts_of, power_bars, share_bar, totals_of
+from corpusmill.report.summary import BuildSummary
+from corpusmill.report.training import training_flags
 
 LISTED_ROWS = 2000  # a page of 50,000 rows helps nobody; the JSON summary has them all
 FORMATS = {one.__name__: one for one in (bytes_text, count_text, grouped, rate_text, seconds_text, sum_text)}

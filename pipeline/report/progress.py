@@ -18,8 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.figures import bytes_text, grouped, rate_text, seconds_text
-from pipeline.report.terminal_marks import plain
+from corpusmill.report.figures import bytes_text, grouped, rate_text, seconds_text
+from corpusmill.report.terminal_marks import plain
 
 REFRESH_SECONDS = 0.5
 

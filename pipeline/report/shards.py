@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from pydantic import Field, ValidationError
 
-from pipeline.errors import CorruptDataError
-from pipeline.report.facts import Count, Facts, Seconds
+from corpusmill.errors import CorruptDataError
+from corpusmill.report.facts import Count, Facts, Seconds
 
 SHARDS = "shards.json"
 SHOWN_DIGEST = "tokenize"  # of a shard's stages the last that depends on this shard and its duplicates elsewhere alone

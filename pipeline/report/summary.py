@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from pipeline.errors import CorruptDataError
-from pipeline.report.content import (
+from corpusmill.errors import CorruptDataError
+from corpusmill.report.content import (
     DuplicateSummary,
     LengthSummary,
     MixingTable,
@@ -22,7 +22,7 @@ from pipeline.report.content import (
     ShuffleSummary,
     SourceFileDuplicates,
 )
-from pipeline.report.delivered import (
+from corpusmill.report.delivered import (
     DecodedSummary,
     DestinationSummary,
     EstimatedFigure,
@@ -30,7 +30,7 @@ from pipeline.report.delivered import (
     OutputFile,
     VocabularySummary,
 )
-from pipeline.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, StageSummary
+from corpusmill.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, StageSummary
 
 __all__ = [
     "BalanceCheck",

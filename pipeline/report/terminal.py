@@ -8,10 +8,10 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.rule import Rule
 from rich.text import Text
 
-from pipeline.report.figures import bytes_text, counted
-from pipeline.report.summary import BuildSummary
-from pipeline.report.terminal_marks import plain
-from pipeline.report.terminal_sections import (
+from corpusmill.report.figures import bytes_text, counted
+from corpusmill.report.summary import BuildSummary
+from corpusmill.report.terminal_marks import plain
+from corpusmill.report.terminal_sections import (
     balance,
     duplicates,
     lengths,

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.summary import PowerHistogram
+from corpusmill.report.summary import PowerHistogram
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 Row = tuple[RenderableType, ...]

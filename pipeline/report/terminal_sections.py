@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from pipeline.report.figures import (
+from corpusmill.report.figures import (
     bytes_text,
     count_text,
     counted,
@@ -20,8 +20,8 @@ from pipeline.report.figures import (
     sum_text,
     unproved_text,
 )
-from pipeline.report.summary import BalanceCheck, BuildSummary, Flow, PowerHistogram
-from pipeline.report.terminal_marks import PathEnd, Row, listed, make_table, mark, name_text, plain, sparkline
+from corpusmill.report.summary import BalanceCheck, BuildSummary, Flow, PowerHistogram
+from corpusmill.report.terminal_marks import PathEnd, Row, listed, make_table, mark, name_text, plain, sparkline
 
 LISTED_ROWS = 5
 LISTED_REASONS = 12

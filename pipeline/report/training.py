@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 
 import yaml
 
-from pipeline.report.figures import grouped
-from pipeline.report.summary import BuildSummary, ExportSummary
+from corpusmill.report.figures import grouped
+from corpusmill.report.summary import BuildSummary, ExportSummary
 
 
 @dataclass(frozen=True)

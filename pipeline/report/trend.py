@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipeline.report import svg
+from corpusmill.report import svg
 
 BAR, GAP, HEIGHT, THINNEST = 9.0, 3.0, 30.0, 2.0
 MOST_BARS = 14

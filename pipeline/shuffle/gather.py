@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content import ContentSum
-from pipeline.content_kernels import Words, place_weights, token_sums, weighted_sum
-from pipeline.shuffle.scatter import ScatteredCell
-from pipeline.slices import copy_slices, starts_of
-from pipeline.tokens.record_shard import write_provenance, write_record_shard
-from pipeline.tokens.runs import runs
+from corpusmill.content import ContentSum
+from corpusmill.content_kernels import Words, place_weights, token_sums, weighted_sum
+from corpusmill.shuffle.scatter import ScatteredCell
+from corpusmill.slices import copy_slices, starts_of
+from corpusmill.tokens.record_shard import write_provenance, write_record_shard
+from corpusmill.tokens.runs import runs
 
 BATCH_TOKENS = 2 << 20
 

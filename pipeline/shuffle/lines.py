@@ -25,12 +25,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content import ContentSum
-from pipeline.content_kernels import text_hashes
-from pipeline.errors import BalanceError, CorruptDataError, full_device_explained
-from pipeline.fingerprint import random_words
-from pipeline.slices import JoinedBytes, copy_slices, starts_of
-from pipeline.tokens.runs import runs
+from corpusmill.content import ContentSum
+from corpusmill.content_kernels import text_hashes
+from corpusmill.errors import BalanceError, CorruptDataError, full_device_explained
+from corpusmill.fingerprint import random_words
+from corpusmill.slices import JoinedBytes, copy_slices, starts_of
+from corpusmill.tokens.runs import runs
 
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS

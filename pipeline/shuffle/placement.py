@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError
-from pipeline.fingerprint import random_words
+from corpusmill.errors import ConfigError
+from corpusmill.fingerprint import random_words
 
 MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
 MAXIMUM_CELLS = 200  # mapped tasks of gather

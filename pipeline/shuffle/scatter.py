@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
-from pipeline.shuffle.placement import draw_placements
-from pipeline.slices import release_pages
-from pipeline.tokens.records import Records, RecordsContent
-from pipeline.tokens.runs import runs
+from corpusmill.errors import CorruptDataError
+from corpusmill.shuffle.placement import draw_placements
+from corpusmill.slices import release_pages
+from corpusmill.tokens.records import Records, RecordsContent
+from corpusmill.tokens.runs import runs
 
 BATCH_TOKENS = 2 << 20
 

@@ -9,7 +9,7 @@
     tokenize_files.py text in, a token shard per file out
     output_folder.py  what these two deliver to: files of an earlier run are replaced, a stranger's are refused
 
-    shuffle_commands.py, in_order_commands.py, dedup_commands.py, store_commands.py: their commands, for pipeline.cli
+    shuffle_commands.py, in_order_commands.py, dedup_commands.py, store_commands.py: their commands, for corpusmill.cli
 
 The shuffles give the same bytes for the same inputs and seed, whatever the memory. Outputs appear under their names
 when they are whole; a folder that holds other shards is refused, so that old and new ones never mix.

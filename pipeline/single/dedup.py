@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.builds.apart import require_apart
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import DatasetConfig, absolute, check_config, work_of
-from pipeline.engine.build import Build
-from pipeline.engine.claim import claimed
-from pipeline.errors import ConfigError
-from pipeline.ledger import Check
-from pipeline.single.output_folder import OutputFolder
-from pipeline.stages.graph import GRAPH, open_build
+from corpusmill.builds.apart import require_apart
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import DatasetConfig, absolute, check_config, work_of
+from corpusmill.engine.build import Build
+from corpusmill.engine.claim import claimed
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import Check
+from corpusmill.single.output_folder import OutputFolder
+from corpusmill.stages.graph import GRAPH, open_build
 
 ENGINE_WORDS = ("tokenized", "table", "offset", "metadata", "metaoff", "unigram")
 
@@ -52,8 +52,8 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
     """Plan, and run or reuse every step up to a stage; with `watch`, bars (or lines) while it goes on."""
-    from pipeline.builds.local import run_steps
-    from pipeline.report.progress import progress_view
+    from corpusmill.builds.local import run_steps
+    from corpusmill.report.progress import progress_view
 
     stages = {*GRAPH.before(until), until}
     with claimed(work_of(config)):
@@ -102,9 +102,9 @@ def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFo
 
 
 def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
-    from pipeline.stages.summarize import merged_checks
-    from pipeline.stages.union import ranges_match_check
-    from pipeline.stages.writeback import FOLDER
+    from corpusmill.stages.summarize import merged_checks
+    from corpusmill.stages.union import ranges_match_check
+    from corpusmill.stages.writeback import FOLDER
 
     files = {
         one.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{one.name}": (
@@ -129,7 +129,7 @@ def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
 
 def render_finished(done: Finished, output: str) -> str:
     """What to tell the person who asked: what was found, where it lies, and the accounts."""
-    from pipeline.stages.index import QUARANTINE
+    from corpusmill.stages.index import QUARANTINE
 
     build, dedup = done.build, done.build.config.dedup
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")

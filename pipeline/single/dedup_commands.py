@@ -32,7 +32,7 @@ def dedup(
     workers: Workers = None,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines, over all files at once. Resumable."""
-    from pipeline.single.dedup import dedup_config, deduplicate, render_finished
+    from corpusmill.single.dedup import dedup_config, deduplicate, render_finished
 
     values: dict[str, Any] = {
         "mode": mode,
@@ -65,7 +65,7 @@ def index(
     workers: Workers = None,
 ) -> None:
     """Write an infini-gram index (token type u8) of JSON lines: one folder 0, 1, ... per shard. Resumable."""
-    from pipeline.single.dedup import dedup_config, render_finished, write_index
+    from corpusmill.single.dedup import dedup_config, render_finished, write_index
 
     config = dedup_config(
         inputs,

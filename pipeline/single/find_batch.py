@@ -18,10 +18,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import CorruptDataError, SourceError
+from corpusmill.errors import CorruptDataError, SourceError
 
 if TYPE_CHECKING:
-    from pipeline.tokens.tokenizer import Tokenizer
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 HEADER = ["batch_bytes", "tokens_per_s"]
 SIZES = tuple(1 << power for power in range(16, 27))  # 64 KiB to 64 MiB
@@ -76,8 +76,8 @@ def read_rates(table: Path) -> dict[int, int]:
 
 
 def _sample(inputs: list[str], text_field: str, endpoint_url: str | None) -> list[bytes]:
-    from pipeline.documents.jsonl import read_documents
-    from pipeline.sources.copies import each_file
+    from corpusmill.documents.jsonl import read_documents
+    from corpusmill.sources.copies import each_file
 
     texts: list[bytes] = []
     held_bytes = 0
@@ -97,7 +97,7 @@ def _rate(sample: list[bytes], tokenizer: Tokenizer, batch_bytes: int, seconds: 
     """Tokens per CPU second; the first batch warms the engine's cache and is not counted."""
     import numpy as np
 
-    from pipeline.tokens.runs import runs
+    from corpusmill.tokens.runs import runs
 
     ends = np.cumsum([len(text) for text in sample], dtype=np.uint64)
     bounds = list(runs(ends, batch_bytes))

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError, RejectedDocumentsError, SourceError, TokenizerError
-from pipeline.export import megatron, nanoset
-from pipeline.export.files import whole_file
-from pipeline.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.errors import ConfigError, RejectedDocumentsError, SourceError, TokenizerError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.files import whole_file
+from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
+from corpusmill.tokens.tokenizer import Tokenizer
 
 REJECTED = "rejected.jsonl"
 
@@ -57,9 +57,9 @@ class Source:
 
     def read(self, key: str) -> Iterator[Any]:
         """The sequences of a key, file by file in natural order of name; RejectedDocumentsError at the end."""
-        from pipeline.documents.quarantine import append_rejections
-        from pipeline.documents.sequences import read_sequences
-        from pipeline.sources.copies import each_file
+        from corpusmill.documents.quarantine import append_rejections
+        from corpusmill.documents.sequences import read_sequences
+        from corpusmill.sources.copies import each_file
 
         self.rejected, self.lines = Counter(), 0
         with whole_file(self.quarantine) as quarantine:

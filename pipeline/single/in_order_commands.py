@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from pipeline.single.in_order import Source, Written
-    from pipeline.tokens.tokenizer import Tokenizer
+    from corpusmill.single.in_order import Source, Written
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT...", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
@@ -47,7 +47,7 @@ def megatron(
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
-    from pipeline.single.in_order import REJECTED, Source, write_megatron
+    from corpusmill.single.in_order import REJECTED, Source, write_megatron
 
     rejected = output_prefix.with_name(f"{output_prefix.name}.{REJECTED}")
     source = Source(inputs, tuple(json_key), rejected, max_rejected_share, endpoint_url=endpoint_url)
@@ -88,7 +88,7 @@ def nanoset(
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
-    from pipeline.single.in_order import REJECTED, Source, write_nanoset
+    from corpusmill.single.in_order import REJECTED, Source, write_nanoset
 
     source = Source(inputs, (text_field,), output / REJECTED, max_rejected_share, loss_ranges_field, endpoint_url)
     output.mkdir(parents=True, exist_ok=True)
@@ -106,9 +106,9 @@ def nanoset(
 
 
 def _tokenizer(name: str, engine: str, pattern: str | None, eot: str | None, bos: str | None) -> Tokenizer:
-    from pipeline.config import absolute
-    from pipeline.tokens.audit import audit_tricky
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.config import absolute
+    from corpusmill.tokens.audit import audit_tricky
+    from corpusmill.tokens.tokenizer import load_tokenizer
 
     file = absolute(name) if name.endswith((".tiktoken", ".json", ".model")) else None
     loaded = load_tokenizer(name, file=file, engine=engine, pattern=pattern, eot=eot, bos=bos)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.storage import Store, is_local, open_store
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.storage import Store, is_local, open_store
 
 LIST = ".delivered.json"
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.errors import ConfigError, SourceError
-from pipeline.shuffle.lines import full_folder_explained
-from pipeline.single.shuffle_text import list_inputs
+from corpusmill.errors import ConfigError, SourceError
+from corpusmill.shuffle.lines import full_folder_explained
+from corpusmill.single.shuffle_text import list_inputs
 
 TOKEN_SHARD = "token_shard.json"  # noqa: S105 (a file's name)
 KINDS = {".tar": "tars of contexts", ".npy": ".npy shards", TOKEN_SHARD: "token shards"}

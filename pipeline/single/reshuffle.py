@@ -15,13 +15,13 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
-from pipeline.export.files import whole_file
-from pipeline.export.manifest import MANIFEST, write_manifest
-from pipeline.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
-from pipeline.export.webdataset import member_name, shard_name
-from pipeline.shuffle.lines import Shuffled, shuffle_records
-from pipeline.single.ready import whole_folder
+from corpusmill.errors import CorruptDataError
+from corpusmill.export.files import whole_file
+from corpusmill.export.manifest import MANIFEST, write_manifest
+from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
+from corpusmill.export.webdataset import member_name, shard_name
+from corpusmill.shuffle.lines import Shuffled, shuffle_records
+from corpusmill.single.ready import whole_folder
 
 BATCH_BYTES = 4 << 20
 OUR_NAME = re.compile(r"\d{8,}_\d{8,}_([A-Za-z0-9_-]{1,64})\.json\.gz")

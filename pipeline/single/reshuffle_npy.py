@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.export.numpy_shards import open_shard, shard_sizes, write_shard
-from pipeline.shuffle.lines import Shuffled, shuffle_records
-from pipeline.single.ready import whole_folder
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.export.numpy_shards import open_shard, shard_sizes, write_shard
+from corpusmill.shuffle.lines import Shuffled, shuffle_records
+from corpusmill.single.ready import whole_folder
 
 BLOCK_TOKENS = 1 << 20
 NUMBERED = re.compile(r"(.*?)(\d+)\.npy")

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import ConfigError
-from pipeline.shuffle.lines import Shuffled, shuffle_records
-from pipeline.single.ready import TOKEN_SHARD, whole_folder
-from pipeline.slices import starts_of
-from pipeline.tokens.runs import runs
-from pipeline.tokens.token_shard import open_token_shard, write_described_shard
+from corpusmill.errors import ConfigError
+from corpusmill.shuffle.lines import Shuffled, shuffle_records
+from corpusmill.single.ready import TOKEN_SHARD, whole_folder
+from corpusmill.slices import starts_of
+from corpusmill.tokens.runs import runs
+from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 
 BATCH_TOKENS = 1 << 20
 

@@ -1,4 +1,4 @@
-"""The commands of single steps; registered by pipeline.cli. Nothing heavy is imported before a command runs."""
+"""The commands of single steps; registered by corpusmill.cli. Nothing heavy is imported before a command runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shuffle_text(
     scratch: Scratch = Path("work/scratch"),
 ) -> None:
     """Shuffle the lines of jsonl files globally: every line once, the same bytes whatever the memory."""
-    from pipeline.single.shuffle_text import shuffle_text as run
+    from corpusmill.single.shuffle_text import shuffle_text as run
 
     done = run(input, output, seed=seed, memory_bytes=_size(memory), scratch=scratch)
     typer.echo(f"{done.records:,} lines, {done.data_bytes:,} bytes shuffled", err=True)
@@ -44,13 +44,13 @@ def shuffle(
     scratch: Scratch = Path("work/scratch"),
 ) -> None:
     """Reshuffle ready tars, token shards or .npy shards (tokshuf's --shuffle-only); the same kind comes out."""
-    from pipeline.single.ready import ready_inputs
+    from corpusmill.single.ready import ready_inputs
 
     kind, found = ready_inputs(input)
     _refuse_options_of_other_kinds(kind, tokens_per_shard=tokens_per_shard, eot_id=eot_id, seqlen=seqlen)
     memory_bytes = _size(memory)
     if kind == ".tar":
-        from pipeline.single.reshuffle import reshuffle
+        from corpusmill.single.reshuffle import reshuffle
 
         done = reshuffle(
             found, output, seed=seed, samples_per_shard=wds_chunk_size, memory_bytes=memory_bytes, scratch=scratch
@@ -58,7 +58,7 @@ def shuffle(
         typer.echo(f"{done.records:,} samples, {done.data_bytes:,} bytes of bodies in {output}")
         return
     if kind == ".npy":
-        from pipeline.single.reshuffle_npy import reshuffle_npy
+        from corpusmill.single.reshuffle_npy import reshuffle_npy
 
         done = reshuffle_npy(
             found,
@@ -71,7 +71,7 @@ def shuffle(
             tokens_per_shard=tokens_per_shard,
         )
     else:
-        from pipeline.single.reshuffle_tokens import reshuffle_token_shards
+        from corpusmill.single.reshuffle_tokens import reshuffle_token_shards
 
         done = reshuffle_token_shards(
             found, output, seed=seed, memory_bytes=memory_bytes, scratch=scratch, tokens_per_shard=tokens_per_shard
@@ -92,11 +92,11 @@ def export(
     workers: Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)] = None,
 ) -> None:
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
-    from pipeline.builds.local import run_steps
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.config import ExportsConfig, load_config, work_of
-    from pipeline.engine.claim import claimed
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.local import run_steps
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import ExportsConfig, load_config, work_of
+    from corpusmill.engine.claim import claimed
+    from corpusmill.stages.graph import open_build
 
     wanted = load_config(config)
     section = getattr(wanted.exports, format)
@@ -119,10 +119,10 @@ def find_batch(
     endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
 ) -> None:
     """Measure how much text to encode at once on this machine, and say which tokenizer.batch_bytes is best."""
-    from pipeline.config import absolute
-    from pipeline.single.find_batch import choose
-    from pipeline.single.find_batch import find_batch as run
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.config import absolute
+    from corpusmill.single.find_batch import choose
+    from corpusmill.single.find_batch import find_batch as run
+    from corpusmill.tokens.tokenizer import load_tokenizer
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
     loaded = load_tokenizer(tokenizer, file=file, engine="gigatoken")

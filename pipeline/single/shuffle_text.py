@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.documents.compression import Compression, compression_of, open_compressed, open_decompressed
-from pipeline.documents.lines import read_line_blocks
-from pipeline.errors import ConfigError, CorruptDataError, SourceError
-from pipeline.export.files import whole_file
-from pipeline.shuffle.lines import Shuffled, line_batches, shuffle_records
-from pipeline.storage.walk import walk_files
+from corpusmill.documents.compression import Compression, compression_of, open_compressed, open_decompressed
+from corpusmill.documents.lines import read_line_blocks
+from corpusmill.errors import ConfigError, CorruptDataError, SourceError
+from corpusmill.export.files import whole_file
+from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
+from corpusmill.storage.walk import walk_files
 
 BLOCK_BYTES = 4 << 20
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.zstd")

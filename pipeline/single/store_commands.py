@@ -15,10 +15,10 @@ def download(
     shard: Annotated[int | None, typer.Option(help="Only this shard's number.", min=0)] = None,
 ) -> None:
     """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.config import load_config, work_of
-    from pipeline.engine.claim import claimed
-    from pipeline.stages.graph import open_build
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import load_config, work_of
+    from corpusmill.engine.claim import claimed
+    from corpusmill.stages.graph import open_build
 
     dataset = load_config(config)
     with claimed(work_of(dataset)):
@@ -32,11 +32,11 @@ def download(
 
 def upload(config: ConfigFile) -> None:
     """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
-    from pipeline.builds.plan import plan_dataset
-    from pipeline.config import load_config, work_of
-    from pipeline.engine.claim import claimed
-    from pipeline.stages.graph import open_build
-    from pipeline.stages.upload import destination_folder
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import load_config, work_of
+    from corpusmill.engine.claim import claimed
+    from corpusmill.stages.graph import open_build
+    from corpusmill.stages.upload import destination_folder
 
     dataset = load_config(config)
     with claimed(work_of(dataset)):
@@ -57,7 +57,7 @@ def repair(
     second_endpoint_url: Annotated[str | None, typer.Option(help="For S3-compatible stores.")] = None,
 ) -> None:
     """Compare two copies of a finished dataset file by file, and put right at each what the other has right."""
-    from pipeline.verify.repair import compare_copies, render_compared, repair_copies
+    from corpusmill.verify.repair import compare_copies, render_compared, repair_copies
 
     compared = compare_copies(
         first, second, first_endpoint_url=first_endpoint_url, second_endpoint_url=second_endpoint_url

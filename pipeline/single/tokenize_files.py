@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pipeline.config import absolute
-from pipeline.single.output_folder import OutputFolder
+from corpusmill.config import absolute
+from corpusmill.single.output_folder import OutputFolder
 
 if TYPE_CHECKING:
-    from pipeline.tokens.files import TokenizedFile
-    from pipeline.tokens.tokenizer import Tokenizer
+    from corpusmill.tokens.files import TokenizedFile
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 
 def tokenize_files(
@@ -27,10 +27,10 @@ def tokenize_files(
     Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there,
     ConfigError if `output` holds anything else or lies below an input.
     """
-    from pipeline.builds.apart import require_apart
-    from pipeline.sources.copies import each_file
-    from pipeline.tokens.audit import audit_tricky
-    from pipeline.tokens.files import SHARD_FILES, write_file_shard
+    from corpusmill.builds.apart import require_apart
+    from corpusmill.sources.copies import each_file
+    from corpusmill.tokens.audit import audit_tricky
+    from corpusmill.tokens.files import SHARD_FILES, write_file_shard
 
     audit_tricky(tokenizer)
     place = str(output.absolute())
@@ -46,7 +46,7 @@ def tokenize_files(
 def _batches(
     lines: AbstractContextManager[BinaryIO], name: str, text_field: str
 ) -> Iterator[tuple[list[bytes], dict[str, int]]]:
-    from pipeline.documents.jsonl import read_documents
+    from corpusmill.documents.jsonl import read_documents
 
     with lines as stream:
         for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):

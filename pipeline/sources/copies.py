@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.config import SourceConfig, absolute
-from pipeline.sources.plan import SourceFile
-from pipeline.storage import (
+from corpusmill.config import SourceConfig, absolute
+from corpusmill.sources.plan import SourceFile
+from corpusmill.storage import (
     Checksum,
     StoredFile,
     Traffic,
@@ -29,7 +29,7 @@ from pipeline.storage import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.documents.batch import DocumentBatch
+    from corpusmill.documents.batch import DocumentBatch
 
 PARQUET = ".parquet"
 READ_BYTES = 1 << 20
@@ -108,10 +108,10 @@ def _open_local(copy: SourceCopy, path: Path) -> AbstractContextManager[BinaryIO
 @contextmanager
 def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
     """The decompressed lines of a file or part of JSON lines."""
-    from pipeline.documents.compression import open_decompressed
-    from pipeline.documents.decompressing import PieceStream
-    from pipeline.documents.frames import Beginning
-    from pipeline.documents.splitting import part_lines
+    from corpusmill.documents.compression import open_decompressed
+    from corpusmill.documents.decompressing import PieceStream
+    from corpusmill.documents.frames import Beginning
+    from corpusmill.documents.splitting import part_lines
 
     part = copy.file.part
     with open_raw(copy) as raw:
@@ -128,7 +128,7 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
 @contextmanager
 def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
     """A parquet file, seekable; of a part only its own row groups are there. SourceError if it is another one now."""
-    from pipeline.documents.parquet import Placed
+    from corpusmill.documents.parquet import Placed
 
     file = copy.file
     if copy.path is None:
@@ -150,7 +150,7 @@ def each_file(
     For commands without a plan: files lie here, in a bucket or on a hub, and each is read as it was when it was listed;
     SourceError if it has changed. What a store has no checksum of is read twice.
     """
-    from pipeline.documents.compression import ENDINGS, NAMED_ENDINGS
+    from corpusmill.documents.compression import ENDINGS, NAMED_ENDINGS
 
     paths = [absolute(path) for path in inputs]
     for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
@@ -160,7 +160,7 @@ def each_file(
 @contextmanager
 def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[BinaryIO]:
     """The decompressed lines of a file of which nothing is known but its listing."""
-    from pipeline.documents.compression import open_decompressed
+    from corpusmill.documents.compression import open_decompressed
 
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     wanted = Wanted(name, file.size_bytes, file.identity)
@@ -170,11 +170,11 @@ def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[Bina
 
 def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatch]:
     """The documents of a file or part, in order; line (or row) numbers count from 0 in it."""
-    from pipeline.documents.jsonl import read_documents
+    from corpusmill.documents.jsonl import read_documents
 
     text_field, id_field = source.text_field, source.id_field
     if copy.is_parquet:
-        from pipeline.documents.parquet import read_rows
+        from corpusmill.documents.parquet import read_rows
 
         with open_table(copy) as table:
             groups = copy.file.part.row_groups if copy.file.part else None
@@ -186,7 +186,7 @@ def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatc
 
 def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> Iterator[tuple[int, bytes]]:
     """(0-based number, line) of some lines of a file or part; a row of parquet comes as the JSON of its text and id."""
-    from pipeline.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+    from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 
     if copy.is_parquet:
         for batch in read_source(copy, source):
@@ -211,7 +211,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
 @contextmanager
 def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
     """The lines of a file or part; of parquet, the JSON of each row's text and id, null for one that is no document."""
-    from pipeline.documents.decompressing import PieceStream
+    from corpusmill.documents.decompressing import PieceStream
 
     if copy.is_parquet:
         yield cast(BinaryIO, io.BufferedReader(PieceStream(_rows_as_lines(copy, source)), 1 << 20))

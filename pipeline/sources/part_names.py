@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from itertools import accumulate
 
-from pipeline.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 
 ENDINGS = (*SOURCE_ENDINGS, *NAMED_ENDINGS)
 PART = re.compile(rf"(.*)\.(part_*)[0-9]{{5,}}({'|'.join(map(re.escape, ENDINGS))})", re.DOTALL)

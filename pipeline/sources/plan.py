@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.errors import BalanceError
-from pipeline.storage import StoredFile
+from corpusmill.errors import BalanceError
+from corpusmill.storage import StoredFile
 
 if TYPE_CHECKING:
-    from pipeline.sources.part_names import Taken
+    from corpusmill.sources.part_names import Taken
 
 MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
 SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in tasks than they win
@@ -103,7 +103,7 @@ class Plan(BaseModel):
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
     """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
-    from pipeline.sources.part_names import taken_names
+    from corpusmill.sources.part_names import taken_names
 
     taken = taken_names(file.name for file in files)
     least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
@@ -122,10 +122,10 @@ def _entries(
     file: StoredFile, part_bytes: int, endpoint_url: str | None, uncut: list[UncutFile], taken: Taken
 ) -> list[SourceFile]:
     """The file itself, or parts of about `part_bytes` if it is larger and can be cut."""
-    from pipeline.documents.cuts import Uncut
-    from pipeline.documents.splitting import cut_file
-    from pipeline.sources.part_names import part_name
-    from pipeline.storage import is_local, open_location
+    from corpusmill.documents.cuts import Uncut
+    from corpusmill.documents.splitting import cut_file
+    from corpusmill.sources.part_names import part_name
+    from corpusmill.storage import is_local, open_location
 
     whole = SourceFile(**asdict(file))
     if file.size_bytes <= part_bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage
-from pipeline.ledger import Outcome
-from pipeline.stages.index import require_few_rejected
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Outcome
+from corpusmill.stages.index import require_few_rejected
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from corpusmill.engine.build import Build
 
 
 WINDOWS_MASK = 1023  # the low bits of an anchor's row: windows - 1 (dedup/__init__.py)
@@ -26,8 +26,8 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
-    from pipeline.dedup.anchors import write_anchors
-    from pipeline.documents.text_shard import open_text_shard
+    from corpusmill.dedup.anchors import write_anchors
+    from corpusmill.documents.text_shard import open_text_shard
 
     text = open_text_shard(build.folder("index", shard))
     minimum_bytes = build.config.dedup.minimum_bytes
@@ -39,8 +39,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     import numpy as np
 
-    from pipeline.dedup.anchors import open_anchors
-    from pipeline.stages.recounting import BLOCK
+    from corpusmill.dedup.anchors import open_anchors
+    from corpusmill.stages.recounting import BLOCK
 
     anchors = open_anchors(folder)
     repeated = int((anchors.repeats[:, 1] - anchors.repeats[:, 0]).sum())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.engine.build import Build
-from pipeline.fingerprint import fingerprint
-from pipeline.stages.manifest import dataset_files, dataset_version
+from corpusmill.engine.build import Build
+from corpusmill.fingerprint import fingerprint
+from corpusmill.stages.manifest import dataset_files, dataset_version
 
 
 def announcement(build: Build) -> dict[str, Any]:

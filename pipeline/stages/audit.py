@@ -13,15 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage, every
-from pipeline.errors import VerificationError
-from pipeline.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
-from pipeline.stages.tokenize import configured_tokenizer, selection_of
-from pipeline.stages.union import CUT_RANGES
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.errors import VerificationError
+from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
+from corpusmill.stages.tokenize import configured_tokenizer, selection_of
+from corpusmill.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
-    from pipeline.documents.text_shard import TextShard
-    from pipeline.engine.build import Build, StepView
+    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.engine.build import Build, StepView
 
 DATASET = "dataset"
 AUDIT = "audit.json"
@@ -67,7 +67,7 @@ def _libraries(build: Build) -> dict[str, str]:
 
 
 def _run(build: StepView, unit: str, folder: Path) -> Outcome:
-    from pipeline.tokens.audit import audit_documents, audit_tricky
+    from corpusmill.tokens.audit import audit_documents, audit_tricky
 
     if unit == DATASET:
         audited = audit_tricky(configured_tokenizer(build.config))
@@ -88,10 +88,10 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     """(where from, text as it was tokenized, ids as they were written) of the sampled documents of a shard."""
     import numpy as np
 
-    from pipeline.documents.text_shard import open_text_shard
-    from pipeline.slices import release_pages
-    from pipeline.tokens.audit import sample_ordinals
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.slices import release_pages
+    from corpusmill.tokens.audit import sample_ordinals
+    from corpusmill.tokens.token_shard import open_token_shard
 
     text = open_text_shard(build.folder("index", shard))
     tokens = open_token_shard(build.folder("tokenize", shard))
@@ -113,7 +113,7 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
 
 def _without_ranges(build: Build, shard: str, text: TextShard) -> Callable[[int], bytes]:
     """A function that gives a document's text as deduplication left it."""
-    from pipeline.dedup.ranges import read_ranges, remove_ranges_from  # compiled, and only needed here
+    from corpusmill.dedup.ranges import read_ranges, remove_ranges_from  # compiled, and only needed here
 
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
     return lambda ordinal: remove_ranges_from(text.text, text.offsets, ranges, ordinal, ordinal + 1)[0].tobytes()

@@ -19,11 +19,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage
-from pipeline.fingerprint import fingerprint
-from pipeline.ledger import Outcome
-from pipeline.sources.copies import SourceCopy, count_traffic, wanted_of
-from pipeline.storage import (
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.fingerprint import fingerprint
+from corpusmill.ledger import Outcome
+from corpusmill.sources.copies import SourceCopy, count_traffic, wanted_of
+from corpusmill.storage import (
     Checksum,
     Store,
     Traffic,
@@ -37,8 +37,8 @@ from pipeline.storage import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.sources.plan import SourceFile
+    from corpusmill.engine.build import Build
+    from corpusmill.sources.plan import SourceFile
 
 LISTING = "files.json"
 ARRIVING = "arriving"
@@ -123,7 +123,7 @@ def _in_place(build: Build, shard: str) -> bool:
 
 
 def _recount(build: Build, unit: str, folder: Path) -> Recount:
-    from pipeline.stages.recounting import contradiction
+    from corpusmill.stages.recounting import contradiction
 
     listed = json.loads((folder / LISTING).read_bytes())
     planned = [[file.name, file.size_bytes] for file in build.plan.shards[int(unit)]]

@@ -12,17 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import FramingConfig
-from pipeline.engine.stage import Stage, as_many_as_shards
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
-from pipeline.stages import layout
-from pipeline.stages.audit import require_audited
-from pipeline.stages.scatter import KINDS
-from pipeline.stages.tokenize import Vocabulary, vocabulary
+from corpusmill.config import FramingConfig
+from corpusmill.engine.stage import Stage, as_many_as_shards
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.stages import layout
+from corpusmill.stages.audit import require_audited
+from corpusmill.stages.scatter import KINDS
+from corpusmill.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build, StepView
-    from pipeline.export.content import WrittenContent
+    from corpusmill.engine.build import Build, StepView
+    from corpusmill.export.content import WrittenContent
 
 BATCH_TOKENS = 2 << 20
 CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
@@ -97,7 +97,7 @@ def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]])
 def _run(build: StepView, _unit: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from pipeline.export.content import WrittenContent
+    from corpusmill.export.content import WrittenContent
 
     ids = Vocabulary(**build.settings["vocabulary"])
     files: list[dict[str, Any]] = []
@@ -125,8 +125,8 @@ def _run(build: StepView, _unit: str, folder: Path) -> Outcome:
 
 def _record_batches(build: Build, name: str, output: _Output) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(tokens, ends, shards, ordinals) of an output's records, about BATCH_TOKENS at a time."""
-    from pipeline.tokens.record_shard import open_record_shard
-    from pipeline.tokens.runs import runs
+    from corpusmill.tokens.record_shard import open_record_shard
+    from corpusmill.tokens.runs import runs
 
     for number, first, last in output.slices:
         cell = open_record_shard(build.folder("gather", f"{KINDS[name]}-{number:05d}"))
@@ -136,7 +136,7 @@ def _record_batches(build: Build, name: str, output: _Output) -> Iterator[tuple[
 
 
 def _webdataset(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
-    from pipeline.export import webdataset
+    from corpusmill.export import webdataset
 
     assert build.config.exports.webdataset is not None
     width = build.config.exports.webdataset.context_tokens
@@ -163,7 +163,7 @@ def _webdataset(build: Build, output: _Output, folder: Path, ids: Vocabulary, ta
 def _numpy(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
     import numpy as np
 
-    from pipeline.export import numpy_shards
+    from corpusmill.export import numpy_shards
 
     tokens = sum(last - first for _, first, last in output.slices)
     pieces = _stream_pieces(build, output, ids, tally)
@@ -178,10 +178,10 @@ def _stream_pieces(build: Build, output: _Output, ids: Vocabulary, tally: Writte
     """
     import numpy as np
 
-    from pipeline.content_kernels import place_weights, token_sums, weighted_sum
-    from pipeline.export.numpy_shards import with_eot_before
-    from pipeline.tokens.record_shard import open_record_shard
-    from pipeline.tokens.runs import runs
+    from corpusmill.content_kernels import place_weights, token_sums, weighted_sum
+    from corpusmill.export.numpy_shards import with_eot_before
+    from corpusmill.tokens.record_shard import open_record_shard
+    from corpusmill.tokens.runs import runs
 
     written = 0
     for number, first, last in output.slices:
@@ -209,7 +209,7 @@ def _stream_pieces(build: Build, output: _Output, ids: Vocabulary, tally: Writte
 
 
 def _megatron(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
-    from pipeline.export import megatron
+    from corpusmill.export import megatron
 
     written = megatron.write_part(
         folder,
@@ -224,7 +224,7 @@ def _megatron(build: Build, output: _Output, folder: Path, ids: Vocabulary, tall
 
 
 def _nanoset(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: WrittenContent) -> dict[str, int]:
-    from pipeline.export import nanoset
+    from corpusmill.export import nanoset
 
     framing = _framing(build, ids)
     written = nanoset.write_file(
@@ -241,7 +241,7 @@ def _nanoset(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally
 
 
 def _linked(build: Build, part: Path, output: _Output, folder: Path, ids: Vocabulary) -> dict[str, int]:
-    from pipeline.export import megatron, nanoset
+    from corpusmill.export import megatron, nanoset
 
     opened = megatron.open_part(part)
     special = layout.framing_of(build.config.framing, ids).special_tokens
@@ -250,7 +250,7 @@ def _linked(build: Build, part: Path, output: _Output, folder: Path, ids: Vocabu
 
 
 def _with_loss(build: Build, folder: Path, output: _Output, counts: dict[str, int]) -> dict[str, int]:
-    from pipeline.export import nanoset
+    from corpusmill.export import nanoset
 
     assert build.config.exports.nanoset is not None
     if build.config.exports.nanoset.loss and counts["slots"]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.content import add_up
-from pipeline.engine.stage import Recount, Stage, as_many_as_shards
-from pipeline.ledger import Check, Outcome, Receipt
-from pipeline.stages import scatter
+from corpusmill.content import add_up
+from corpusmill.engine.stage import Recount, Stage, as_many_as_shards
+from corpusmill.ledger import Check, Outcome, Receipt
+from corpusmill.stages import scatter
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from corpusmill.engine.build import Build
+    from corpusmill.report.summary import Flow
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
@@ -54,8 +54,8 @@ def _settings(_build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from pipeline.shuffle.gather import gather_cell, gather_shard
-    from pipeline.shuffle.scatter import open_scattered
+    from corpusmill.shuffle.gather import gather_cell, gather_shard
+    from corpusmill.shuffle.scatter import open_scattered
 
     _, cell = scatter.split_unit(unit)
     scattered = [build.blocks(stage, of) for stage, of in _inputs(build, unit)]
@@ -87,7 +87,7 @@ def of_kind(build: Build, kind: str, count: str) -> int:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from pipeline.report.summary import Flow
+    from corpusmill.report.summary import Flow
 
     if "contexts" not in scatter.kinds(build):
         return {}
@@ -100,8 +100,8 @@ def _flows(build: Build) -> dict[str, Flow]:
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     import numpy as np
 
-    from pipeline.stages.recounting import records_content, require_ascending
-    from pipeline.tokens.record_shard import open_record_shard
+    from corpusmill.stages.recounting import records_content, require_ascending
+    from corpusmill.tokens.record_shard import open_record_shard
 
     cell = open_record_shard(folder)
     require_ascending(folder / "records", cell.ends)

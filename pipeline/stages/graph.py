@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from pipeline.engine import build
-from pipeline.engine.graph import Graph
-from pipeline.engine.stage import Stage
-from pipeline.errors import ConfigError
-from pipeline.stages import (
+from corpusmill.engine import build
+from corpusmill.engine.graph import Graph
+from corpusmill.engine.stage import Stage
+from corpusmill.errors import ConfigError
+from corpusmill.stages import (
     anchor,
     audit,
     download,
@@ -72,7 +72,7 @@ def _no_stage(module: str, got: str) -> ConfigError:
     return ConfigError(
         "a stage cannot be imported",
         where=f"{OWN_STAGES}: {module}",
-        expected="a module that Python finds here, with a pipeline.engine.Stage called STAGE",
+        expected="a module that Python finds here, with a corpusmill.engine.Stage called STAGE",
         got=got,
         next_step="install its package where every worker runs, or take it out of the variable",
     )

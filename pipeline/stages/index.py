@@ -6,15 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage
-from pipeline.errors import RejectedDocumentsError
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
-from pipeline.sources.copies import PARQUET
-from pipeline.stages import download
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.errors import RejectedDocumentsError
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.sources.copies import PARQUET
+from corpusmill.stages import download
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from corpusmill.engine.build import Build
+    from corpusmill.report.summary import Flow
 
 QUARANTINE = "quarantine.jsonl"
 EXAMPLES = 5
@@ -63,13 +63,13 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from pipeline.content import ContentSum
-    from pipeline.content_kernels import texts_sum
-    from pipeline.documents.quarantine import append_rejections
-    from pipeline.documents.text_shard import TextShardWriter
-    from pipeline.report.histograms import merge_histograms, power_histogram
-    from pipeline.sources.copies import count_traffic, read_source
-    from pipeline.storage import Traffic
+    from corpusmill.content import ContentSum
+    from corpusmill.content_kernels import texts_sum
+    from corpusmill.documents.quarantine import append_rejections
+    from corpusmill.documents.text_shard import TextShardWriter
+    from corpusmill.report.histograms import merge_histograms, power_histogram
+    from corpusmill.sources.copies import count_traffic, read_source
+    from corpusmill.storage import Traffic
 
     source = build.config.source
     counts: Counter[str] = Counter(files=0, lines=0, documents_out=0, documents_empty=0, text_bytes_out=0, bytes_read=0)
@@ -113,14 +113,14 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 def text_flow(build: Build, out: int) -> Flow:
     """The indexed text, of which `out` bytes are left without duplicates."""
-    from pipeline.report.summary import Flow
+    from corpusmill.report.summary import Flow
 
     into = build.total("index", "text_bytes_out")
     return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from pipeline.report.summary import Flow
+    from corpusmill.report.summary import Flow
 
     lost: Counter[str] = Counter()
     for receipt in build.receipts("index"):
@@ -133,13 +133,13 @@ def _flows(build: Build) -> dict[str, Flow]:
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     import numpy as np
 
-    from pipeline.content import ContentSum
-    from pipeline.content_kernels import texts_sum
-    from pipeline.documents.batch import SEPARATOR
-    from pipeline.documents.quarantine import read_quarantine
-    from pipeline.documents.text_shard import SOURCES_FILE, TEXT_FILE, open_text_shard
-    from pipeline.stages.recounting import BLOCK, contradiction
-    from pipeline.tokens.runs import runs
+    from corpusmill.content import ContentSum
+    from corpusmill.content_kernels import texts_sum
+    from corpusmill.documents.batch import SEPARATOR
+    from corpusmill.documents.quarantine import read_quarantine
+    from corpusmill.documents.text_shard import SOURCES_FILE, TEXT_FILE, open_text_shard
+    from corpusmill.stages.recounting import BLOCK, contradiction
+    from corpusmill.tokens.runs import runs
 
     text = open_text_shard(folder)
     bounds = text.bounds(0, text.documents)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from pipeline.stages import gather, scatter
-from pipeline.stages.scatter import KINDS
-from pipeline.stages.tokenize import Vocabulary, vocabulary
+from corpusmill.stages import gather, scatter
+from corpusmill.stages.scatter import KINDS
+from corpusmill.stages.tokenize import Vocabulary, vocabulary
 
 if TYPE_CHECKING:
-    from pipeline.config import FramingConfig, NumpyConfig
-    from pipeline.engine.build import Build
-    from pipeline.export.framing import Framing
+    from corpusmill.config import FramingConfig, NumpyConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.export.framing import Framing
 
 MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
 SHARED = "documents"  # units that write megatron and nanoset at once
@@ -71,7 +71,7 @@ def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
 
 
 def _numpy_bounds(wanted: NumpyConfig, tokens: int) -> tuple[list[str], list[int]]:
-    from pipeline.export.numpy_shards import raw_bounds, shard_names
+    from corpusmill.export.numpy_shards import raw_bounds, shard_names
 
     if wanted.layout == "bin":
         return raw_bounds(tokens, wanted.test_share, wanted.split_names())
@@ -143,7 +143,7 @@ def _without_empty_parts(build: Build, format_name: str, bounds: list[int]) -> l
 
 def _tokens_before(build: Build, format_name: str, document: int) -> int:
     """Tokens of all documents before one in the global order."""
-    from pipeline.tokens.record_shard import open_record_shard
+    from corpusmill.tokens.record_shard import open_record_shard
 
     kind = KINDS[format_name]
     tokens = first = 0
@@ -163,8 +163,8 @@ def framing(build: Build) -> Framing:
 
 def framing_of(wanted: FramingConfig, ids: Vocabulary) -> Framing:
     """See `framing`."""
-    from pipeline.errors import TokenizerError
-    from pipeline.export.framing import Framing
+    from corpusmill.errors import TokenizerError
+    from corpusmill.export.framing import Framing
 
     if wanted.bos and ids.bos_id is None:
         raise TokenizerError(f"the tokenizer {ids.name} has no BOS token", next_step="name it as tokenizer.bos")
@@ -179,7 +179,7 @@ def framed_tokens(build: Build, records: int) -> int:
 
 
 def _document_name(build: Build, format_name: str, number: int) -> str:
-    from pipeline.export.nanoset import file_name
+    from corpusmill.export.nanoset import file_name
 
     if format_name == "nanoset":
         return file_name(number, None) if scatter.in_source_order(build) else file_name(0, number)

@@ -19,19 +19,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.content import NOTHING, ContentSum
-from pipeline.engine.stage import Recount, Stage, every
-from pipeline.errors import BalanceError, CorruptDataError
-from pipeline.fingerprint import file_digest
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
-from pipeline.ledger.once import LOCK_NAME
-from pipeline.stages import gather, layout, scatter
-from pipeline.stages.tokenize import vocabulary
-from pipeline.stages.union import ranges_match_check
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.errors import BalanceError, CorruptDataError
+from corpusmill.fingerprint import file_digest
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.ledger.once import LOCK_NAME
+from corpusmill.stages import gather, layout, scatter
+from corpusmill.stages.tokenize import vocabulary
+from corpusmill.stages.union import ranges_match_check
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
-    from pipeline.shuffle.quality import OrderQuality
+    from corpusmill.engine.build import Build
+    from corpusmill.shuffle.quality import OrderQuality
 
 DATASET = "dataset.json"
 QUALITY = "shuffle_quality.json"
@@ -116,8 +116,8 @@ def _references(build: Build) -> list[dict[str, Any]]:
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
-    from pipeline.export.checkpoints import shard_checkpoints, write_checkpoints, write_placeholders
-    from pipeline.export.manifest import MANIFEST, write_manifest
+    from corpusmill.export.checkpoints import shard_checkpoints, write_checkpoints, write_placeholders
+    from corpusmill.export.manifest import MANIFEST, write_manifest
 
     exported = build.receipts("export")
     holds = held_by_file(exported)
@@ -180,7 +180,7 @@ def _require_each_name_once(names: Iterable[str]) -> None:
 
 def _write_sample(build: Build, folder: Path, documents: int) -> None:
     """sample/<name>_sample_<key>_document.bin and .idx, sample/<name>_sample.ds and its neighbours."""
-    from pipeline.export.sample import sample_files, sample_parts
+    from corpusmill.export.sample import sample_files, sample_parts
 
     folder.mkdir()
     exports, size = build.config.exports, vocabulary(build).size
@@ -213,7 +213,7 @@ def sums_text(digests: dict[str, str]) -> str:
 
 def reference_text(description: dict[str, Any], reference: dict[str, Any], version: str) -> str:
     """One `exp_data` file: it follows from dataset.json's content. Paths as configured, not made absolute."""
-    from pipeline.export.manifest import MANIFEST, exp_data
+    from corpusmill.export.manifest import MANIFEST, exp_data
 
     url = f"{reference['destination']}/{description['name']}/{version}/webdataset/"
     manifest = f"webdataset/{MANIFEST}"
@@ -233,7 +233,7 @@ def reference_text(description: dict[str, Any], reference: dict[str, Any], versi
 
 def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:
     """(ends, shards, ordinals) of the documents of each cell."""
-    from pipeline.tokens.record_shard import open_record_shard
+    from corpusmill.tokens.record_shard import open_record_shard
 
     for unit in build.units("gather"):
         if unit.startswith("documents-"):
@@ -249,10 +249,10 @@ def measure_shuffle(build: Build) -> dict[str, OrderQuality]:
 def _measure(build: Build, kind: str) -> OrderQuality:
     import numpy as np
 
-    from pipeline.shuffle.quality import OrderMeter, Pieces, split_pieces
-    from pipeline.tokens.packing import plan_contexts
-    from pipeline.tokens.record_shard import open_record_shard
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.shuffle.quality import OrderMeter, Pieces, split_pieces
+    from corpusmill.tokens.packing import plan_contexts
+    from corpusmill.tokens.record_shard import open_record_shard
+    from corpusmill.tokens.token_shard import open_token_shard
 
     def pieces(shard: int) -> Pieces:
         tokens = open_token_shard(build.folder("tokenize", units[shard]))

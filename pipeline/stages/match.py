@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage, as_many_as_shards, every
-from pipeline.errors import ConfigError
-from pipeline.ledger import Outcome
+from corpusmill.engine.stage import Recount, Stage, as_many_as_shards, every
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.dedup.matches import Matches
-    from pipeline.dedup.repeated import RepeatedWindow
-    from pipeline.engine.build import Build
+    from corpusmill.dedup.matches import Matches
+    from corpusmill.dedup.repeated import RepeatedWindow
+    from corpusmill.engine.build import Build
 
 BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
 MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
@@ -74,8 +74,8 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, write_match_ranges
-    from pipeline.documents.text_shard import open_text_shard
+    from corpusmill.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, write_match_ranges
+    from corpusmill.documents.text_shard import open_text_shard
 
     units = build.units("match")
     minimum_bytes = build.config.dedup.minimum_bytes
@@ -99,7 +99,7 @@ def _described(build: Build, window: RepeatedWindow, minimum_bytes: int) -> dict
     """How often, where first (file, 1-based line), and the beginning of the string."""
     import numpy as np
 
-    from pipeline.documents.text_shard import open_text_shard
+    from corpusmill.documents.text_shard import open_text_shard
 
     text = open_text_shard(build.folder("index", build.units("index")[window.shard]))
     document = int(np.searchsorted(text.offsets, np.uint64(window.position), side="right")) - 1
@@ -117,16 +117,16 @@ def _matched(
     build: Build, texts: list[NDArray[np.uint8]], partition: int, partitions: int, minimum_bytes: int
 ) -> tuple[Matches, dict[str, int]]:
     if build.config.index.method == "suffix_array":
-        from pipeline.dedup.suffix_array import open_suffix_array
-        from pipeline.dedup.suffix_matches import SortedShard, match_suffixes
+        from corpusmill.dedup.suffix_array import open_suffix_array
+        from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
 
         folders = (build.folder("suffix_array", shard) for shard in build.units("suffix_array"))
         ordered = [
             SortedShard(text, open_suffix_array(folder, len(text))) for text, folder in zip(texts, folders, strict=True)
         ]
         return match_suffixes(ordered, partition, partitions, minimum_bytes)
-    from pipeline.dedup.anchors import open_anchors
-    from pipeline.dedup.matches import IndexedShard, match_partition
+    from corpusmill.dedup.anchors import open_anchors
+    from corpusmill.dedup.matches import IndexedShard, match_partition
 
     folders = (build.folder("anchor", shard) for shard in build.units("anchor"))
     indexed = [IndexedShard(text, open_anchors(folder)) for text, folder in zip(texts, folders, strict=True)]
@@ -137,7 +137,7 @@ def _matched(
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     import numpy as np
 
-    from pipeline.stages.recounting import contradiction
+    from corpusmill.stages.recounting import contradiction
 
     starts = np.fromfile(folder / "match_ranges.index", "<u8")
     ranges, rest = divmod((folder / "match_ranges").stat().st_size, 16)

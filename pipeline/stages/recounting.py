@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content import NOTHING, ContentSum
-from pipeline.content_kernels import records_sum
-from pipeline.errors import CorruptDataError
-from pipeline.tokens.runs import runs
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.content_kernels import records_sum
+from corpusmill.errors import CorruptDataError
+from corpusmill.tokens.runs import runs
 
 BLOCK = 1 << 22  # items or bytes looked at at a time
 

@@ -11,17 +11,17 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.runs import mark_delivered
-from pipeline.engine.stage import EVERY_OTHER, Recount, Stage, every
-from pipeline.fingerprint import fingerprint
-from pipeline.ledger import Outcome
-from pipeline.stages.manifest import UNIT as MANIFEST_UNIT
-from pipeline.stages.manifest import dataset_version, version_of
+from corpusmill.engine.runs import mark_delivered
+from corpusmill.engine.stage import EVERY_OTHER, Recount, Stage, every
+from corpusmill.fingerprint import fingerprint
+from corpusmill.ledger import Outcome
+from corpusmill.stages.manifest import UNIT as MANIFEST_UNIT
+from corpusmill.stages.manifest import dataset_version, version_of
 
 if TYPE_CHECKING:
-    from pipeline.config import DatasetConfig
-    from pipeline.engine.build import Build
-    from pipeline.report.summary import BuildSummary
+    from corpusmill.config import DatasetConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.report.summary import BuildSummary
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
-    from pipeline.report.html import render_html
-    from pipeline.report.shards import SHARDS, shards_to_json
-    from pipeline.report.summary import to_json
-    from pipeline.stages.retention import keep_newest
-    from pipeline.stages.summarize import shard_table, summarize
+    from corpusmill.report.html import render_html
+    from corpusmill.report.shards import SHARDS, shards_to_json
+    from corpusmill.report.summary import to_json
+    from corpusmill.stages.retention import keep_newest
+    from corpusmill.stages.summarize import shard_table, summarize
 
     summary = summarize(build)
     (folder / SHARDS).write_text(shards_to_json(shard_table(build)), encoding="utf-8")
@@ -83,7 +83,7 @@ def headline(summary: BuildSummary) -> dict[str, int]:
 
 
 def _recount(build: Build, _unit: str, folder: Path) -> Recount:
-    from pipeline.report.summary import from_json
+    from corpusmill.report.summary import from_json
 
     summary = from_json((folder / SUMMARY).read_bytes())
     manifest = build.find("manifest", MANIFEST_UNIT)  # without one, a finding of its own says so

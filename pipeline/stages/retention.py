@@ -24,12 +24,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config import DatasetConfig, absolute, work_of
-from pipeline.engine.build import Build, read_plan
-from pipeline.engine.runs import delivered_versions, needed_plans, why_latest_stays
-from pipeline.errors import CorpusmillError, PermanentError
-from pipeline.stages.manifest import DATASET
-from pipeline.storage import Store, is_local, open_store
+from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.engine.build import Build, read_plan
+from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
+from corpusmill.errors import CorpusmillError, PermanentError
+from corpusmill.stages.manifest import DATASET
+from corpusmill.storage import Store, is_local, open_store
 
 LATEST = "latest.json"
 log = logging.getLogger(__name__)

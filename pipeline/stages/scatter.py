@@ -13,18 +13,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.content import ContentSum
-from pipeline.engine.stage import Recount, Stage
-from pipeline.errors import SourceError
-from pipeline.ledger import Check, Outcome, Receipt
-from pipeline.stages.tokenize import vocabulary
+from corpusmill.content import ContentSum
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.errors import SourceError
+from corpusmill.ledger import Check, Outcome, Receipt
+from corpusmill.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.engine.build import Build, StepView
-    from pipeline.tokens.packing import Packing
+    from corpusmill.engine.build import Build, StepView
+    from corpusmill.tokens.packing import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
 
@@ -44,7 +44,7 @@ def cells(build: Build) -> int:
     """Number of cells, the same for both kinds of record: as configured, from the memory budget, or one per shard."""
     import numpy as np
 
-    from pipeline.shuffle.placement import cells_needed
+    from corpusmill.shuffle.placement import cells_needed
 
     if in_source_order(build):
         return len(build.units("tokenize"))
@@ -59,7 +59,7 @@ def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArr
     """The cell of the records 0, 1, 2, ... of a shard, drawn again."""
     import numpy as np
 
-    from pipeline.shuffle.placement import draw_placements
+    from corpusmill.shuffle.placement import draw_placements
 
     if in_source_order(build):
         return np.full(records, shard, np.uint32)
@@ -80,7 +80,7 @@ def require_tokens(build: Build) -> None:
 
 def packing_of(build: Build) -> Packing:
     """How the configuration packs contexts."""
-    from pipeline.tokens.packing import Packing
+    from corpusmill.tokens.packing import Packing
 
     return Packing(**build.config.packing.model_dump())
 
@@ -126,9 +126,9 @@ def keeps_empty(build: Build) -> bool:
 
 
 def _run(build: StepView, unit: str, folder: Path) -> Outcome:
-    from pipeline.shuffle.scatter import scatter_records
-    from pipeline.tokens.records import context_records, document_records
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.shuffle.scatter import scatter_records
+    from corpusmill.tokens.records import context_records, document_records
+    from corpusmill.tokens.token_shard import open_token_shard
 
     settings = build.settings
     shard = open_token_shard(build.folder("tokenize", number_of_unit(unit)))
@@ -199,8 +199,8 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 
     import numpy as np
 
-    from pipeline.stages.recounting import contradiction, records_content, require_ascending
-    from pipeline.tokens.token_shard import mapped
+    from corpusmill.stages.recounting import contradiction, records_content, require_ascending
+    from corpusmill.tokens.token_shard import mapped
 
     dtype = np.dtype(json.loads((folder / "scatter.json").read_bytes())["dtype"]).newbyteorder("<")
     tokens, rows = mapped(folder / "tokens", dtype), mapped(folder / "rows", "<u8").reshape(-1, 3)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
-from pipeline.stages import download
-from pipeline.stages.index import require_few_rejected
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.stages import download
+from corpusmill.stages.index import require_few_rejected
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from corpusmill.engine.build import Build
 
 
 def _units(build: Build) -> list[str]:
@@ -30,10 +30,10 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
-    from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
-    from pipeline.dedup.suffix_array import write_suffix_array
-    from pipeline.documents.text_shard import open_text_shard
-    from pipeline.sources.copies import open_as_lines
+    from corpusmill.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
+    from corpusmill.dedup.suffix_array import write_suffix_array
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.sources.copies import open_as_lines
 
     text = open_text_shard(build.folder("index", shard))
     link_text(build.folder("index", shard), folder)
@@ -61,10 +61,10 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     """Beside counts: the separators stand together, behind all other suffixes, and each where `offset` says."""
     import numpy as np
 
-    from pipeline.dedup.infini_gram import METADATA, METADATA_OFFSETS
-    from pipeline.dedup.suffix_array import open_suffix_array
-    from pipeline.documents.text_shard import OFFSET_FILE, TEXT_FILE
-    from pipeline.stages.recounting import contradiction
+    from corpusmill.dedup.infini_gram import METADATA, METADATA_OFFSETS
+    from corpusmill.dedup.suffix_array import open_suffix_array
+    from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE
+    from corpusmill.stages.recounting import contradiction
 
     text_bytes = (folder / TEXT_FILE).stat().st_size
     suffixes = open_suffix_array(folder, text_bytes)

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import yaml
 
-import pipeline
-from pipeline.content import add_up
-from pipeline.engine.build import Build
-from pipeline.engine.estimates import last_estimate
-from pipeline.engine.runs import why_latest_stays
-from pipeline.export.nanoset import windows_of
-from pipeline.fingerprint import FOLDER_DIGITS
-from pipeline.ledger import Check
-from pipeline.report.histograms import merge_histograms
-from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
-from pipeline.report.summary import (
+import corpusmill
+from corpusmill.content import add_up
+from corpusmill.engine.build import Build
+from corpusmill.engine.estimates import last_estimate
+from corpusmill.engine.runs import why_latest_stays
+from corpusmill.export.nanoset import windows_of
+from corpusmill.fingerprint import FOLDER_DIGITS
+from corpusmill.ledger import Check
+from corpusmill.report.histograms import merge_histograms
+from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
+from corpusmill.report.summary import (
     BalanceCheck,
     BuildSummary,
     DecodedSummary,
@@ -40,11 +40,11 @@ from pipeline.report.summary import (
     StageSummary,
     VocabularySummary,
 )
-from pipeline.stages import gather, scatter
-from pipeline.stages.index import QUARANTINE, rejected_reasons
-from pipeline.stages.manifest import QUALITY, UNIT
-from pipeline.stages.tokenize import vocabulary
-from pipeline.stages.upload import destination_folder
+from corpusmill.stages import gather, scatter
+from corpusmill.stages.index import QUARANTINE, rejected_reasons
+from corpusmill.stages.manifest import QUALITY, UNIT
+from corpusmill.stages.tokenize import vocabulary
+from corpusmill.stages.upload import destination_folder
 
 CHAIN = ("text", "kept text", "content", "documents content", "contexts content")  # docs/guarantees.md
 REPEATED_STRINGS = 10
@@ -57,7 +57,7 @@ def summarize(build: Build) -> BuildSummary:
     summary = BuildSummary(
         dataset=build.config.name,
         plan=build.plan_folder.name[-FOLDER_DIGITS:],
-        code_version=pipeline.__version__,
+        code_version=corpusmill.__version__,
         configuration=yaml.safe_dump(build.config.model_dump(mode="json", exclude_none=True), sort_keys=False),
         source_files=sum(len(shard) for shard in plan.shards),
         other_files=str(plan.others or ""),
@@ -185,7 +185,7 @@ def _packing(build: Build) -> PackingSummary | None:
 
 
 def _shuffle(build: Build) -> ShuffleSummary:
-    from pipeline.shuffle.quality import OrderQuality, qualities_bands
+    from corpusmill.shuffle.quality import OrderQuality, qualities_bands
 
     measured = []
     if not scatter.in_source_order(build):

@@ -13,23 +13,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import DatasetConfig, LockConfig, absolute
-from pipeline.content import ContentSum
-from pipeline.engine.stage import Recount, Stage
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
-from pipeline.stages.index import require_few_rejected, text_flow
-from pipeline.stages.union import CUT_RANGES
+from corpusmill.config import DatasetConfig, LockConfig, absolute
+from corpusmill.content import ContentSum
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.stages.index import require_few_rejected, text_flow
+from corpusmill.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.documents.text_shard import SourceEntry
-    from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
-    from pipeline.tokens.selection import Selection
-    from pipeline.tokens.tokenizer import Tokenizer
-    from pipeline.tokens.vocabulary import VocabularyFile
+    from corpusmill.documents.text_shard import SourceEntry
+    from corpusmill.engine.build import Build
+    from corpusmill.report.summary import Flow
+    from corpusmill.tokens.selection import Selection
+    from corpusmill.tokens.tokenizer import Tokenizer
+    from corpusmill.tokens.vocabulary import VocabularyFile
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Vocabulary:
 
 def locked(config: DatasetConfig) -> DatasetConfig:
     """The configuration with the tokenizer's sha256 and revision in its lock; TokenizerError if a lock says another."""
-    from pipeline.errors import TokenizerError
+    from corpusmill.errors import TokenizerError
 
     lock = config.lock
     found = vocabulary_file(config)
@@ -66,7 +66,7 @@ def locked(config: DatasetConfig) -> DatasetConfig:
 
 def vocabulary_file(config: DatasetConfig) -> VocabularyFile:
     """The vocabulary that a configuration names; TokenizerError if it is not the pinned one."""
-    from pipeline.tokens.vocabulary import find_vocabulary
+    from corpusmill.tokens.vocabulary import find_vocabulary
 
     wanted, lock = config.tokenizer, config.lock
     revision = wanted.revision or (lock.tokenizer_revision if lock else None) or None
@@ -75,7 +75,7 @@ def vocabulary_file(config: DatasetConfig) -> VocabularyFile:
 
 def configured_tokenizer(config: DatasetConfig, *, engine: str | None = None) -> Tokenizer:
     """The tokenizer that a configuration names, its vocabulary checked against the lock."""
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.tokens.tokenizer import load_tokenizer
 
     wanted, lock = config.tokenizer, config.lock
     return load_tokenizer(
@@ -126,7 +126,7 @@ def _libraries(config: DatasetConfig) -> list[str]:
 
     By the vocabulary's name alone, so that machines without the file agree; both libraries where that does not tell.
     """
-    from pipeline.tokens.vocabulary import PATTERNS
+    from corpusmill.tokens.vocabulary import PATTERNS
 
     wanted = config.tokenizer
     place = wanted.file or wanted.name
@@ -141,7 +141,7 @@ def _libraries(config: DatasetConfig) -> list[str]:
 
 def selection_of(config: DatasetConfig) -> Selection:
     """Which documents the configuration finds long enough."""
-    from pipeline.tokens.selection import Selection
+    from corpusmill.tokens.selection import Selection
 
     return Selection(config.selection.minimum_bytes or 0, config.selection.minimum_tokens or 0)
 
@@ -149,13 +149,13 @@ def selection_of(config: DatasetConfig) -> Selection:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from pipeline.dedup.ranges import read_ranges, remove_ranges_from
-    from pipeline.documents.text_shard import open_text_shard
-    from pipeline.export.batches import document_lengths
-    from pipeline.slices import release_pages
-    from pipeline.tokens.decoding import Decoder
-    from pipeline.tokens.runs import runs
-    from pipeline.tokens.token_shard import write_token_shard
+    from corpusmill.dedup.ranges import read_ranges, remove_ranges_from
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.export.batches import document_lengths
+    from corpusmill.slices import release_pages
+    from corpusmill.tokens.decoding import Decoder
+    from corpusmill.tokens.runs import runs
+    from corpusmill.tokens.token_shard import write_token_shard
 
     text = open_text_shard(build.folder("index", shard))
     removing = build.config.dedup.mode == "remove"
@@ -224,7 +224,7 @@ class _Tally:
         """The text of a batch: document i is `text[boundaries[i] : boundaries[i + 1]]`."""
         import numpy as np
 
-        from pipeline.content_kernels import texts_sum
+        from corpusmill.content_kernels import texts_sum
 
         lengths = np.diff(boundaries)
         self._text += texts_sum(text, boundaries, 0, self._shard, self.documents)
@@ -235,7 +235,7 @@ class _Tally:
         """The tokens of that batch, `ends` cumulative."""
         import numpy as np
 
-        from pipeline.content_kernels import records_sum
+        from corpusmill.content_kernels import records_sum
 
         lengths = np.diff(ends, prepend=np.uint64(0))
         ordinals = np.arange(self.documents, self.documents + len(lengths), dtype=np.uint64)
@@ -248,7 +248,7 @@ class _Tally:
         """The content sums; bytes and tokens by source file, and as histograms over documents."""
         import numpy as np
 
-        from pipeline.report.histograms import power_histogram
+        from corpusmill.report.histograms import power_histogram
 
         none = [np.empty(0, np.uint64)]
         text_bytes, tokens = np.concatenate(self._bytes or none), np.concatenate(self._tokens or none)
@@ -290,7 +290,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from pipeline.report.summary import Flow
+    from corpusmill.report.summary import Flow
 
     documents, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
     short = build.total("tokenize", "documents_short") if build.config.selection.leaves_out() else 0
@@ -306,8 +306,8 @@ def _flows(build: Build) -> dict[str, Flow]:
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     import numpy as np
 
-    from pipeline.stages.recounting import BLOCK, contradiction, records_content, require_ascending
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.stages.recounting import BLOCK, contradiction, records_content, require_ascending
+    from corpusmill.tokens.token_shard import open_token_shard
 
     shard = open_token_shard(folder)
     require_ascending(folder / "ends", shard.ends)

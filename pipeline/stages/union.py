@@ -11,16 +11,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engine.stage import Recount, Stage, every
-from pipeline.errors import visible
-from pipeline.ledger import Check, Outcome, Receipt
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.errors import visible
+from corpusmill.ledger import Check, Outcome, Receipt
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.documents.text_shard import TextShard
-    from pipeline.engine.build import Build
+    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.engine.build import Build
 
 SHOWN_FILES = 10  # source files that lose most
 REMOVE_RANGES, CUT_RANGES = "remove_ranges", "cut_ranges"
@@ -41,11 +41,11 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
-    from pipeline.dedup.fuzzy import join_spans
-    from pipeline.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, MATCH_RANGES
-    from pipeline.dedup.ranges import align_ranges, kept_whole, range_statistics, union_ranges, write_ranges
-    from pipeline.documents.text_shard import open_text_shard
-    from pipeline.report.histograms import power_histogram
+    from corpusmill.dedup.fuzzy import join_spans
+    from corpusmill.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS, MATCH_RANGES
+    from corpusmill.dedup.ranges import align_ranges, kept_whole, range_statistics, union_ranges, write_ranges
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.report.histograms import power_histogram
 
     text = open_text_shard(build.folder("index", shard))
     dedup = build.config.dedup
@@ -84,8 +84,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
     """What of a shard's text occurred earlier, (r, 2): all that every partition found, whatever of it stays."""
-    from pipeline.dedup.matches import MATCH_RANGES
-    from pipeline.dedup.ranges import union_ranges
+    from corpusmill.dedup.matches import MATCH_RANGES
+    from corpusmill.dedup.ranges import union_ranges
 
     return union_ranges(_found(build, shard, MATCH_RANGES))
 
@@ -94,7 +94,7 @@ def _found(build: Build, shard: str, name: str) -> NDArray[np.uint64]:
     """The rows of one shard, (r, 2), in the files called `name` of every partition."""
     import numpy as np
 
-    from pipeline.dedup.matches import read_match_ranges
+    from corpusmill.dedup.matches import read_match_ranges
 
     folders = [build.folder("match", partition) for partition in build.units("match")]
     return np.concatenate([read_match_ranges(folder, int(shard), name) for folder in folders])
@@ -175,7 +175,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-    from pipeline.dedup.ranges import read_ranges
+    from corpusmill.dedup.ranges import read_ranges
 
     ranges, cut = read_ranges(folder / REMOVE_RANGES), read_ranges(folder / CUT_RANGES)
     counts = {"ranges_out": len(ranges), "duplicate_bytes": _covered(ranges), "removed_bytes": _covered(cut)}

@@ -25,19 +25,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import absolute
-from pipeline.engine.runs import why_latest_stays
-from pipeline.engine.stage import Recount, Stage, every
-from pipeline.errors import CorpusmillError, VerificationError
-from pipeline.ledger import Outcome
-from pipeline.sources.copies import count_traffic
-from pipeline.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
-from pipeline.storage import Store, Traffic, is_local, open_store
-from pipeline.storage.local import explained
-from pipeline.storage.retries import retried
+from corpusmill.config import absolute
+from corpusmill.engine.runs import why_latest_stays
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.errors import CorpusmillError, VerificationError
+from corpusmill.ledger import Outcome
+from corpusmill.sources.copies import count_traffic
+from corpusmill.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
+from corpusmill.storage import Store, Traffic, is_local, open_store
+from corpusmill.storage.local import explained
+from corpusmill.storage.retries import retried
 
 if TYPE_CHECKING:
-    from pipeline.engine.build import Build
+    from corpusmill.engine.build import Build
 
 THREADS = 4
 log = logging.getLogger(__name__)

@@ -7,19 +7,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.content import NOTHING, ContentSum
-from pipeline.engine.stage import Recount, Stage
-from pipeline.ledger import Check, Outcome, Receipt, versions_of
-from pipeline.sources.copies import PARQUET, count_traffic, open_lines, open_table
-from pipeline.stages import download
-from pipeline.stages.index import text_flow
-from pipeline.stages.union import CUT_RANGES
-from pipeline.storage import Traffic
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
+from corpusmill.stages import download
+from corpusmill.stages.index import text_flow
+from corpusmill.stages.union import CUT_RANGES
+from corpusmill.storage import Traffic
 
 if TYPE_CHECKING:
-    from pipeline.dedup.writeback import WriteBackOptions
-    from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from corpusmill.dedup.writeback import WriteBackOptions
+    from corpusmill.engine.build import Build
+    from corpusmill.report.summary import Flow
 
 FOLDER = "documents"
 
@@ -44,11 +44,11 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from pipeline.dedup.ranges import read_ranges
-    from pipeline.dedup.writeback import write_back_file
-    from pipeline.dedup.writeback_parquet import write_back_table
-    from pipeline.documents.compression import open_compressed
-    from pipeline.documents.text_shard import open_text_shard
+    from corpusmill.dedup.ranges import read_ranges
+    from corpusmill.dedup.writeback import write_back_file
+    from corpusmill.dedup.writeback_parquet import write_back_table
+    from corpusmill.documents.compression import open_compressed
+    from corpusmill.documents.text_shard import open_text_shard
 
     options = _options(build)
     traffic = Traffic()
@@ -85,7 +85,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 def _options(build: Build) -> WriteBackOptions:
-    from pipeline.dedup.writeback import WriteBackOptions
+    from corpusmill.dedup.writeback import WriteBackOptions
 
     dedup = build.config.dedup
     assert dedup.mode != "none"
@@ -123,7 +123,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from pipeline.report.summary import Flow
+    from corpusmill.report.summary import Flow
 
     documents, out = build.total("writeback", "documents_in"), build.total("writeback", "documents_out")
     lost = {"emptied": documents - out} if documents > out else {}
@@ -138,9 +138,9 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 def _number_of_lines(path: Path) -> int:
     """Lines of a file, decompressed; the last one need not end."""
-    from pipeline.documents.compression import open_decompressed
-    from pipeline.documents.parquet import open_parquet
-    from pipeline.stages.recounting import BLOCK
+    from corpusmill.documents.compression import open_decompressed
+    from corpusmill.documents.parquet import open_parquet
+    from corpusmill.stages.recounting import BLOCK
 
     if path.name.endswith(PARQUET):
         with path.open("rb") as table:

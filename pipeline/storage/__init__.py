@@ -20,15 +20,15 @@ Credentials come from each SDK's own chain and are written nowhere.
 Price: listings hold one small object per file; a transfer holds a few parts of 8 MiB, and digests once.
 """
 
-from pipeline.storage.checksums import Checksum, parse_checksum
-from pipeline.storage.listing import list_sources
-from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
-from pipeline.storage.ranged import SeekableFile
-from pipeline.storage.retries import Traffic
-from pipeline.storage.stores import Store, is_local, open_location, open_store
-from pipeline.storage.transfers import Wanted, digest_windows, fetch, open_once
-from pipeline.storage.verified import Pieces, matches_file, open_verified, pieces_checksum
-from pipeline.storage.windows import WindowedFile
+from corpusmill.storage.checksums import Checksum, parse_checksum
+from corpusmill.storage.listing import list_sources
+from corpusmill.storage.locations import StoredFile, require_identity, safe_relative_name
+from corpusmill.storage.ranged import SeekableFile
+from corpusmill.storage.retries import Traffic
+from corpusmill.storage.stores import Store, is_local, open_location, open_store
+from corpusmill.storage.transfers import Wanted, digest_windows, fetch, open_once
+from corpusmill.storage.verified import Pieces, matches_file, open_verified, pieces_checksum
+from corpusmill.storage.windows import WindowedFile
 
 __all__ = [
     "Checksum",

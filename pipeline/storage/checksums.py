@@ -163,7 +163,7 @@ def _running(stated: Checksum, size_bytes: int) -> Running | PartsMd5:
         running: Running = Crc32c()  # type: ignore[no-untyped-call]
         return running
     if stated.kind == "crc64nvme":
-        from pipeline.storage.crc64 import Crc64Nvme
+        from corpusmill.storage.crc64 import Crc64Nvme
 
         return Crc64Nvme()
     if stated.kind == "git-sha1":

@@ -21,17 +21,23 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from pipeline.addresses import natural_order
-from pipeline.errors import PermanentError, SourceError, VerificationError
-from pipeline.storage.checksums import Checksum, Verifier
-from pipeline.storage.gcs_errors import explained
-from pipeline.storage.gcs_multipart import abort_unfinished
-from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
-from pipeline.storage.ranged import arriving, open_remote, range_body
-from pipeline.storage.retries import Traffic, retried
-from pipeline.storage.s3_multipart import PART_BYTES, THREADS, part_size
-from pipeline.storage.twice import listed_twice
-from pipeline.storage.verified import changed_before_upload, matches_file
+from corpusmill.addresses import natural_order
+from corpusmill.errors import PermanentError, SourceError, VerificationError
+from corpusmill.storage.checksums import Checksum, Verifier
+from corpusmill.storage.gcs_errors import explained
+from corpusmill.storage.gcs_multipart import abort_unfinished
+from corpusmill.storage.locations import (
+    StoredFile,
+    changed_since_planned,
+    require_identity,
+    safe_relative_name,
+    size_of,
+)
+from corpusmill.storage.ranged import arriving, open_remote, range_body
+from corpusmill.storage.retries import Traffic, retried
+from corpusmill.storage.s3_multipart import PART_BYTES, THREADS, part_size
+from corpusmill.storage.twice import listed_twice
+from corpusmill.storage.verified import changed_before_upload, matches_file
 
 T = TypeVar("T")
 

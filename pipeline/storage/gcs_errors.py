@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.addresses import without_queries
-from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError
-from pipeline.storage.locations import MALFORMED, malformed_answer
-from pipeline.storage.retries import ChecksumMismatchError, busy
+from corpusmill.addresses import without_queries
+from corpusmill.errors import CorpusmillError, PermanentError, StoreUnavailableError
+from corpusmill.storage.locations import MALFORMED, malformed_answer
+from corpusmill.storage.retries import ChecksumMismatchError, busy
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from socket import SHUT_RD
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from pipeline.addresses import natural_order, without_queries
-from pipeline.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
-from pipeline.storage.checksums import Checksum
-from pipeline.storage.locations import (
+from corpusmill.addresses import natural_order, without_queries
+from corpusmill.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
+from corpusmill.storage.checksums import Checksum
+from corpusmill.storage.locations import (
     MALFORMED,
     StoredFile,
     malformed_answer,
@@ -30,9 +30,9 @@ from pipeline.storage.locations import (
     safe_relative_name,
     size_of,
 )
-from pipeline.storage.ranged import WINDOW_BYTES, arriving, open_remote, range_body
-from pipeline.storage.retries import Traffic, busy, retried
-from pipeline.storage.twice import listed_twice
+from corpusmill.storage.ranged import WINDOW_BYTES, arriving, open_remote, range_body
+from corpusmill.storage.retries import Traffic, busy, retried
+from corpusmill.storage.twice import listed_twice
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it prints every address, with the signatures of redirects
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
-from pipeline.addresses import natural_order
-from pipeline.errors import SourceError
-from pipeline.storage.locations import (
+from corpusmill.addresses import natural_order
+from corpusmill.errors import SourceError
+from corpusmill.storage.locations import (
     StoredFile,
     require_no_credentials,
     resolved_locations,
     safe_relative_name,
 )
-from pipeline.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
+from corpusmill.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
 OTHERS_NAMED = 3
@@ -127,7 +127,7 @@ def _no_file_name(file: StoredFile) -> SourceError:
 
 
 def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpoint_url: str | None) -> Accepted:
-    from pipeline.storage.stores import open_store
+    from corpusmill.storage.stores import open_store
 
     files: Iterable[StoredFile]
     is_folder = False
@@ -166,7 +166,7 @@ def _parts(path: str) -> tuple[list[str], int]:
 
 def _one_object(path: str, endpoint_url: str | None) -> StoredFile | None:
     """The object of exactly that key, if the location can name one and it is there."""
-    from pipeline.storage.stores import open_location
+    from corpusmill.storage.stores import open_location
 
     parts, root = _parts(path)
     if path.endswith("/") or len(parts) <= root:
@@ -177,7 +177,7 @@ def _one_object(path: str, endpoint_url: str | None) -> StoredFile | None:
 
 def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
     """What lies below a prefix."""
-    from pipeline.storage.stores import open_store
+    from corpusmill.storage.stores import open_store
 
     return open_store(folder, endpoint_url=endpoint_url).iter_files()
 
@@ -201,7 +201,7 @@ def _remote_pattern(location: str) -> tuple[str, list[str]] | None:
 
 def _matching(folder: str, pattern: list[str], endpoint_url: str | None) -> Iterator[StoredFile]:
     """Objects that match a glob; names are relative to its fixed part, below which all are listed."""
-    from pipeline.storage.stores import open_store
+    from corpusmill.storage.stores import open_store
 
     for file in open_store(folder, endpoint_url=endpoint_url).iter_files():
         if glob_matches(file.name.split("/"), pattern):
@@ -222,7 +222,7 @@ def split_glob(path: str) -> tuple[PurePosixPath, tuple[str, ...]]:
 
 def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[StoredFile]:
     """What below a folder matches a glob; a file that goes while it is listed is left out."""
-    from pipeline.storage.stores import open_store
+    from corpusmill.storage.stores import open_store
 
     store = open_store(str(folder))
     return (file for name in walk_files(Path(folder), pattern) if (file := store.stat(name)))

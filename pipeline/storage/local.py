@@ -15,13 +15,13 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.addresses import natural_order
-from pipeline.errors import PermanentError, StoreUnavailableError, VerificationError, full_device_explained
-from pipeline.fingerprint import file_digest
-from pipeline.storage.checksums import Checksum
-from pipeline.storage.locations import StoredFile, require_identity, safe_relative_name
-from pipeline.storage.retries import Traffic
-from pipeline.storage.walk import walk_files
+from corpusmill.addresses import natural_order
+from corpusmill.errors import PermanentError, StoreUnavailableError, VerificationError, full_device_explained
+from corpusmill.fingerprint import file_digest
+from corpusmill.storage.checksums import Checksum
+from corpusmill.storage.locations import StoredFile, require_identity, safe_relative_name
+from corpusmill.storage.retries import Traffic
+from corpusmill.storage.walk import walk_files
 
 COPY_BYTES = 8 << 20
 IN_THE_WAY = {

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline.addresses import without_credentials
-from pipeline.errors import ConfigError, SourceError, StoreUnavailableError
+from corpusmill.addresses import without_credentials
+from corpusmill.errors import ConfigError, SourceError, StoreUnavailableError
 
 
 @dataclass(frozen=True, slots=True)

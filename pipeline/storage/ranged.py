@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.errors import SourceError, StoreUnavailableError
-from pipeline.storage.twice import ReadRange, read_twice
+from corpusmill.errors import SourceError, StoreUnavailableError
+from corpusmill.storage.twice import ReadRange, read_twice
 
 if TYPE_CHECKING:
-    from pipeline.storage.stores import Store
+    from corpusmill.storage.stores import Store
 
 WINDOW_BYTES = 8 << 20
 LEAST_BYTES_PER_SECOND, PATIENCE_SECONDS = 64 << 10, 30.0  # of one connection of several

@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from time import sleep
 from typing import Any, TypeVar
 
-from pipeline.errors import ConfigError, StoreUnavailableError, VerificationError
+from corpusmill.errors import ConfigError, StoreUnavailableError, VerificationError
 
 T = TypeVar("T")
 

@@ -15,15 +15,21 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pipeline.addresses import is_open_to_others, natural_order
-from pipeline.errors import SourceError, VerificationError
-from pipeline.storage.checksums import Checksum, etag_value
-from pipeline.storage.locations import StoredFile, changed_since_planned, require_identity, safe_relative_name, size_of
-from pipeline.storage.ranged import arriving, open_remote, range_body
-from pipeline.storage.retries import ChecksumMismatchError, Traffic, retried
-from pipeline.storage.s3_errors import ABSENT, DIGEST_KEY, explained, is_absent, recorded_sha256
-from pipeline.storage.twice import listed_twice
-from pipeline.storage.verified import changed_before_upload, matches_file
+from corpusmill.addresses import is_open_to_others, natural_order
+from corpusmill.errors import SourceError, VerificationError
+from corpusmill.storage.checksums import Checksum, etag_value
+from corpusmill.storage.locations import (
+    StoredFile,
+    changed_since_planned,
+    require_identity,
+    safe_relative_name,
+    size_of,
+)
+from corpusmill.storage.ranged import arriving, open_remote, range_body
+from corpusmill.storage.retries import ChecksumMismatchError, Traffic, retried
+from corpusmill.storage.s3_errors import ABSENT, DIGEST_KEY, explained, is_absent, recorded_sha256
+from corpusmill.storage.twice import listed_twice
+from corpusmill.storage.verified import changed_before_upload, matches_file
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +172,7 @@ class S3Store:
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Upload (in parts when large); sizes and checksums of what arrived are compared, part by part and whole."""
-        from pipeline.storage.s3_multipart import PART_BYTES, upload_in_parts
+        from corpusmill.storage.s3_multipart import PART_BYTES, upload_in_parts
 
         size = source.stat().st_size
         if size <= PART_BYTES:
@@ -199,7 +205,7 @@ class S3Store:
 
     def copy(self, name: str, new_name: str) -> None:
         """See Store; by the store itself, in parts when large."""
-        from pipeline.storage.s3_multipart import LARGEST_COPY_BYTES, copy_in_parts
+        from corpusmill.storage.s3_multipart import LARGEST_COPY_BYTES, copy_in_parts
 
         source = {"Bucket": self.bucket, "Key": self.key(name)}
         there = self.stat(name)
@@ -220,7 +226,7 @@ class S3Store:
 
     def remove_unfinished(self, *, keep: str) -> int:
         """See Store."""
-        from pipeline.storage.s3_multipart import abort_unfinished
+        from corpusmill.storage.s3_multipart import abort_unfinished
 
         return abort_unfinished(self, self._prefix, keep=self._prefix + keep)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.errors import CorpusmillError, PermanentError, StoreUnavailableError, TransientError
-from pipeline.storage.locations import MALFORMED, malformed_answer
-from pipeline.storage.retries import ChecksumMismatchError, busy
+from corpusmill.errors import CorpusmillError, PermanentError, StoreUnavailableError, TransientError
+from corpusmill.storage.locations import MALFORMED, malformed_answer
+from corpusmill.storage.retries import ChecksumMismatchError, busy
 
 DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of the whole content
 ABSENT = {"404", "NoSuchKey", "NotFound"}

@@ -21,14 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import StoreUnavailableError
-from pipeline.storage.checksums import etag_value, multipart_etag
-from pipeline.storage.retries import POLICY, ChecksumMismatchError
-from pipeline.storage.s3_errors import DIGEST_KEY, UploadGoneError, is_absent, recorded_sha256
-from pipeline.storage.verified import changed_before_upload
+from corpusmill.errors import StoreUnavailableError
+from corpusmill.storage.checksums import etag_value, multipart_etag
+from corpusmill.storage.retries import POLICY, ChecksumMismatchError
+from corpusmill.storage.s3_errors import DIGEST_KEY, UploadGoneError, is_absent, recorded_sha256
+from corpusmill.storage.verified import changed_before_upload
 
 if TYPE_CHECKING:
-    from pipeline.storage.s3 import S3Store
+    from corpusmill.storage.s3 import S3Store
 
 PART_BYTES = 8 << 20
 MOST_PARTS = 10_000  # S3's limit

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from pipeline.errors import ConfigError
-from pipeline.storage.checksums import Checksum
-from pipeline.storage.locations import StoredFile, require_no_credentials
-from pipeline.storage.retries import Traffic
+from corpusmill.errors import ConfigError
+from corpusmill.storage.checksums import Checksum
+from corpusmill.storage.locations import StoredFile, require_no_credentials
+from corpusmill.storage.retries import Traffic
 
 
 class Store(Protocol):
@@ -69,15 +69,15 @@ def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traff
     traffic = traffic or Traffic()
     require_no_credentials(location, endpoint_url)
     if location.startswith("s3://"):
-        from pipeline.storage.s3 import S3Store
+        from corpusmill.storage.s3 import S3Store
 
         return S3Store(location, endpoint_url=endpoint_url, traffic=traffic)
     if location.startswith("gs://"):
-        from pipeline.storage.gcs import GcsStore
+        from corpusmill.storage.gcs import GcsStore
 
         return GcsStore(location, traffic=traffic)
     if location.startswith("hf://"):
-        from pipeline.storage.hub import HubStore
+        from corpusmill.storage.hub import HubStore
 
         return HubStore(location, traffic=traffic)
     if "://" in location:
@@ -87,7 +87,7 @@ def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traff
             expected="a local path, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name@revision",
             next_step="mount it, or copy it to one of these",
         )
-    from pipeline.storage.local import LocalStore
+    from corpusmill.storage.local import LocalStore
 
     return LocalStore(location, traffic=traffic)
 

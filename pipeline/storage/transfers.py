@@ -26,12 +26,12 @@ from typing import BinaryIO, cast
 
 import xxhash
 
-from pipeline.storage.checksums import READ_BYTES, Checksum, Verifier, most_telling
-from pipeline.storage.ranged import RangedFile
-from pipeline.storage.retries import ChecksumMismatchError, twice_if_changed
-from pipeline.storage.stores import Store, is_local
-from pipeline.storage.twice import ReadRange, read_twice
-from pipeline.storage.verified import HashingFile
+from corpusmill.storage.checksums import READ_BYTES, Checksum, Verifier, most_telling
+from corpusmill.storage.ranged import RangedFile
+from corpusmill.storage.retries import ChecksumMismatchError, twice_if_changed
+from corpusmill.storage.stores import Store, is_local
+from corpusmill.storage.twice import ReadRange, read_twice
+from corpusmill.storage.verified import HashingFile
 
 PART_BYTES = 8 << 20
 THREADS = 4

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 
-from pipeline.errors import StoreUnavailableError
-from pipeline.storage.locations import StoredFile
-from pipeline.storage.retries import ChecksumMismatchError, Traffic, twice_if_changed
+from corpusmill.errors import StoreUnavailableError
+from corpusmill.storage.locations import StoredFile
+from corpusmill.storage.retries import ChecksumMismatchError, Traffic, twice_if_changed
 
 ReadRange = Callable[[int, int], bytes]
 """(first, last) -> the bytes [first, last), whole or an error."""

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from pipeline.errors import SourceError, VerificationError
-from pipeline.storage.checksums import Checksum, Verifier
-from pipeline.storage.ranged import SeekableFile
+from corpusmill.errors import SourceError, VerificationError
+from corpusmill.storage.checksums import Checksum, Verifier
+from corpusmill.storage.ranged import SeekableFile
 
 READ_BYTES = 1 << 20
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pipeline.errors import SourceError
+from corpusmill.errors import SourceError
 
 EVERYTHING = ("**", "*")
 

@@ -12,9 +12,9 @@ from itertools import accumulate
 
 import xxhash
 
-from pipeline.storage.ranged import SeekableFile
-from pipeline.storage.retries import ChecksumMismatchError, Traffic, twice_if_changed
-from pipeline.storage.twice import ReadRange
+from corpusmill.storage.ranged import SeekableFile
+from corpusmill.storage.retries import ChecksumMismatchError, Traffic, twice_if_changed
+from corpusmill.storage.twice import ReadRange
 
 
 class WindowedFile(SeekableFile):

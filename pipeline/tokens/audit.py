@@ -26,9 +26,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from pipeline.errors import VerificationError
-from pipeline.fingerprint import random_words
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.errors import VerificationError
+from corpusmill.fingerprint import random_words
+from corpusmill.tokens.tokenizer import Tokenizer
 
 TRICKY = Path(__file__).with_name("tricky.yaml")
 WINDOW_BYTES = 512

@@ -24,9 +24,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.references import Reference
-from pipeline.words import load_byte, load_word
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.references import Reference
+from corpusmill.words import load_byte, load_word
 
 ENTRY_BYTES = 16
 SHORT_BYTES = ENTRY_BYTES - 1  # tokens of at most so many bytes are compared as two words: 99.7 % of English text

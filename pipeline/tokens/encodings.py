@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.ranks import read_ranks
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.ranks import read_ranks
 
 
 class _SourceKnownError(Exception):

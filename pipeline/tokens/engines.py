@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.fitness import why_not_gigatoken_json, why_not_gigatoken_ranks
-from pipeline.tokens.references import HuggingFaceReference, Reference, TiktokenReference
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.fitness import why_not_gigatoken_json, why_not_gigatoken_ranks
+from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 
 if TYPE_CHECKING:
-    from pipeline.tokens.vocabulary import VocabularyFile
+    from corpusmill.tokens.vocabulary import VocabularyFile
 
 ENGINES = ("gigatoken", "tiktoken", "tokenizers")
 READS = {

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline.tokens.token_shard import write_token_shard
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.tokens.token_shard import write_token_shard
+from corpusmill.tokens.tokenizer import Tokenizer
 
 SUMMARY = "tokenized.json"
 SHARD_FILES = ("tokens", "ends", "source_ends", "token_shard.json", SUMMARY)

@@ -222,7 +222,7 @@ def _best_fit(sizes: Indices, context_tokens: int) -> tuple[Indices, Indices, In
     within = np.arange(len(long)) - np.repeat(np.cumsum(whole) - whole, whole)
     items = np.flatnonzero(rest)
     order = items[np.argsort(-rest[items], kind="stable")]
-    from pipeline.tokens.packing_kernels import best_fit
+    from corpusmill.tokens.packing_kernels import best_fit
 
     placed, opened = best_fit(rest[order], context_tokens)
     by_context = np.argsort(placed, kind="stable")

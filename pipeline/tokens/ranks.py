@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
+from corpusmill.errors import CorruptDataError
 
 
 def read_ranks(content: bytes) -> dict[bytes, int]:

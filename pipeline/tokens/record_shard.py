@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError
-from pipeline.tokens.token_shard import mapped
+from corpusmill.errors import CorruptDataError
+from corpusmill.tokens.token_shard import mapped
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.content import NOTHING, ContentSum
-from pipeline.content_kernels import place_weights, records_sum, token_sums, weighted_sum
-from pipeline.slices import copy_slices
-from pipeline.tokens.packing import ContextPlan, Indices, Packing, PieceTokens, plan_contexts
-from pipeline.tokens.packing_kernels import fill_contexts
-from pipeline.tokens.token_shard import PADDING, TokenShard
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.content_kernels import place_weights, records_sum, token_sums, weighted_sum
+from corpusmill.slices import copy_slices
+from corpusmill.tokens.packing import ContextPlan, Indices, Packing, PieceTokens, plan_contexts
+from corpusmill.tokens.packing_kernels import fill_contexts
+from corpusmill.tokens.token_shard import PADDING, TokenShard
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.ranks import read_ids, read_ranks
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.ranks import read_ids, read_ranks
 
 METASPACE = "\u2581"
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CorruptDataError, TokenizerError
-from pipeline.tokens.packing import BOS, EOT
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.errors import CorruptDataError, TokenizerError
+from corpusmill.tokens.packing import BOS, EOT
+from corpusmill.tokens.tokenizer import Tokenizer
 
 PADDING = "padding"
 TOKEN_SHARD_FILES = ("token_shard.json", "tokens", "ends", "source_ends")

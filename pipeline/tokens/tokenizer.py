@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.encodings import own_encoding, pattern_of, published_encoding, published_special_tokens
-from pipeline.tokens.engines import READS, Engine, load_engine
-from pipeline.tokens.references import HuggingFaceReference, Reference, TiktokenReference
-from pipeline.tokens.special import choose_special_ids
-from pipeline.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.encodings import own_encoding, pattern_of, published_encoding, published_special_tokens
+from corpusmill.tokens.engines import READS, Engine, load_engine
+from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
+from corpusmill.tokens.special import choose_special_ids
+from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
 
 if TYPE_CHECKING:
-    from pipeline.tokens.decoding import TokenTable
+    from corpusmill.tokens.decoding import TokenTable
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Tokenizer:
     @cached_property
     def table(self) -> TokenTable | None:
         """The bytes of every id, made once; None if a document's bytes are more than those of its ids."""
-        from pipeline.tokens.decoding import token_table
+        from corpusmill.tokens.decoding import token_table
 
         tokens = self.reference.token_bytes()
         return None if tokens is None else token_table(tokens, self.vocabulary_size)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pipeline.errors import TokenizerError, TransientError
+from corpusmill.errors import TokenizerError, TransientError
 
 # tiktoken encoding -> the name gigatoken gives its split pattern ("": it has none). Patterns, special tokens and the
 # expected sha256 of each vocabulary come from tiktoken itself, so that there is one place where they can be wrong.
@@ -103,7 +103,7 @@ def _encoding_file(name: str, file: str | None) -> tuple[Path, bytes, str | None
     """(where it lies, content, the sha256 that tiktoken expects) of a published encoding's ranks."""
     import tiktoken.load
 
-    from pipeline.tokens.encodings import published_source
+    from corpusmill.tokens.encodings import published_source
 
     url, expected = published_source(name)
     if given := file or _installed_file(name):

@@ -26,8 +26,8 @@ for its content: 400 to 500 MB/s in all on one core, 1.2 s for a build of 500 ti
 per worker a few blocks and the ends of one shard's records (about 40 bytes each).
 """
 
-from pipeline.verify.delivered import render_version, verify_version
-from pipeline.verify.finding import Finding
-from pipeline.verify.verification import Verification, render, verify_build
+from corpusmill.verify.delivered import render_version, verify_version
+from corpusmill.verify.finding import Finding
+from corpusmill.verify.verification import Verification, render, verify_build
 
 __all__ = ["Finding", "Verification", "render", "render_version", "verify_build", "verify_version"]

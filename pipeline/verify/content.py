@@ -19,8 +19,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from pipeline.config import FramingConfig
-from pipeline.content import NOTHING, ContentSum
+from corpusmill.config import FramingConfig
+from corpusmill.content import NOTHING, ContentSum
 
 BLOCK_TOKENS = 1 << 20
 BLOCK = np.uint64(1024)

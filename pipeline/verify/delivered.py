@@ -29,16 +29,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import DatasetConfig, DestinationConfig, FramingConfig, absolute
-from pipeline.fingerprint import file_digest
-from pipeline.stages.manifest import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
-from pipeline.stages.upload import is_index_cache
-from pipeline.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
-from pipeline.verify.content import Readable, file_content
-from pipeline.verify.destinations import Listing, compare_files
-from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
-from pipeline.verify.repair import LATEST
-from pipeline.verify.verification import Verification, render
+from corpusmill.config import DatasetConfig, DestinationConfig, FramingConfig, absolute
+from corpusmill.fingerprint import file_digest
+from corpusmill.stages.manifest import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
+from corpusmill.stages.upload import is_index_cache
+from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
+from corpusmill.verify.content import Readable, file_content
+from corpusmill.verify.destinations import Listing, compare_files
+from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
+from corpusmill.verify.repair import LATEST
+from corpusmill.verify.verification import Verification, render
 
 VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
 NEXT = (

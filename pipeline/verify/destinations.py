@@ -6,15 +6,15 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline.config import absolute
-from pipeline.engine.build import StepMissingError
-from pipeline.errors import CorruptDataError
-from pipeline.stages.manifest import DATASET, UNIT, dataset_files, version_of
-from pipeline.stages.upload import is_index_cache
-from pipeline.storage import StoredFile, is_local, open_store
-from pipeline.verify.finding import DAMAGE, Finding, finding_of
-from pipeline.verify.objects import object_sha256
-from pipeline.verify.recorded import RecordedBuild
+from corpusmill.config import absolute
+from corpusmill.engine.build import StepMissingError
+from corpusmill.errors import CorruptDataError
+from corpusmill.stages.manifest import DATASET, UNIT, dataset_files, version_of
+from corpusmill.stages.upload import is_index_cache
+from corpusmill.storage import StoredFile, is_local, open_store
+from corpusmill.verify.finding import DAMAGE, Finding, finding_of
+from corpusmill.verify.objects import object_sha256
+from corpusmill.verify.recorded import RecordedBuild
 
 THREADS = 4
 

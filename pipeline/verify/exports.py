@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.build import StepMissingError
-from pipeline.engine.stage import Recount
-from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
-from pipeline.ledger import Receipt
-from pipeline.stages.layout import framing_of
-from pipeline.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
-from pipeline.stages.scatter import KINDS
-from pipeline.stages.tokenize import Vocabulary, vocabulary
-from pipeline.tokens.record_shard import open_record_shard
-from pipeline.verify.content import Readable, output_content
-from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
-from pipeline.verify.recorded import RecordedBuild
+from corpusmill.engine.build import StepMissingError
+from corpusmill.engine.stage import Recount
+from corpusmill.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
+from corpusmill.ledger import Receipt
+from corpusmill.stages.layout import framing_of
+from corpusmill.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
+from corpusmill.stages.scatter import KINDS
+from corpusmill.stages.tokenize import Vocabulary, vocabulary
+from corpusmill.tokens.record_shard import open_record_shard
+from corpusmill.verify.content import Readable, output_content
+from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
+from corpusmill.verify.recorded import RecordedBuild
 
 DIFFERS = "the dataset's manifest differs from the receipts"
 

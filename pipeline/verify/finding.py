@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from pipeline.errors import CorpusmillError
+from corpusmill.errors import CorpusmillError
 
 # What reading damaged files and receipts can raise; anything else is a fault of the code and must be seen as one.
 DAMAGE = (CorpusmillError, ArithmeticError, LookupError, OSError, TypeError, ValueError, struct.error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from pipeline.storage import Checksum, Store, StoredFile, Wanted, matches_file
+from corpusmill.storage import Checksum, Store, StoredFile, Wanted, matches_file
 
 
 def object_sha256(store: Store, file: StoredFile, sha256: str, same: Path | None) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import xxhash
 
-from pipeline.engine.graph import PLAN
-from pipeline.ledger import RECEIPT_NAME, Receipt, output_file
-from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
-from pipeline.ledger.once import LOCK_NAME
-from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
-from pipeline.verify.recorded import STEP_FOLDER, RecordedBuild
+from corpusmill.engine.graph import PLAN
+from corpusmill.ledger import RECEIPT_NAME, Receipt, output_file
+from corpusmill.ledger.blocks import BLOCKS_NAME, read_digests
+from corpusmill.ledger.once import LOCK_NAME
+from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
+from corpusmill.verify.recorded import STEP_FOLDER, RecordedBuild
 
 IDENTITY = ("stage", "stage_version", "unit", "settings", "inputs")
 NAMED = 3  # readers of a receipt that a finding names

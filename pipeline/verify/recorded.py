@@ -19,15 +19,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import DatasetConfig
-from pipeline.engine.build import Build, StepMissingError
-from pipeline.engine.graph import PLAN, PLAN_VERSION, Graph
-from pipeline.errors import CorpusmillError
-from pipeline.fingerprint import FOLDER_DIGITS
-from pipeline.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step
-from pipeline.ledger.receipt import parse_receipt
-from pipeline.sources.plan import Plan
-from pipeline.verify.finding import DAMAGE
+from corpusmill.config import DatasetConfig
+from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.engine.graph import PLAN, PLAN_VERSION, Graph
+from corpusmill.errors import CorpusmillError
+from corpusmill.fingerprint import FOLDER_DIGITS
+from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step
+from corpusmill.ledger.receipt import parse_receipt
+from corpusmill.sources.plan import Plan
+from corpusmill.verify.finding import DAMAGE
 
 STEP_FOLDER = re.compile(rf"(.+)-([0-9a-f]{{{FOLDER_DIGITS}}})")
 

@@ -21,10 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import CorruptDataError, SourceError, VerificationError
-from pipeline.stages.manifest import DATASET, SUMS, VERSION_DIGITS
-from pipeline.storage import Store, Wanted, fetch, is_local, open_store
-from pipeline.verify.objects import object_sha256
+from corpusmill.errors import CorruptDataError, SourceError, VerificationError
+from corpusmill.stages.manifest import DATASET, SUMS, VERSION_DIGITS
+from corpusmill.storage import Store, Wanted, fetch, is_local, open_store
+from corpusmill.verify.objects import object_sha256
 
 THREADS = 4
 LATEST = "latest.json"

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline.engine.build import Build
-from pipeline.engine.graph import PLAN
-from pipeline.engine.stage import Recount
-from pipeline.ledger import RECEIPT_NAME, Receipt
-from pipeline.report.figures import counted
-from pipeline.sources.plan import Plan
-from pipeline.verify.destinations import check_destination
-from pipeline.verify.exports import check_manifests, verify_outputs
-from pipeline.verify.finding import DAMAGE, Finding, finding_of
-from pipeline.verify.receipts import check_accounts, check_files, check_identity
-from pipeline.verify.recorded import RecordedBuild, StepName
+from corpusmill.engine.build import Build
+from corpusmill.engine.graph import PLAN
+from corpusmill.engine.stage import Recount
+from corpusmill.ledger import RECEIPT_NAME, Receipt
+from corpusmill.report.figures import counted
+from corpusmill.sources.plan import Plan
+from corpusmill.verify.destinations import check_destination
+from corpusmill.verify.exports import check_manifests, verify_outputs
+from corpusmill.verify.finding import DAMAGE, Finding, finding_of
+from corpusmill.verify.receipts import check_accounts, check_files, check_identity
+from corpusmill.verify.recorded import RecordedBuild, StepName
 
 
 @dataclass(frozen=True)

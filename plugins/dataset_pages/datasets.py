@@ -7,15 +7,15 @@ from pathlib import Path
 from airflow.configuration import conf
 from sqlalchemy.orm import Session
 
+from corpusmill.config import load_config, work_of
+from corpusmill.errors import CorpusmillError
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.report.figures import bytes_text, count_text, share_text
+from corpusmill.report.shards import StepFacts
+from corpusmill.report.trend import trend_bars
 from dataset_pages import records
 from dataset_pages.receipts import read_steps
 from dataset_pages.records import Run
-from pipeline.config import load_config, work_of
-from pipeline.errors import CorpusmillError
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.report.figures import bytes_text, count_text, share_text
-from pipeline.report.shards import StepFacts
-from pipeline.report.trend import trend_bars
 
 NEWEST_RUNS = 400
 NEWEST_REFRESHES = 24

@@ -21,16 +21,16 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
-import pipeline.report
+import corpusmill.report
+from corpusmill.report.html import report_environment
+from corpusmill.stages.graph import GRAPH
 from dataset_pages import finished, live, records
 from dataset_pages.datasets import datasets_of
 from dataset_pages.receipts import read_steps
-from pipeline.report.html import report_environment
-from pipeline.stages.graph import GRAPH
 
 HERE = Path(__file__).parent
 ASSETS = {
-    "report.css": (Path(pipeline.report.__file__).parent, "text/css"),
+    "report.css": (Path(corpusmill.report.__file__).parent, "text/css"),
     "page.css": (HERE / "static", "text/css"),
     "page.js": (HERE / "static", "text/javascript"),
     "run.js": (HERE / "static", "text/javascript"),
@@ -234,8 +234,8 @@ def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table:
 
 def _estimate_in_words(session: Session, run: records.Run) -> str:
     """Of a dry run; "" for any other."""
-    from pipeline.builds.estimate import render_estimate
-    from pipeline.engine.estimates import Estimate
+    from corpusmill.builds.estimate import render_estimate
+    from corpusmill.engine.estimates import Estimate
 
     found = records.estimate_of(session, run)
     try:

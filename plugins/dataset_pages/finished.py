@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from pipeline.errors import CorpusmillError
-from pipeline.ledger import RECEIPT_NAME, Receipt, read_receipt
-from pipeline.report.shards import SHARDS, ShardTable, shards_from_json
-from pipeline.stages.graph import GRAPH
+from corpusmill.errors import CorpusmillError
+from corpusmill.ledger import RECEIPT_NAME, Receipt, read_receipt
+from corpusmill.report.shards import SHARDS, ShardTable, shards_from_json
+from corpusmill.stages.graph import GRAPH
 
 STAGE, PAGE = "report", "report.html"
 
@@ -58,7 +58,7 @@ class StageChange:
 
 def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
     """What the newest reprocessing under this plan changed; None if there was none."""
-    from pipeline.builds.reprocess import compare, remembered
+    from corpusmill.builds.reprocess import compare, remembered
 
     try:
         _, before = remembered(plan_receipt)
@@ -79,7 +79,7 @@ def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
 
 def reprocessed_at(plan_receipt: Path) -> float:
     """When the newest reprocessing under this plan began; 0 if there was none."""
-    from pipeline.builds.reprocess import BEFORE
+    from corpusmill.builds.reprocess import BEFORE
 
     path = plan_receipt.parent / BEFORE
     return path.stat().st_mtime if path.exists() else 0.0

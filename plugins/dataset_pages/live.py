@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from corpusmill.report.progress import StageProgress
+from corpusmill.report.shards import ShardRow, ShardTable, StepFacts, shard_row, step_name
+from corpusmill.stages.graph import GRAPH
 from dataset_pages.records import Run, Task
-from pipeline.report.progress import StageProgress
-from pipeline.report.shards import ShardRow, ShardTable, StepFacts, shard_row, step_name
-from pipeline.stages.graph import GRAPH
 
 STAGES = list(GRAPH.names)
 AT_WORK = {"running", "restarting", "deferred"}

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
-from pipeline.errors import CorpusmillError
-from pipeline.ledger import read_receipt
-from pipeline.report.shards import StepFacts
+from corpusmill.errors import CorpusmillError
+from corpusmill.ledger import read_receipt
+from corpusmill.report.shards import StepFacts
 
 READING_SECONDS = 0.08
 KEPT_RECEIPTS = 20_000  # 200 shards come to about 2,500 receipts, of about 1 kB each as kept here

@@ -15,8 +15,8 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.graph import GRAPH
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.stages.graph import GRAPH
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"

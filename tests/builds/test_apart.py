@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.apart import require_apart
-from pipeline.builds.plan import list_dataset
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import ConfigError
+from corpusmill.builds.apart import require_apart
+from corpusmill.builds.plan import list_dataset
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import ConfigError
 from tests.system.corpus import configuration
 
 

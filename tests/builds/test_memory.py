@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.memory import require_memory
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import ConfigError
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.memory import require_memory
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import ConfigError
 from tests.system.corpus import configuration, write_corpus
 
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.errors import BalanceError
-from pipeline.sources.plan import SourceFile, SourcePart, _require_every_byte_once
-from pipeline.stages.graph import open_build
-from pipeline.storage import StoredFile
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.errors import BalanceError
+from corpusmill.sources.plan import SourceFile, SourcePart, _require_every_byte_once
+from corpusmill.stages.graph import open_build
+from corpusmill.storage import StoredFile
 from tests.system.corpus import configuration, lines_of
 
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
 
 
 def fill(folder: Path, sizes: dict[str, int]) -> None:
@@ -87,9 +87,9 @@ def test_build_beside_a_file_called_like_a_part_delivers_every_document(tmp_path
 @pytest.mark.parametrize("shards", ["one shard", "two shards"])
 def test_build_whose_plan_has_a_name_twice_fails(tmp_path, monkeypatch, shards: str) -> None:
     """The nets below the plan: a shard does not write over its own file, the dataset does not list a name twice."""
-    monkeypatch.setattr("pipeline.sources.part_names.part_name", lambda *_: "z.jsonl")
+    monkeypatch.setattr("corpusmill.sources.part_names.part_name", lambda *_: "z.jsonl")
     if shards == "one shard":
-        monkeypatch.setattr("pipeline.sources.plan.group_into_shards", lambda entries, _: [entries])
+        monkeypatch.setattr("corpusmill.sources.plan.group_into_shards", lambda entries, _: [entries])
     fill(tmp_path / "src", {"a.jsonl": 1, "big.jsonl": 50})
     with pytest.raises(FileExistsError if shards == "one shard" else BalanceError, match=r"z\.jsonl|twice"):
         built(tmp_path)

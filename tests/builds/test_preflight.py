@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.estimate import estimate_dataset
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.builds.preflight import Problems, needed_room, require_room, require_writable
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, TransientError
-from pipeline.stages.graph import open_build
+from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, TransientError
+from corpusmill.stages.graph import open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
@@ -145,7 +145,7 @@ def test_build_that_was_delivered_needs_no_room_again(tmp_path: Path, monkeypatc
     write_corpus(tmp_path / "corpus", documents=10)
     built = config(tmp_path)
     receipt = build_dataset(built, workers=1)
-    monkeypatch.setattr("pipeline.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    monkeypatch.setattr("corpusmill.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
     assert build_dataset(built, workers=1) == receipt
     with pytest.raises(StorageFullError, match="fill a disk"):
         build_dataset(config(tmp_path, shuffle={"seed": 9}), workers=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.builds.sampling import (
+from corpusmill.builds.sampling import (
     FILES,
     READ_FACTOR,
     PivotalDraw,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds import worker_check
-from pipeline.errors import PermanentError, StorageFullError, TransientError
+from corpusmill.builds import worker_check
+from corpusmill.errors import PermanentError, StorageFullError, TransientError
 
 
 def probed(folder: Path, hosts: list[str]) -> list[Path]:

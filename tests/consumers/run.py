@@ -22,8 +22,8 @@ def build_datasets(folder: Path) -> None:
     corpusmill mix writes for outputs/all and outputs/few, a dataset of two Megatron parts.
     """
     sys.path.insert(0, str(ROOT))
-    from pipeline.builds.local import build_dataset
-    from pipeline.config import check_config
+    from corpusmill.builds.local import build_dataset
+    from corpusmill.config import check_config
     from tests.system.corpus import configuration, write_corpus
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -53,9 +53,9 @@ def build_datasets(folder: Path) -> None:
 
 def write_mixtures(folder: Path) -> None:
     """See build_datasets."""
-    from pipeline.builds.local import build_dataset
-    from pipeline.config import check_config
-    from pipeline.mixture.folders import mix_folders
+    from corpusmill.builds.local import build_dataset
+    from corpusmill.config import check_config
+    from corpusmill.mixture.folders import mix_folders
     from tests.system.corpus import configuration, write_corpus
 
     write_corpus(folder / "few" / "corpus", documents=60, seed=3)
@@ -90,8 +90,8 @@ def write_in_order(folder: Path) -> None:
     import zstandard
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from pipeline.single.in_order import Source, write_megatron, write_nanoset
-    from pipeline.tokens.tokenizer import load_tokenizer
+    from corpusmill.single.in_order import Source, write_megatron, write_nanoset
+    from corpusmill.tokens.tokenizer import load_tokenizer
     from tests.system.corpus import make_documents
 
     texts = [text for text in make_documents(150, seed=5) if text]

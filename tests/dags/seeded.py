@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.stages.graph import GRAPH, open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 STAGES = list(GRAPH.names)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import errors
-from pipeline.config import load_config
-from pipeline.engine.graph import PLAN
-from pipeline.errors import ConfigError, CorpusmillError, PermanentError, TransientError
-from pipeline.form import FIELDS, config_from_form
-from pipeline.stages.graph import GRAPH
+from corpusmill import errors
+from corpusmill.config import load_config
+from corpusmill.engine.graph import PLAN
+from corpusmill.errors import ConfigError, CorpusmillError, PermanentError, TransientError
+from corpusmill.form import FIELDS, config_from_form
+from corpusmill.stages.graph import GRAPH
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.ledger import RECEIPT_NAME, Receipt
-from pipeline.report.shards import StepFacts
+from corpusmill.ledger import RECEIPT_NAME, Receipt
+from corpusmill.report.shards import StepFacts
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

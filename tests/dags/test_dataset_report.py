@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.graph import open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.stages.graph import open_build
 from tests.dags.conftest import PASSWORDS
 from tests.dags.seeded import seed_dags, seed_run
 from tests.report.page import Page
@@ -361,8 +361,8 @@ def test_file_that_is_not_a_report_of_the_plans_work_folder_is_not_followed(
 
 
 def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, client: Any) -> None:
-    from pipeline.builds.local import run_build
-    from pipeline.builds.reprocess import BEFORE, begin
+    from corpusmill.builds.local import run_build
+    from corpusmill.builds.reprocess import BEFORE, begin
 
     work = copied.parents[2]
     config = json.loads((copied.parent / "config.json").read_text()) | {"work_folder": str(work.parent)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import ConfigError
+from corpusmill.errors import ConfigError
 from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
@@ -250,8 +250,8 @@ def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
     form: dict[str, Any],
     state: str,
 ) -> None:
-    monkeypatch.setattr("pipeline.builds.estimate.estimate_dataset", lambda _: Figures())
-    monkeypatch.setattr("pipeline.builds.estimate.render_estimate", str)
+    monkeypatch.setattr("corpusmill.builds.estimate.estimate_dataset", lambda _: Figures())
+    monkeypatch.setattr("corpusmill.builds.estimate.render_estimate", str)
     write_corpus(tmp_path / "corpus", documents=20)
     dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
     for task in dag.tasks:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.reprocess import finish
-from pipeline.config import load_config
-from pipeline.form import config_from_form
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.reprocess import finish
+from corpusmill.config import load_config
+from corpusmill.form import config_from_form
 from tests.dags.conftest import dags_below
 from tests.system.corpus import write_corpus
 

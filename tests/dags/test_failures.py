@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import DatasetConfig
-from pipeline.engine.claim import CLAIM
-from pipeline.errors import CorruptDataError, StoreUnavailableError
-from pipeline.sources.plan import Plan
+from corpusmill.config import DatasetConfig
+from corpusmill.engine.claim import CLAIM
+from corpusmill.errors import CorruptDataError, StoreUnavailableError
+from corpusmill.sources.plan import Plan
 
 
 class StandInBuild:
@@ -45,10 +45,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         def plan(config: DatasetConfig, **_: bool) -> Path:
             return tmp_path / "work" / config.name / "plan" / "all" / "receipt.json"
 
-        monkeypatch.setattr("pipeline.builds.plan.plan_dataset", plan)
-        monkeypatch.setattr("pipeline.engine.runs.begin_run", lambda receipt, **_: receipt)
-        monkeypatch.setattr("pipeline.stages.announce.announcement", lambda _build: {})
-        monkeypatch.setattr("pipeline.stages.graph.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
+        monkeypatch.setattr("corpusmill.builds.plan.plan_dataset", plan)
+        monkeypatch.setattr("corpusmill.engine.runs.begin_run", lambda receipt, **_: receipt)
+        monkeypatch.setattr("corpusmill.stages.announce.announcement", lambda _build: {})
+        monkeypatch.setattr("corpusmill.stages.graph.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
 
     return install
 

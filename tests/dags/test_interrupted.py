@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.documents.sample_corpus import write_sample_corpus
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.documents.sample_corpus import write_sample_corpus
 from tests.dags.live import LONGEST_SECONDS, Live, free_port
 from tests.disks import enlarge, small_disk
 from tests.system.corpus import lines_of, make_documents

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.engine.claim import CLAIM
+from corpusmill.engine.claim import CLAIM
 from tests.dags.live import Live, tiny
 
 pytestmark = pytest.mark.slow

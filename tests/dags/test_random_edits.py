@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import DatasetConfig
+from corpusmill.config import DatasetConfig
 from tests.dags.conftest import dags_below
 from tests.search.edits import LongLivedFolder
 from tests.search.folders import Result, built, delivered

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.config import DatasetConfig, check_config, load_config
-from pipeline.engine.build import PlanGoneError
-from pipeline.engine.claim import CLAIM, PlanChangedError, claimed
-from pipeline.engine.runs import begun_at, why_latest_stays
-from pipeline.errors import ConfigError, StorageFullError
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.graph import open_build
+from corpusmill.config import DatasetConfig, check_config, load_config
+from corpusmill.engine.build import PlanGoneError
+from corpusmill.engine.claim import CLAIM, PlanChangedError, claimed
+from corpusmill.engine.runs import begun_at, why_latest_stays
+from corpusmill.errors import ConfigError, StorageFullError
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch:
     """Its estimate says whether there is room: it must not need that room."""
     import running
 
-    monkeypatch.setattr("pipeline.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    monkeypatch.setattr("corpusmill.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
     config = planned(tmp_path)
     assert running.plan_run(config, context("dry", dry_run=True), config, config)
     with pytest.raises(StorageFullError, match="fill a disk"):
@@ -299,8 +299,8 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])
 def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: Path) -> None:
-    from pipeline.builds.reprocess import plan_to_reprocess
-    from pipeline.errors import CorpusmillError
+    from corpusmill.builds.reprocess import plan_to_reprocess
+    from corpusmill.errors import CorpusmillError
 
     with pytest.raises(CorpusmillError):
         plan_to_reprocess(str(tmp_path), name)

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.matches import IndexedShard, Matches, match_partition, read_match_ranges, write_match_ranges
-from pipeline.dedup.ranges import kept_whole, union_ranges
-from pipeline.dedup.suffix_array import open_suffix_array, write_suffix_array
-from pipeline.dedup.suffix_matches import SortedShard, match_suffixes
+from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.matches import IndexedShard, Matches, match_partition, read_match_ranges, write_match_ranges
+from corpusmill.dedup.ranges import kept_whole, union_ranges
+from corpusmill.dedup.suffix_array import open_suffix_array, write_suffix_array
+from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
 from tests.oracles.dedup import text_of
 
 LENGTHS = (7, 8, 9, 10, 12, 15, 16, 17, 18, 20, 24, 30, 40, 64, 100)

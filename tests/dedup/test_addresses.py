@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.addresses import bytes_hash, common_prefix, common_suffix
-from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.matches import IndexedShard, match_partition
-from pipeline.dedup.ranges import align_ranges, remove_ranges_from
+from corpusmill.dedup.addresses import bytes_hash, common_prefix, common_suffix
+from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.matches import IndexedShard, match_partition
+from corpusmill.dedup.ranges import align_ranges, remove_ranges_from
 from tests.oracles.dedup import remove_ranges
 
 PAGE = mmap.PAGESIZE

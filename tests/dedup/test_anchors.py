@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.dedup.anchor_kernels import BUCKETS
-from pipeline.dedup.anchors import Anchors, kgram_bytes, open_anchors, write_anchors
-from pipeline.errors import ConfigError, CorruptDataError
+from corpusmill.dedup.anchor_kernels import BUCKETS
+from corpusmill.dedup.anchors import Anchors, kgram_bytes, open_anchors, write_anchors
+from corpusmill.errors import ConfigError, CorruptDataError
 from tests.dedup.corpora import LENGTHS, random_shards
 from tests.oracles.dedup import SEPARATOR, anchor, text_of
 

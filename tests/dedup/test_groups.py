@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from pipeline.dedup.match_kernels import find_groups
+from corpusmill.dedup.match_kernels import find_groups
 
 
 def groups_of(hashes: np.ndarray, key: int) -> tuple[int, np.ndarray]:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.dedup.anchor_kernels import BUCKETS
-from pipeline.dedup.anchors import open_anchors, write_anchors
-from pipeline.dedup.levels import Level, match_level, slice_level
-from pipeline.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from pipeline.dedup.ranges import kept_whole, union_ranges
-from pipeline.errors import CorruptDataError
+from corpusmill.dedup.anchor_kernels import BUCKETS
+from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.levels import Level, match_level, slice_level
+from corpusmill.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
+from corpusmill.dedup.ranges import kept_whole, union_ranges
+from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_ranges, random_shards
 from tests.oracles.dedup import cut, remove_pointers, remove_ranges, text_of
 

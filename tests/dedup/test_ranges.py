@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.ranges import (
+from corpusmill.dedup.ranges import (
     align_ranges,
     range_statistics,
     read_ranges,
@@ -19,7 +19,7 @@ from pipeline.dedup.ranges import (
     union_ranges,
     write_ranges,
 )
-from pipeline.errors import CorruptDataError
+from corpusmill.errors import CorruptDataError
 from tests.oracles.dedup import align, cut, merge, text_of
 
 Rows = list[tuple[int, int]]

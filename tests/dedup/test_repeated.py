@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pipeline.dedup.matches import Matches
+from corpusmill.dedup.matches import Matches
 from tests.dedup.corpora import boilerplate_shards, find_matches
 from tests.oracles.dedup import text_of
 

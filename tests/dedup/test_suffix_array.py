@@ -12,9 +12,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
-from pipeline.documents.sample_corpus import write_sample_corpus
-from pipeline.errors import CorruptDataError
+from corpusmill.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
+from corpusmill.documents.sample_corpus import write_sample_corpus
+from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_matches, random_shards, united, united_kept_whole
 from tests.dedup.test_golden import GOLDEN
 from tests.oracles.dedup import kept_whole_ranges, remove_ranges, suffix_array, text_of

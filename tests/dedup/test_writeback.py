@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.content import ContentSum
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions, write_back_file
-from pipeline.dedup.writeback_parquet import without_ranges
-from pipeline.errors import ConfigError, CorruptDataError
+from corpusmill.content import ContentSum
+from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, write_back_file
+from corpusmill.dedup.writeback_parquet import without_ranges
+from corpusmill.errors import ConfigError, CorruptDataError
 from tests.documents.json_lines import files
 from tests.oracles.content import texts
 from tests.oracles.documents import (

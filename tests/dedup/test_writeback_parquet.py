@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.dedup.writeback import WriteBackCounts, WriteBackOptions
-from pipeline.dedup.writeback_parquet import write_back_table
-from pipeline.documents.parquet import footer_of
-from pipeline.documents.text_shard import IndexedSource
-from pipeline.errors import ConfigError, CorruptDataError
+from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions
+from corpusmill.dedup.writeback_parquet import write_back_table
+from corpusmill.documents.parquet import footer_of
+from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.errors import ConfigError, CorruptDataError
 from tests.oracles.documents import indexed_source
 
 KINDS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]

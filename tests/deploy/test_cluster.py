@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.documents.sample_corpus import write_sample_corpus
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.documents.sample_corpus import write_sample_corpus
 from tests.dags.live import Live, free_port
 
 pytestmark = pytest.mark.slow

@@ -99,7 +99,7 @@ def test_logins_are_where_they_are_written_and_asked_for(name: str) -> None:
 
 
 def test_forms_may_name_the_data_folder_and_the_bucket_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.bounds import form_roots
+    from corpusmill.bounds import form_roots
 
     monkeypatch.setenv("CORPUSMILL_FORM_ROOTS", SERVICES["worker"]["environment"]["CORPUSMILL_FORM_ROOTS"])
     assert form_roots() == [("/data", None), ("s3://corpusmill", "http://seaweedfs:8333")]
@@ -113,7 +113,7 @@ def test_two_workers_serve_two_queues_and_heavy_tasks_go_to_theirs() -> None:
 
 
 def test_messages_are_not_given_to_another_worker_before_a_task_may_have_ended() -> None:
-    from pipeline.schedule import ScheduleConfig
+    from corpusmill.schedule import ScheduleConfig
 
     name = "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT"
     visible = int(SERVICES["worker"]["environment"][name])

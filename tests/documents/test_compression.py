@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.documents.compression import ENDINGS, open_compressed, open_decompressed
-from pipeline.documents.decompressing import ZSTD_FEED_BYTES
-from pipeline.errors import CorruptDataError, SourceError
+from corpusmill.documents.compression import ENDINGS, open_compressed, open_decompressed
+from corpusmill.documents.decompressing import ZSTD_FEED_BYTES
+from corpusmill.errors import CorruptDataError, SourceError
 
 TEXT = b'{"text": "one line of some length, one line of some length"}\n' * 5 + bytes(range(256))
 NAMES = ["x" + ending for ending in ENDINGS]

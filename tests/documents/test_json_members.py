@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.json_members import MOST_LEVELS, find_value, insert_place, is_json
-from pipeline.documents.json_strings import INSIDE_A_CHARACTER, PIECE_BYTES, PIECES_BYTES, decode, find_places
+from corpusmill.documents.json_members import MOST_LEVELS, find_value, insert_place, is_json
+from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, PIECE_BYTES, PIECES_BYTES, decode, find_places
 from tests.documents.json_lines import BROKEN_LINES, changed_lines, objects
 from tests.oracles.documents import member_spans
 
@@ -135,7 +135,7 @@ def test_strings_of_any_style_in_pieces_of_any_size_equal_json(
     text = json.loads(line).encode()
     data, start, end = around + line + around, len(around), len(around) + len(line)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.documents.json_strings.PIECE_BYTES", piece_bytes)
+        patch.setattr("corpusmill.documents.json_strings.PIECE_BYTES", piece_bytes)
         assert decode(data, start, end) == text
         assert decode(memoryview(data), start, end) == text
         found = find_places(data, [(start, end)], np.arange(len(text) + 1))
@@ -160,8 +160,8 @@ def test_places_in_strings_together_are_those_in_each(strings: list[list[tuple[s
         data, size = data + line + b'\\"', places[-1][0] + 1
     where = dict(places)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.documents.json_strings.PIECE_BYTES", 18)
-        patch.setattr("pipeline.documents.json_strings.PIECES_BYTES", pieces_bytes)
+        patch.setattr("corpusmill.documents.json_strings.PIECE_BYTES", 18)
+        patch.setattr("corpusmill.documents.json_strings.PIECES_BYTES", pieces_bytes)
         assert find_places(data, spans, np.arange(size)).tolist() == [
             where.get(place, INSIDE_A_CHARACTER) for place in range(size)
         ]
@@ -173,6 +173,6 @@ def test_places_in_strings_together_are_those_in_each(strings: list[list[tuple[s
     "raw", [b"\x82\xa0", b"a" * 40 + b"\xff", b"\x80" * 50, b"a" * 14 + b"\xed\xa0\x80" + b"a" * 40]
 )
 def test_strings_that_are_no_utf8_are_an_error(raw: bytes, piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.documents.json_strings.PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr("corpusmill.documents.json_strings.PIECE_BYTES", piece_bytes)
     with pytest.raises(ValueError, match="UTF-8"):
         decode(b'"' + raw + b'"', 0, len(raw) + 2)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.batch import DocumentBatch, RejectionReason
-from pipeline.documents.jsonl import read_documents
+from corpusmill.documents.batch import DocumentBatch, RejectionReason
+from corpusmill.documents.jsonl import read_documents
 from tests.documents.json_lines import BROKEN_LINES, files, objects
 from tests.oracles.documents import documents_of, ids_of, lines_of
 
@@ -136,7 +136,7 @@ def test_unicode_line_ends_inside_a_text_do_not_end_the_line() -> None:
 MEMORY = """
 import ctypes, io, json, sys
 from pathlib import Path
-from pipeline.documents.jsonl import read_documents
+from corpusmill.documents.jsonl import read_documents
 
 def kibibytes(key):
     return int(Path("/proc/self/status").read_text().partition(key + ":")[2].split()[0])

@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.jsonl import read_documents
-from pipeline.documents.sample_corpus import write_sample_corpus
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.sample_corpus import write_sample_corpus
 from tests.documents.json_lines import changed_lines, files
 from tests.oracles.documents import documents_of, ids_of, lines_of
 
@@ -76,7 +76,7 @@ def changed(line: bytes, chance: random.Random) -> bytes:
 
 def require_as_json_reads(data: bytes, longest_parsed_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.documents.jsonl.LONGEST_PARSED_BYTES", longest_parsed_bytes)
+        patch.setattr("corpusmill.documents.jsonl.LONGEST_PARSED_BYTES", longest_parsed_bytes)
         batches = list(read_documents(io.BytesIO(data), source="a", text_field="text", id_field="id"))
     texts = [pair for one in batches for pair in zip(one.line_numbers.tolist(), one.texts(), strict=True)]
     rejected = [(one.line_number, one.reason.value) for batch in batches for one in batch.rejections]

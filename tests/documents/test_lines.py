@@ -6,7 +6,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.lines import CUT_LINE_BYTES, LineBlock, read_line_blocks
+from corpusmill.documents.lines import CUT_LINE_BYTES, LineBlock, read_line_blocks
 from tests.oracles.documents import lines_of
 
 ANY_LINES = st.lists(st.sampled_from([b"", b"a", b"bc\r", b"d" * 9, b"e" * 10, b"f" * 11, b"g" * 40])).map(b"\n".join)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.documents.parquet import BATCH_BYTES, ROWS, footer_of, read_rows
-from pipeline.errors import CorpusmillError, CorruptDataError
+from corpusmill.documents.parquet import BATCH_BYTES, ROWS, footer_of, read_rows
+from corpusmill.errors import CorpusmillError, CorruptDataError
 
 MIB = 1 << 20
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
-from pipeline.documents.quarantine import PREVIEW_CHARACTERS, append_rejections, read_quarantine
-from pipeline.errors import CorruptDataError
+from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.quarantine import PREVIEW_CHARACTERS, append_rejections, read_quarantine
+from corpusmill.errors import CorruptDataError
 
 REJECTIONS = st.builds(Rejection, st.sampled_from(RejectionReason), st.integers(0, 2**53), st.binary(max_size=2000))
 

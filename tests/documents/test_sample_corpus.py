@@ -11,8 +11,8 @@ import orjson
 import pytest
 import zstandard
 
-from pipeline.documents.sample_corpus import collect_documents, module_docstrings, write_sample_corpus
-from pipeline.errors import ConfigError
+from corpusmill.documents.sample_corpus import collect_documents, module_docstrings, write_sample_corpus
+from corpusmill.errors import ConfigError
 
 LICENCE = "Permission is hereby granted to everybody. " * 5
 
@@ -163,7 +163,7 @@ def test_write_sample_corpus_twice_gives_same_bytes_and_even_files(tmp_path: Pat
 
 def test_write_sample_corpus_hash_seed_and_folder_change_nothing(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from pipeline.documents.sample_corpus import write_sample_corpus;"
+        "import sys; from pathlib import Path; from corpusmill.documents.sample_corpus import write_sample_corpus;"
         "write_sample_corpus(Path(sys.argv[1]), target_bytes=100_000, files=2)"
     )
     contents = []

@@ -12,10 +12,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.documents.compression import open_decompressed
-from pipeline.documents.cuts import Cut, Uncut
-from pipeline.documents.frames import FIND_BYTES
-from pipeline.documents.splitting import SEARCH_BYTES, cut_file, part_lines
+from corpusmill.documents.compression import open_decompressed
+from corpusmill.documents.cuts import Cut, Uncut
+from corpusmill.documents.frames import FIND_BYTES
+from corpusmill.documents.splitting import SEARCH_BYTES, cut_file, part_lines
 
 CONTENT = st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"defgh", b"ijk\n"]), max_size=40).map(b"".join)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.documents.batch import batch_of
-from pipeline.documents.jsonl import read_documents
-from pipeline.documents.text_shard import TEXT_SHARD_FILES, TextShard, TextShardWriter, open_text_shard
-from pipeline.errors import CorruptDataError
+from corpusmill.documents.batch import batch_of
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.text_shard import TEXT_SHARD_FILES, TextShard, TextShardWriter, open_text_shard
+from corpusmill.errors import CorruptDataError
 from tests.documents.json_lines import files
 from tests.oracles.documents import documents_of, ids_of, lines_of, text_shard_of
 

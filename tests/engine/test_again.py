@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.engine.preview import preview
-from pipeline.errors import SourceError
-from pipeline.ledger import read_receipt
-from pipeline.stages.announce import announcement
-from pipeline.stages.graph import open_build
-from pipeline.stages.union import code_span, removal_in_words
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import preview
+from corpusmill.errors import SourceError
+from corpusmill.ledger import read_receipt
+from corpusmill.stages.announce import announcement
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.union import code_span, removal_in_words
+from corpusmill.tokens.tokenizer import Tokenizer
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 

@@ -15,7 +15,7 @@ from typing import IO
 
 import pytest
 
-from pipeline.engine.claim import (
+from corpusmill.engine.claim import (
     CLAIM,
     EXPIRES_SECONDS,
     Holder,
@@ -28,7 +28,7 @@ from pipeline.engine.claim import (
     release_dataset,
     this_process,
 )
-from pipeline.ledger import LockHeldError
+from corpusmill.ledger import LockHeldError
 
 ME, OTHER = Holder("here", "dataset__demo", "one"), Holder("here", "build_dataset", "two")
 ABROAD = Holder("abroad", "dataset__demo", "one")  # the same run id of another Airflow
@@ -38,7 +38,7 @@ ANOTHER_MACHINE = Holder("another boot", "", "process 7 on there")
 WORKING = """
 import sys
 from pathlib import Path
-from pipeline.engine.claim import claimed
+from corpusmill.engine.claim import claimed
 with claimed(Path(sys.argv[1])):
     print("claimed", flush=True)
     sys.stdin.read()

@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.graph import Graph
-from pipeline.engine.stage import EVERY_OTHER, Stage
-from pipeline.ledger import Outcome
-from pipeline.stages.graph import GRAPH
+from corpusmill.engine.graph import Graph
+from corpusmill.engine.stage import EVERY_OTHER, Stage
+from corpusmill.ledger import Outcome
+from corpusmill.stages.graph import GRAPH
 
 
 def stage(name: str, after: tuple[str, ...] = ()) -> Stage:

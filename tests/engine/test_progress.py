@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.graph import open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds.local import build_dataset, run_build
-from pipeline.builds.plan import plan_dataset
-from pipeline.builds.reprocess import begin, plan_to_reprocess
-from pipeline.config import check_config
-from pipeline.engine.garbage import find_garbage
-from pipeline.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
-from pipeline.errors import ConfigError, PermanentError
-from pipeline.ledger import read_receipt
-from pipeline.report.html import render_html
-from pipeline.report.summary import from_json
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.stages.manifest import dataset_version
+from corpusmill.builds.local import build_dataset, run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.reprocess import begin, plan_to_reprocess
+from corpusmill.config import check_config
+from corpusmill.engine.garbage import find_garbage
+from corpusmill.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
+from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.ledger import read_receipt
+from corpusmill.report.html import render_html
+from corpusmill.report.summary import from_json
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.manifest import dataset_version
 from tests.system.corpus import configuration, write_corpus
 
 VERSION = "0123456789ab"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import StepView, UndeclaredInputError
-from pipeline.engine.graph import Graph
-from pipeline.ledger import Outcome
-from pipeline.stages.graph import GRAPH
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import StepView, UndeclaredInputError
+from corpusmill.engine.graph import Graph
+from corpusmill.ledger import Outcome
+from corpusmill.stages.graph import GRAPH
 from tests.system.corpus import configuration, write_corpus
 
 READS: dict[str, Callable[[StepView], Any]] = {
@@ -42,7 +42,7 @@ def test_step_that_reads_what_it_does_not_name_fails_and_says_what(
         return outcome
 
     changed = Graph(replace(one, run=reading) if one is stage else one for one in GRAPH)
-    monkeypatch.setattr("pipeline.stages.graph.GRAPH", changed)
+    monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
     write_corpus(tmp_path / "corpus", documents=24)
     with pytest.raises(UndeclaredInputError, match="anchor 00000 reads from a step that it does not name") as caught:
         build_dataset(check_config(configuration(tmp_path), where="a test"), workers=1)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.export.batches import LONGEST_TOKENS, document_lengths, refuse_special_beyond
-from pipeline.export.framing import Framing, frame
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.export.batches import LONGEST_TOKENS, document_lengths, refuse_special_beyond
+from corpusmill.export.framing import Framing, frame
 from tests.oracles import export as oracle
 
 documents = st.lists(st.lists(st.integers(0, 999), max_size=6), max_size=12)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.export.checkpoints import EVERY, FOLDER, shard_checkpoints, write_checkpoints, write_placeholders
-from pipeline.export.numpy_shards import shard_names
+from corpusmill.export.checkpoints import EVERY, FOLDER, shard_checkpoints, write_checkpoints, write_placeholders
+from corpusmill.export.numpy_shards import shard_names
 from tests.oracles import jaxformer
 from tests.oracles.export import jaxformer_shards
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.export.context_json import TABLE_IDS, read_list, write_list, write_lists
+from corpusmill.export.context_json import TABLE_IDS, read_list, write_list, write_lists
 from tests.oracles import export as oracle
 
 EDGES = [0, 1, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 65_535, 65_536, 99_999, 100_000, 10**9 - 1, 10**9, 2**32 - 1]

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from pipeline.errors import StorageFullError, VerificationError
-from pipeline.export.files import file_bytes, mapped, whole_file
+from corpusmill.errors import StorageFullError, VerificationError
+from corpusmill.export.files import file_bytes, mapped, whole_file
 
 
 def test_whole_file_appears_only_after_the_block(tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.export import megatron, nanoset
-from pipeline.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame
-from pipeline.export.megatron_verify import verify_part
-from pipeline.export.nanoset_verify import verify_file
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame
+from corpusmill.export.megatron_verify import verify_part
+from corpusmill.export.nanoset_verify import verify_file
 from tests.oracles import export as oracle
 
 texts = st.lists(st.lists(st.lists(st.integers(0, 97), max_size=5), max_size=4), max_size=10)
@@ -143,7 +143,7 @@ def test_nanoset_n08_empty_document_is_its_eos_or_left_out_and_never_of_zero_len
 
 
 def test_nanoset_n04_loss_is_a_byte_a_token_and_verified(tmp_path):
-    from pipeline.errors import VerificationError
+    from corpusmill.errors import VerificationError
 
     nanoset_file(tmp_path, GOLDEN, eos_id=99)
     path = tmp_path / "n.ds"

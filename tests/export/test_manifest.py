@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import ConfigError, PermanentError, VerificationError
-from pipeline.export.manifest import exp_data, read_manifest, verify_manifest, write_manifest
+from corpusmill.errors import ConfigError, PermanentError, VerificationError
+from corpusmill.export.manifest import exp_data, read_manifest, verify_manifest, write_manifest
 from tests.oracles import export as oracle
 from tests.oracles.export import append, keep
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError, CorruptDataError, VerificationError
-from pipeline.export.megatron import HEADER, INT32, UINT16, finish_index, open_part, token_dtype, write_part
-from pipeline.export.megatron_verify import verify_part
-from pipeline.export.scan import BLOCK_DOCUMENTS
+from corpusmill.errors import ConfigError, CorruptDataError, VerificationError
+from corpusmill.export.megatron import HEADER, INT32, UINT16, finish_index, open_part, token_dtype, write_part
+from corpusmill.export.megatron_verify import verify_part
+from corpusmill.export.scan import BLOCK_DOCUMENTS
 from tests.oracles import export as oracle
 
 GOLDEN = [[1, 2, 3], [7], [10, 11, 12, 13, 14]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import VerificationError
-from pipeline.export.megatron import token_dtype, write_part
-from pipeline.export.megatron_verify import verify_part
+from corpusmill.errors import VerificationError
+from corpusmill.export.megatron import token_dtype, write_part
+from corpusmill.export.megatron_verify import verify_part
 from tests.oracles import export as oracle
 from tests.oracles.export import Damage, append, keep, put, put_number
 

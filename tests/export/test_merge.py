@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, StorageFullError
-from pipeline.export import megatron, nanoset
-from pipeline.export.merge import merge_exports, merge_files, merge_parts
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, StorageFullError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.merge import merge_exports, merge_files, merge_parts
 from tests.oracles import export as oracle
 
 EOD = 50_256
@@ -178,8 +178,8 @@ def test_merge_folder_of_both_formats_is_refused(tmp_path) -> None:
 
 @pytest.mark.parametrize("tokens", [2, 2047, 2048, 2049, 4096, 10_001])
 def test_merge_tokens_of_any_number_of_windows_and_writes_are_copied_whole(tmp_path, monkeypatch, tokens) -> None:
-    monkeypatch.setattr("pipeline.export.merge.WINDOW_BYTES", 4096)  # 2,048 tokens; a mapping begins at a page
-    monkeypatch.setattr("pipeline.export.merge.WRITE_BYTES", 1000)
+    monkeypatch.setattr("corpusmill.export.merge.WINDOW_BYTES", 4096)  # 2,048 tokens; a mapping begins at a page
+    monkeypatch.setattr("corpusmill.export.merge.WRITE_BYTES", 1000)
     documents = [[7] * (tokens - 1), list(range(tokens)), [1]]
     prefixes = [write_megatron(tmp_path, f"p{number}", [one]) for number, one in enumerate(documents)]
     merge_parts(prefixes, tmp_path / "merged")
@@ -210,7 +210,7 @@ def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> N
     prefix.with_name("big.idx").write_bytes(index)
     small = write_megatron(tmp_path, "small", [[7, 8]])
     # 2 GiB on disk would prove nothing more.
-    monkeypatch.setattr("pipeline.export.merge._concatenate", lambda _paths, _data: None)
+    monkeypatch.setattr("corpusmill.export.merge._concatenate", lambda _paths, _data: None)
     merge_parts([prefix, small], tmp_path / "merged")
     pointers = np.frombuffer((tmp_path / "merged.idx").read_bytes(), "<i8", 3, 34 + 12)
     assert pointers.tolist() == [0, 2, (1 << 31) + 6]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError, CorruptDataError, VerificationError
-from pipeline.export import megatron
-from pipeline.export.nanoset import file_name, open_file, token_bytes, write_file
-from pipeline.export.nanoset_verify import verify_file
-from pipeline.export.scan import BLOCK_DOCUMENTS
+from corpusmill.errors import ConfigError, CorruptDataError, VerificationError
+from corpusmill.export import megatron
+from corpusmill.export.nanoset import file_name, open_file, token_bytes, write_file
+from corpusmill.export.nanoset_verify import verify_file
+from corpusmill.export.scan import BLOCK_DOCUMENTS
 from tests.oracles import export as oracle
 from tests.oracles.export import Damage, append, keep, put, put_number
 

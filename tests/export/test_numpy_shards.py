@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import BalanceError, ConfigError, CorruptDataError, VerificationError
-from pipeline.export.numpy_shards import (
+from corpusmill.errors import BalanceError, ConfigError, CorruptDataError, VerificationError
+from corpusmill.export.numpy_shards import (
     open_shard,
     shard_header,
     shard_names,

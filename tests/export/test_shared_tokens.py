@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.export import megatron, nanoset
+from corpusmill.export import megatron, nanoset
 from tests.oracles import export as oracle
 
 EOD = 50_256

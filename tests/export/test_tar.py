@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import PermanentError, VerificationError
-from pipeline.export.tar import end_of_archive, member_header, padding, read_members
+from corpusmill.errors import PermanentError, VerificationError
+from corpusmill.export.tar import end_of_archive, member_header, padding, read_members
 from tests.oracles import export as oracle
 from tests.oracles.export import append, keep, put
 

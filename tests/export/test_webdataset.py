@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import BalanceError, CorruptDataError, PermanentError, VerificationError
-from pipeline.export.webdataset import GZIP_HEADER, read_shard, shard_name, verify_shard, write_shard
+from corpusmill.errors import BalanceError, CorruptDataError, PermanentError, VerificationError
+from corpusmill.export.webdataset import GZIP_HEADER, read_shard, shard_name, verify_shard, write_shard
 from tests.oracles import export as oracle
 from tests.oracles.export import append, keep, put
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.builds.local import build_dataset
-from pipeline.errors import CorpusmillError
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.storage import open_store
+from corpusmill.builds.local import build_dataset
+from corpusmill.errors import CorpusmillError
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.storage import open_store
 from tests.faults.damage import findings_of, flipped, ran_since, same_receipt
 from tests.faults.planted_builds import REMOVE, dataset, delivered, make_small, write_sources
 from tests.faults.planted_runs import forked

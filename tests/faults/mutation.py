@@ -9,13 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import pipeline
-from pipeline.engine.graph import Graph
+import corpusmill
+from corpusmill.engine.graph import Graph
 
 
 def import_everything() -> None:
     """Import all of the program, so that a mutation reaches whoever imported from its module."""
-    for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
+    for module in pkgutil.walk_packages(corpusmill.__path__, "corpusmill."):
         import_module(module.name)
 
 
@@ -35,13 +35,13 @@ def mutate(name: str, old: str, new: str) -> None:
     exec(compile(changed, str(path), "exec"), module.__dict__)  # noqa: S102
     changed_things = _hand_on(module, before)
     _renew_graph(module, changed_things)
-    import_module("pipeline.tokens.tokenizer")._loaded.cache_clear()
+    import_module("corpusmill.tokens.tokenizer")._loaded.cache_clear()
 
 
 def _hand_on(module: ModuleType, before: dict[str, object]) -> dict[int, object]:
     """Give the new things to all modules that hold the old ones, by their own name or in a table; {old id: new}."""
     changed = {id(value): vars(module)[name] for name, value in before.items() if not name.startswith("__")}
-    for other in [one for name, one in sys.modules.items() if name.startswith("pipeline.") and one is not module]:
+    for other in [one for name, one in sys.modules.items() if name.startswith("corpusmill.") and one is not module]:
         for name, value in list(vars(other).items()):
             if name in before and value is before[name] and not name.startswith("__"):
                 setattr(other, name, vars(module)[name])
@@ -54,13 +54,13 @@ def _hand_on(module: ModuleType, before: dict[str, object]) -> dict[int, object]
 
 def _renew_graph(module: ModuleType, changed: dict[int, object]) -> None:
     """Stages hold functions of several modules, and the graph holds stages."""
-    old = import_module("pipeline.stages.graph").GRAPH
+    old = import_module("corpusmill.stages.graph").GRAPH
     renewed = Graph(
         module.STAGE
-        if module.__name__ == f"pipeline.stages.{stage.name}"
+        if module.__name__ == f"corpusmill.stages.{stage.name}"
         else replace(stage, **{name: changed[id(value)] for name, value in vars(stage).items() if id(value) in changed})
         for stage in old
     )
-    for other in [one for name, one in sys.modules.items() if name.startswith("pipeline.")]:
+    for other in [one for name, one in sys.modules.items() if name.startswith("corpusmill.")]:
         if getattr(other, "GRAPH", None) is old:
             other.GRAPH = renewed  # type: ignore[attr-defined]

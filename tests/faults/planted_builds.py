@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import BalanceError, CorpusmillError
-from pipeline.stages.graph import open_build
-from pipeline.verify.verification import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import BalanceError, CorpusmillError
+from corpusmill.stages.graph import open_build
+from corpusmill.verify.verification import verify_build
 from tests.servers import ACCESS_KEY, SECRET_KEY, rclone_s3
 from tests.system.corpus import configuration, make_documents
 
@@ -166,13 +166,13 @@ def make_small(*, grouped: bool = False) -> None:
     files. No byte depends on them.
     """
     for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
-        importlib.import_module(f"pipeline.{module}").BATCH_TOKENS = BATCH_TOKENS
-    importlib.import_module("pipeline.sources.plan").SMALLEST_PART_BYTES = 1
+        importlib.import_module(f"corpusmill.{module}").BATCH_TOKENS = BATCH_TOKENS
+    importlib.import_module("corpusmill.sources.plan").SMALLEST_PART_BYTES = 1
     if grouped:
-        importlib.import_module("pipeline.stages.layout").MAXIMUM_UNITS = 2
+        importlib.import_module("corpusmill.stages.layout").MAXIMUM_UNITS = 2
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):
-        getattr(importlib.import_module(f"pipeline.{module}"), function).__kwdefaults__["block_bytes"] = BLOCK_BYTES
-    s3 = importlib.import_module("pipeline.storage.s3")
+        getattr(importlib.import_module(f"corpusmill.{module}"), function).__kwdefaults__["block_bytes"] = BLOCK_BYTES
+    s3 = importlib.import_module("corpusmill.storage.s3")
     made = s3._client
 
     def paged(endpoint_url: str | None) -> Any:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.builds.local import build_dataset
-from pipeline.engine.build import Build
-from pipeline.stages.graph import open_build
-from pipeline.storage import open_store
-from pipeline.verify.verification import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.engine.build import Build
+from corpusmill.stages.graph import open_build
+from corpusmill.storage import open_store
+from corpusmill.verify.verification import verify_build
 from tests.faults.fault import Fault
 from tests.faults.mutation import mutate
 from tests.faults.planted_builds import (
@@ -163,7 +163,7 @@ def made_good() -> Iterator[list[str]]:
 
 def _plant(fault: Fault | None, scenario: str) -> None:
     if fault is not None:
-        mutate(f"pipeline.{fault.module}", fault.old, fault.new)
+        mutate(f"corpusmill.{fault.module}", fault.old, fault.new)
     make_small(grouped=scenario == "grouped")
 
 

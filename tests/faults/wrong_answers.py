@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.documents.text_shard import open_text_shard
-from pipeline.engine.build import Build
-from pipeline.errors import CorpusmillError
-from pipeline.sources import plan
-from pipeline.stages import tokenize
-from pipeline.stages.graph import open_build
-from pipeline.storage import open_store, retries, transfers
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.documents.text_shard import open_text_shard
+from corpusmill.engine.build import Build
+from corpusmill.errors import CorpusmillError
+from corpusmill.sources import plan
+from corpusmill.stages import tokenize
+from corpusmill.stages.graph import open_build
+from corpusmill.storage import open_store, retries, transfers
 from tests.faults.proxy import LIES, FaultyProxy
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub

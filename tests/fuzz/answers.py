@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import CorpusmillError
-from pipeline.storage import Store, open_store, retries, s3_multipart
+from corpusmill.errors import CorpusmillError
+from corpusmill.storage import Store, open_store, retries, s3_multipart
 from tests.faults.proxy import Answer
 from tests.faults.wrong_answers import Far, stores
 from tests.fuzz.target import Target, changed, packed, unpacked
@@ -139,7 +139,7 @@ def small_parts() -> Iterator[None]:
         patch.setattr(s3_multipart, "PART_BYTES", PART_BYTES)
         patch.setattr(s3_multipart, "UPLOADS_BEGUN", 2)
         patch.setattr(s3_multipart.time, "sleep", lambda _: None)
-        patch.setattr("pipeline.storage.gcs.PART_BYTES", PART_BYTES)
+        patch.setattr("corpusmill.storage.gcs.PART_BYTES", PART_BYTES)
         yield
 
 

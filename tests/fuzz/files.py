@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from pipeline.documents.compression import open_decompressed
-from pipeline.documents.parquet import read_rows
-from pipeline.documents.splitting import cut_file
-from pipeline.errors import CorpusmillError
+from corpusmill.documents.compression import open_decompressed
+from corpusmill.documents.parquet import read_rows
+from corpusmill.documents.splitting import cut_file
+from corpusmill.errors import CorpusmillError
 from tests.documents.test_splitting import SKIPPABLE, bgzip_block, read_part
 from tests.fuzz.target import Target, changed
 from tests.system.corpus import lines_of, make_documents

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.documents.jsonl import read_documents
-from pipeline.documents.text_shard import TextShardWriter, open_text_shard
-from pipeline.errors import CorruptDataError
-from pipeline.ledger import Outcome, Step, read_receipt, run_once
-from pipeline.tokens.token_shard import open_token_shard, write_described_shard
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.text_shard import TextShardWriter, open_text_shard
+from corpusmill.errors import CorruptDataError
+from corpusmill.ledger import Outcome, Step, read_receipt, run_once
+from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 from tests.fuzz.files import CONTENT
 from tests.fuzz.target import Target, changed, packed, unpacked
 

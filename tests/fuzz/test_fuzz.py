@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import CorruptDataError
+from corpusmill.errors import CorruptDataError
 from tests.fuzz import files, steps, texts
 from tests.fuzz.answers import answers_of
 from tests.fuzz.fuzzer import CASES, fault_of, fuzz

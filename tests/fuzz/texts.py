@@ -6,9 +6,9 @@ import json
 import random
 from typing import Any
 
-from pipeline.config import EXAMPLE, DatasetConfig, parse_config
-from pipeline.errors import ConfigError
-from pipeline.form import FIELDS, config_from_form, form_from_config
+from corpusmill.config import EXAMPLE, DatasetConfig, parse_config
+from corpusmill.errors import ConfigError
+from corpusmill.form import FIELDS, config_from_form, form_from_config
 from tests.documents.json_lines import BROKEN_LINES, OTHER_KEYS, OTHER_VALUES
 from tests.documents.test_jsonl_oracle import changed as changed_line
 from tests.documents.test_jsonl_oracle import require_as_json_reads

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ledger import RECEIPT_NAME, Outcome, Step, ask_again, asked_again, read_receipt, run_once, valid_receipt
+from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, ask_again, asked_again, read_receipt, run_once, valid_receipt
 
 STEP = Step("index", 1, "00000", {"text_field": "text"}, ())
 FILES = {"a.bin": b"abc", "sub/b.bin": b"defg"}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import BalanceError
-from pipeline.ledger import Check, require_balanced
+from corpusmill.errors import BalanceError
+from corpusmill.ledger import Check, require_balanced
 
 
 def test_balance_equal_sides_pass() -> None:

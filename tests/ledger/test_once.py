@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import CorruptDataError, PermanentError, StorageFullError
-from pipeline.ledger import RECEIPT_NAME, InputReceipt, Outcome, Step, read_receipt, run_once, valid_receipt
+from corpusmill.errors import CorruptDataError, PermanentError, StorageFullError
+from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Outcome, Step, read_receipt, run_once, valid_receipt
 
 STEP = Step(
     "index", 1, "00000", {"text_field": "text"}, (InputReceipt(stage="download", unit="00000", digest="d" * 64),)

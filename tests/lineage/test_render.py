@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.lineage.facts import Located, Piece, RecordTrace, RejectedLine, SourceDocument
-from pipeline.lineage.render import render_located, render_trace
+from corpusmill.lineage.facts import Located, Piece, RecordTrace, RejectedLine, SourceDocument
+from corpusmill.lineage.render import render_located, render_trace
 
 CLIPBOARD = "\x1b]52;c;eA==\x07"
 SHOWN = r"\x1b]52;c;eA==\x07"

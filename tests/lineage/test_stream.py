@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import CorruptDataError
-from pipeline.lineage.stream import (
+from corpusmill.errors import CorruptDataError
+from corpusmill.lineage.stream import (
     Stream,
     Stretch,
     context_stretches,
@@ -15,7 +15,7 @@ from pipeline.lineage.stream import (
     kept_spans,
     original_spans,
 )
-from pipeline.tokens.packing import Packing, plan_contexts
+from corpusmill.tokens.packing import Packing, plan_contexts
 
 Slot = tuple[int, int] | str  # (document, token of it), "EOT" or "padding"
 

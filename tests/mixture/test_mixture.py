@@ -12,17 +12,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, SourceError
-from pipeline.export import megatron, nanoset
-from pipeline.mixture import Source, mix, open_source
-from pipeline.mixture.folders import token_count
-from pipeline.mixture.mixture import nanoset_windows
-from pipeline.mixture.order import nanoset_epoch
-from pipeline.mixture.picture import mixture_html
-from pipeline.mixture.splits import parse_split
-from pipeline.mixture.training import data_path, nanotron_yaml, splits, training_files
-from pipeline.mixture.weights import by_size, normalised
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, SourceError
+from corpusmill.export import megatron, nanoset
+from corpusmill.mixture import Source, mix, open_source
+from corpusmill.mixture.folders import token_count
+from corpusmill.mixture.mixture import nanoset_windows
+from corpusmill.mixture.order import nanoset_epoch
+from corpusmill.mixture.picture import mixture_html
+from corpusmill.mixture.splits import parse_split
+from corpusmill.mixture.training import data_path, nanotron_yaml, splits, training_files
+from corpusmill.mixture.weights import by_size, normalised
 from tests.oracles.mixture import greedy_order
 
 VOCABULARY = {"name": "gpt2", "sha256": "0" * 64, "size": 50257, "eot_id": 50256, "dtype": "uint16"}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.mixture.order import blend_draws, blend_order, nanoset_counts, nanoset_epoch
-from pipeline.mixture.weights import by_size, normalised
+from corpusmill.mixture.order import blend_draws, blend_order, nanoset_counts, nanoset_epoch
+from corpusmill.mixture.weights import by_size, normalised
 from tests.oracles.mixture import greedy_order
 
 # huggingface/nanotron docs/nanoset.md: four datasets, their windows and weights, and the two arrays of one epoch.
@@ -64,7 +64,7 @@ def test_blend_draws_too_many_to_count_are_the_shares_within_two_draws(weights: 
     shares = normalised(weights)
     exact = blend_draws(shares, samples)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.mixture.order.MOST_STEPS", 0)
+        patch.setattr("corpusmill.mixture.order.MOST_STEPS", 0)
         rounded = blend_draws(shares, samples)
     assert rounded.sum() == exact.sum() == samples
     assert np.abs(rounded - exact).max() <= 2

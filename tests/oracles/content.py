@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipeline.content import ContentSum
+from corpusmill.content import ContentSum
 
 MASK = (1 << 64) - 1
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from pipeline.documents.text_shard import IndexedSource
+from corpusmill.documents.text_shard import IndexedSource
 from tests.oracles.content import text_hash
 
 

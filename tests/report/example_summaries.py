@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.report.summary import (
+from corpusmill.report.summary import (
     BalanceCheck,
     BuildSummary,
     DestinationSummary,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report.figures import (
+from corpusmill.report.figures import (
     BYTE_UNITS,
     COUNT_UNITS,
     bytes_text,

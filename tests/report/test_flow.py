@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.report.flow import BAND, THINNEST, flow_picture
-from pipeline.report.summary import BuildSummary, Flow, StageSummary
+from corpusmill.report.flow import BAND, THINNEST, flow_picture
+from corpusmill.report.summary import BuildSummary, Flow, StageSummary
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pipeline.report.html import LISTED_ROWS, render_html
-from pipeline.report.summary import BalanceCheck, BuildSummary, EstimatedFigure
+from corpusmill.report.html import LISTED_ROWS, render_html
+from corpusmill.report.summary import BalanceCheck, BuildSummary, EstimatedFigure
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report.plots import Bars, axis_ticks, cell_bar, counts_of, power_bars, share_bar, totals_of
+from corpusmill.report.plots import Bars, axis_ticks, cell_bar, counts_of, power_bars, share_bar, totals_of
 from tests.report.example_summaries import histogram
 from tests.report.page import Page
 

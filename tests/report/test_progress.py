@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline.report.progress import StageProgress, changed_lines, progress_table, progress_view, watch
+from corpusmill.report.progress import StageProgress, changed_lines, progress_table, progress_view, watch
 
 HALF = StageProgress("index", 7, 19, 4_000_000_000, 20.0, units_reused=2)
 DONE = StageProgress("index", 19, 19, 9_000_000_000, 45.0, units_reused=2)

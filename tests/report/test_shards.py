@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import CorruptDataError
-from pipeline.report.shards import (
+from corpusmill.errors import CorruptDataError
+from corpusmill.report.shards import (
     ShardRow,
     ShardTable,
     StepFacts,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.errors import CorruptDataError
-from pipeline.report.summary import BalanceCheck, BuildSummary, DestinationSummary, Flow, from_json, to_json
+from corpusmill.errors import CorruptDataError
+from corpusmill.report.summary import BalanceCheck, BuildSummary, DestinationSummary, Flow, from_json, to_json
 from tests.report import example_summaries as examples
 
 EXAMPLES = [

@@ -8,9 +8,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipeline.report.summary import BuildSummary, PowerBin, PowerHistogram
-from pipeline.report.terminal import print_summary
-from pipeline.report.terminal_marks import sparkline
+from corpusmill.report.summary import BuildSummary, PowerBin, PowerHistogram
+from corpusmill.report.terminal import print_summary
+from corpusmill.report.terminal_marks import sparkline
 from tests.report import example_summaries as examples
 
 EXAMPLES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from pipeline.report.summary import DestinationSummary, ExportSummary, OutputFile, VocabularySummary
-from pipeline.report.training import TrainingFlags, training_flags
+from corpusmill.report.summary import DestinationSummary, ExportSummary, OutputFile, VocabularySummary
+from corpusmill.report.training import TrainingFlags, training_flags
 from tests.report import example_summaries as examples
 
 WHERE = "s3://corpora/web-en/0b174da9c042"

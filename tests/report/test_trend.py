@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.report.trend import HEIGHT, MOST_BARS, THINNEST, trend_bars
+from corpusmill.report.trend import HEIGHT, MOST_BARS, THINNEST, trend_bars
 
 
 def heights(text: str) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from pipeline.report.summary import (
+from corpusmill.report.summary import (
     BalanceCheck,
     BuildSummary,
     DecodedSummary,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from corpusmill.cli import app
 from tests.sameness.corpus import DESCRIBED, RANKED, SENTENCES
 from tests.sameness.digests import Digests, digest_of
 from tests.search.folders import built, small_limits

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.fingerprint import fingerprint
+from corpusmill.fingerprint import fingerprint
 from tests.sameness.corpus import DESCRIBED, RANKED
 from tests.sameness.covering import Row, Values, covering_rows
 from tests.search.settings import PATHS, Settings

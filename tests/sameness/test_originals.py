@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import zstandard
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.export.manifest import verify_manifest
-from pipeline.export.webdataset import read_shard
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.webdataset import read_shard
 from tests.tokens.vocabularies import FOLDER
 
 ORIGINALS = FOLDER.parent / "originals"

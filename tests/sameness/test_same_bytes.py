@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from pipeline.config import DatasetConfig
-from pipeline.errors import ConfigError
-from pipeline.section import Section
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import ConfigError
+from corpusmill.section import Section
 from tests.sameness.commands import COMMANDS, command_digests
 from tests.sameness.corpus import DESCRIBED, RANKED
 from tests.sameness.covering import Row, allowed_pairs, covering_rows

@@ -17,7 +17,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from pipeline.config import DatasetConfig
+from corpusmill.config import DatasetConfig
 from tests.search.folders import Result, built, built_from_scratch, delivered
 from tests.search.settings import Change, Settings, changed, changes, configuration, first_settings
 from tests.search.sources import NAMES, Corpus, Source, filled

@@ -13,14 +13,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from pipeline.builds.local import run_build
-from pipeline.builds.plan import plan_dataset
-from pipeline.builds.reprocess import ask_for_shard
-from pipeline.engine.garbage import find_garbage, remove_garbage
-from pipeline.engine.preview import preview, render_preview
-from pipeline.errors import CorpusmillError
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.graph import GRAPH
+from corpusmill.builds.local import run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.reprocess import ask_for_shard
+from corpusmill.engine.garbage import find_garbage, remove_garbage
+from corpusmill.engine.preview import preview, render_preview
+from corpusmill.errors import CorpusmillError
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.stages.graph import GRAPH
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted
 from tests.search.settings import Change, changed, changes

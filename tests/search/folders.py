@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pipeline.builds.local import build_dataset, run_build
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import DatasetConfig
-from pipeline.engine.build import Build
-from pipeline.errors import CorpusmillError
-from pipeline.stages.graph import open_build
-from pipeline.verify import render, verify_build
+from corpusmill.builds.local import build_dataset, run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import DatasetConfig
+from corpusmill.engine.build import Build
+from corpusmill.errors import CorpusmillError
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import render, verify_build
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
-    "pipeline.sources.plan.SMALLEST_PART_BYTES": 200,
-    "pipeline.sources.plan.MAXIMUM_SHARDS": 9,
-    "pipeline.stages.layout.MAXIMUM_UNITS": 24,
+    "corpusmill.sources.plan.SMALLEST_PART_BYTES": 200,
+    "corpusmill.sources.plan.MAXIMUM_SHARDS": 9,
+    "corpusmill.stages.layout.MAXIMUM_UNITS": 24,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 LONGEST_BUILD_SECONDS = 60
@@ -159,7 +159,7 @@ def _build_until(root: Path, config: DatasetConfig, moment: int) -> None:
 def _forget_vocabularies() -> None:
     """Empty every cache of the rooms that read one."""
     for name, module in list(sys.modules.items()):
-        if name.startswith(("pipeline.tokens", "pipeline.stages")):
+        if name.startswith(("corpusmill.tokens", "corpusmill.stages")):
             for one in list(vars(module).values()):
                 if callable(getattr(one, "cache_clear", None)):
                     one.cache_clear()

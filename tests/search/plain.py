@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import zstandard
 
-from pipeline.config import DatasetConfig
+from corpusmill.config import DatasetConfig
 from tests.oracles import chain
 from tests.oracles.sources import File, shards_of
 from tests.search.folders import SMALL

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import ConfigError
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import ConfigError
 from tests.search.vocabularies import special_tokens
 
 Settings = dict[str, Any]

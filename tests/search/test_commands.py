@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.single.in_order import Source as InOrder
-from pipeline.single.in_order import write_megatron, write_nanoset
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.cli import app
+from corpusmill.single.in_order import Source as InOrder
+from corpusmill.single.in_order import write_megatron, write_nanoset
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.oracles import dedup, export
 from tests.oracles.bpe import encode
 from tests.oracles.documents import documents_of, lines_of

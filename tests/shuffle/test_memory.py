@@ -15,8 +15,8 @@ TOKENS = 40 << 20  # 160 MiB of uint32: with an interpreter of 200 MiB they woul
 GATHER = """
 import json, sys
 from pathlib import Path
-from pipeline.shuffle.gather import gather_cell, gather_shard
-from pipeline.shuffle.scatter import open_scattered
+from corpusmill.shuffle.gather import gather_cell, gather_shard
+from corpusmill.shuffle.scatter import open_scattered
 folder, cells = Path(sys.argv[1]), int(sys.argv[2])
 
 def kibibytes():
@@ -42,8 +42,8 @@ def test_shuffle_t31_scattered_tokens_of_a_mapped_shard_leave_this_processs_memo
     """All of the process's pages of the file, however the array was made from its mapping."""
     import numpy as np
 
-    from pipeline.slices import release_pages
-    from pipeline.tokens.token_shard import open_token_shard
+    from corpusmill.slices import release_pages
+    from corpusmill.tokens.token_shard import open_token_shard
 
     tokens = np.ones(16 << 20, "<u4")
     (tmp_path / "tokens").write_bytes(tokens.data)
@@ -71,10 +71,10 @@ def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path, order) 
     """The original holds as many cells as it has threads; here a process's peak, as the kernel counts it, is capped."""
     import numpy as np
 
-    from pipeline.shuffle.placement import cells_needed
-    from pipeline.shuffle.scatter import scatter_records
-    from pipeline.tokens.records import context_records
-    from pipeline.tokens.token_shard import TokenShard
+    from corpusmill.shuffle.placement import cells_needed
+    from corpusmill.shuffle.scatter import scatter_records
+    from corpusmill.tokens.records import context_records
+    from corpusmill.tokens.token_shard import TokenShard
 
     tokens = np.random.Philox(key=1).random_raw(TOKENS // 2).view("<u4") % np.uint32(100_000)
     ends = np.arange(1000, TOKENS + 1, 1000, dtype=np.uint64)

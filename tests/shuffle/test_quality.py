@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.shuffle.placement import draw_placements
-from pipeline.shuffle.quality import (
+from corpusmill.shuffle.placement import draw_placements
+from corpusmill.shuffle.quality import (
     OrderMeter,
     OrderQuality,
     correlation_band,
@@ -18,7 +18,7 @@ from pipeline.shuffle.quality import (
     split_pieces,
     table_band,
 )
-from pipeline.tokens.packing import ContextPlan, Packing, plan_contexts
+from corpusmill.tokens.packing import ContextPlan, Packing, plan_contexts
 from tests.oracles.quality import correlation, documents_in_contexts, neighbours_and_pairs
 
 CONTEXT = 4

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.shuffle.gather import gather_cell
-from pipeline.shuffle.scatter import open_scattered, scatter_records
-from pipeline.tokens.record_shard import open_record_shard
-from pipeline.tokens.records import context_records, document_records
+from corpusmill.shuffle.gather import gather_cell
+from corpusmill.shuffle.scatter import open_scattered, scatter_records
+from corpusmill.tokens.record_shard import open_record_shard
+from corpusmill.tokens.records import context_records, document_records
 from tests.shuffle.test_shuffle import shard_of
 
 SEEDS = 2000

@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import CorruptDataError, SourceError
-from pipeline.single.find_batch import HEADER, choose, find_batch, read_rates
-from pipeline.storage.s3 import S3Store
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.cli import app
+from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.single.find_batch import HEADER, choose, find_batch, read_rates
+from corpusmill.storage.s3 import S3Store
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.system.corpus import make_documents
 
 
@@ -46,7 +46,7 @@ def test_batch_size_sample_of_a_bucket_is_no_more_than_is_measured(
     """Of a large object only the windows that hold the sample come over the wire."""
     content = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in make_documents(40)) * 300
     rclone_client.put_object(Bucket="corpus", Key="dump/a.jsonl", Body=content)
-    monkeypatch.setattr("pipeline.single.find_batch.SAMPLE_BYTES", 1 << 20)
+    monkeypatch.setattr("corpusmill.single.find_batch.SAMPLE_BYTES", 1 << 20)
     read = []
     read_range = S3Store.read_range
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, RejectedDocumentsError, SourceError
-from pipeline.export import megatron, nanoset
-from pipeline.export.framing import Framing
-from pipeline.export.megatron_verify import verify_part
-from pipeline.export.nanoset_verify import verify_file
-from pipeline.single.in_order import Pieces, Source, trained_tokens, write_megatron, write_nanoset
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, RejectedDocumentsError, SourceError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.framing import Framing
+from corpusmill.export.megatron_verify import verify_part
+from corpusmill.export.nanoset_verify import verify_file
+from corpusmill.single.in_order import Pieces, Source, trained_tokens, write_megatron, write_nanoset
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.oracles import export as oracle
 
 EOT, SIZE = 100257, 100277
@@ -230,7 +230,7 @@ def test_megatron_m04_band_between_65500_and_65536_follows_the_switch():
 
 
 def test_megatron_m11_same_bytes_whatever_the_block_size(tmp_path, tokenizer, monkeypatch):
-    from pipeline.documents import sequences as reader
+    from corpusmill.documents import sequences as reader
 
     rows = [{"text": "word " * (i % 7)} for i in range(50)]
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
@@ -259,8 +259,8 @@ def test_nanoset_n24_bad_lines_are_counted_and_the_rest_of_the_file_is_read(tmp_
 
 
 def test_part_files_of_different_tokenizers_are_not_merged_and_both_are_named(tmp_path, tokenizer):
-    from pipeline.export.merge import merge_files
-    from pipeline.tokens.tokenizer import load_tokenizer as load
+    from corpusmill.export.merge import merge_files
+    from corpusmill.tokens.tokenizer import load_tokenizer as load
 
     path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "one"}])
     (first,) = write_nanoset(source_of(path), tmp_path / "a", tokenizer)

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, CorruptDataError
-from pipeline.single.output_folder import LIST, OutputFolder
-from pipeline.storage import open_store
-from pipeline.storage.local import LocalStore
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.single.output_folder import LIST, OutputFolder
+from corpusmill.storage import open_store
+from corpusmill.storage.local import LocalStore
 from tests.system.corpus import lines_of, make_documents
 
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
 
 
 @pytest.fixture

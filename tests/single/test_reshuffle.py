@@ -8,11 +8,11 @@ import deflate
 import numpy as np
 import pytest
 
-from pipeline.errors import ConfigError, CorruptDataError, SourceError
-from pipeline.export.manifest import verify_manifest
-from pipeline.export.webdataset import read_shard, write_shard
-from pipeline.single.ready import ready_inputs
-from pipeline.single.reshuffle import reshuffle
+from corpusmill.errors import ConfigError, CorruptDataError, SourceError
+from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.webdataset import read_shard, write_shard
+from corpusmill.single.ready import ready_inputs
+from corpusmill.single.reshuffle import reshuffle
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, CorruptDataError, SourceError, StorageFullError
-from pipeline.single.ready import INCOMPLETE, ready_inputs, whole_folder
-from pipeline.single.reshuffle import reshuffle
-from pipeline.single.reshuffle_npy import reshuffle_npy
-from pipeline.single.reshuffle_tokens import reshuffle_token_shards
-from pipeline.tokens.token_shard import open_token_shard, write_described_shard
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, CorruptDataError, SourceError, StorageFullError
+from corpusmill.single.ready import INCOMPLETE, ready_inputs, whole_folder
+from corpusmill.single.reshuffle import reshuffle
+from corpusmill.single.reshuffle_npy import reshuffle_npy
+from corpusmill.single.reshuffle_tokens import reshuffle_token_shards
+from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 
 EOT = 9
 ABOUT = {"dtype": "uint16", "tokenizer": "test", "sha256": "0" * 64, "vocabulary_size": 10, "eot_id": EOT}
@@ -147,7 +147,7 @@ def test_shuffle_only_npy_blocks_smaller_than_documents_change_nothing(tmp_path,
     files = write_npy(stream, 100, tmp_path / "in")
     found = []
     for block in (1 << 20, 7):
-        monkeypatch.setattr("pipeline.single.reshuffle_npy.BLOCK_TOKENS", block)
+        monkeypatch.setattr("corpusmill.single.reshuffle_npy.BLOCK_TOKENS", block)
         reshuffle_npy(files, tmp_path / str(block), **options(tmp_path), eot_id=EOT)
         found.append(stream_in(tmp_path / str(block)))
     assert found[0] == found[1]

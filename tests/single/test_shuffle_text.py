@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, SourceError, StorageFullError
-from pipeline.shuffle.lines import PARTS, line_batches, shuffle_records
-from pipeline.single.shuffle_text import list_inputs, shuffle_text
-from pipeline.storage import list_sources
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, SourceError, StorageFullError
+from corpusmill.shuffle.lines import PARTS, line_batches, shuffle_records
+from corpusmill.single.shuffle_text import list_inputs, shuffle_text
+from corpusmill.storage import list_sources
 
 LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\xff") + b"\n"), max_size=200)
 
@@ -56,8 +56,8 @@ def test_shuffle_text_input_that_ends_with_the_buffer_is_written_once(tmp_path) 
 def test_shuffle_text_holds_its_memory_and_its_buffers_however_much_there_is(tmp_path, monkeypatch) -> None:
     """30 MB of lines in 2 MiB, peaks as Python's and numpy's allocations count."""
     batch_bytes, budget_bytes = 256 << 10, 2 << 20
-    monkeypatch.setattr("pipeline.single.shuffle_text.BLOCK_BYTES", batch_bytes)
-    monkeypatch.setattr("pipeline.shuffle.lines.WRITE_BYTES", batch_bytes)
+    monkeypatch.setattr("corpusmill.single.shuffle_text.BLOCK_BYTES", batch_bytes)
+    monkeypatch.setattr("corpusmill.shuffle.lines.WRITE_BYTES", batch_bytes)
     rng = random.Random(3)
     with (tmp_path / "in.jsonl").open("wb") as file:
         for number in range(60_000):
@@ -138,7 +138,7 @@ def test_shuffle_text_full_disk_is_said_and_leaves_nothing(tmp_path) -> None:
     """/dev/full stands for the disk."""
     lines = [b"x" * 50 + b"\n" for _ in range(2000)]
 
-    from pipeline.shuffle import lines as module
+    from corpusmill.shuffle import lines as module
 
     records = module.Records(
         np.frombuffer(b"".join(lines), np.uint8), np.full(2000, 51, np.uint64), np.arange(2000, dtype=np.uint64) << 50

@@ -32,7 +32,7 @@ def corpusmill(tmp_path: Path) -> Run:
     stages = write_package(tmp_path / "own")
 
     def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from pipeline.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from corpusmill.cli import main; main()", *arguments]
         environment = os.environ | stages | settings
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
@@ -82,16 +82,16 @@ def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_veri
         ("STAGE = 'index'", ["cannot be imported", "my_package.broken", "type str"]),
         (None, ["cannot be imported", "my_package.broken", "ModuleNotFoundError"]),
         (
-            "from dataclasses import replace\nfrom pipeline.stages.index import STAGE",
+            "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE",
             ["two stages have one name", "stage index"],
         ),
         (
-            "from dataclasses import replace\nfrom pipeline.stages.index import STAGE as INDEX\n"
+            "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE as INDEX\n"
             "STAGE = replace(INDEX, name='mine', after=('yours',))",
             ["waits for one that is not there", "stage mine", "yours"],
         ),
         (
-            "from dataclasses import replace\nfrom pipeline.stages.index import STAGE as INDEX\n"
+            "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE as INDEX\n"
             "STAGE = replace(INDEX, name='mine', after=('mine',))",
             ["in a circle", "stage mine"],
         ),

@@ -17,10 +17,10 @@ import pytest
 import xxhash
 from botocore.config import Config
 
-from pipeline.errors import PermanentError, StoreUnavailableError
-from pipeline.storage import Checksum, Store, Traffic, Wanted, fetch, open_store, retries, s3
-from pipeline.storage.retries import ChecksumMismatchError
-from pipeline.storage.s3 import S3Store
+from corpusmill.errors import PermanentError, StoreUnavailableError
+from corpusmill.storage import Checksum, Store, Traffic, Wanted, fetch, open_store, retries, s3
+from corpusmill.storage.retries import ChecksumMismatchError
+from corpusmill.storage.s3 import S3Store
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT
 from tests.oracles.storage import crc64nvme
@@ -94,8 +94,8 @@ def test_server_that_never_answers_is_a_transient_error(monkeypatch, rclone, fol
             pass
 
     monkeypatch.setattr(s3, "READ_SECONDS", 0.1)
-    monkeypatch.setattr("pipeline.storage.gcs.TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr("pipeline.storage.hub.TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("corpusmill.storage.gcs.TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("corpusmill.storage.hub.TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
     traffic = Traffic()
     with http_server(Silent) as endpoint:

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import zstandard
 
-from pipeline.documents.compression import open_decompressed
-from pipeline.errors import CorruptDataError, PermanentError, SourceError, StoreUnavailableError
-from pipeline.storage import Traffic, Wanted, fetch, list_sources, open_store, retries
+from corpusmill.documents.compression import open_decompressed
+from corpusmill.errors import CorruptDataError, PermanentError, SourceError, StoreUnavailableError
+from corpusmill.storage import Traffic, Wanted, fetch, list_sources, open_store, retries
 from tests.servers import http_server
 
 

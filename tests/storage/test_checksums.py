@@ -10,8 +10,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.storage.checksums import Checksum, Verifier, parse_checksum
-from pipeline.storage.crc64 import Crc64Nvme
+from corpusmill.storage.checksums import Checksum, Verifier, parse_checksum
+from corpusmill.storage.crc64 import Crc64Nvme
 from tests.oracles.storage import crc64nvme, multipart_etag
 
 

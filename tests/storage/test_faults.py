@@ -12,9 +12,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from pipeline.errors import CorpusmillError, StoreUnavailableError, VerificationError
-from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
-from pipeline.storage.s3 import S3Store
+from corpusmill.errors import CorpusmillError, StoreUnavailableError, VerificationError
+from corpusmill.storage import Traffic, Wanted, fetch, open_store, transfers
+from corpusmill.storage.s3 import S3Store
 from tests.faults.proxy import FaultyProxy
 
 

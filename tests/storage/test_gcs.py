@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from pipeline.errors import CorpusmillError, PermanentError, SourceError
-from pipeline.storage import Traffic, Wanted, fetch, open_store, transfers
+from corpusmill.errors import CorpusmillError, PermanentError, SourceError
+from corpusmill.storage import Traffic, Wanted, fetch, open_store, transfers
 from tests.gcs_front import GcsFront
 
 

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import xxhash
 
-from pipeline.errors import ConfigError, PermanentError, SourceError, StoreUnavailableError
-from pipeline.storage import Checksum, Traffic, Wanted, fetch, list_sources, open_location, open_store, transfers
+from corpusmill.errors import ConfigError, PermanentError, SourceError, StoreUnavailableError
+from corpusmill.storage import Checksum, Traffic, Wanted, fetch, list_sources, open_location, open_store, transfers
 from tests.faults.proxy import FaultyProxy
 from tests.hub import COMMIT, Hub
 

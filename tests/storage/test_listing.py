@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.addresses import natural_order
-from pipeline.errors import ConfigError, SourceError
-from pipeline.storage import list_sources, open_store, safe_relative_name
-from pipeline.storage.listing import list_all
-from pipeline.storage.walk import glob_matches, may_match_below, walk_files
+from corpusmill.addresses import natural_order
+from corpusmill.errors import ConfigError, SourceError
+from corpusmill.storage import list_sources, open_store, safe_relative_name
+from corpusmill.storage.listing import list_all
+from corpusmill.storage.walk import glob_matches, may_match_below, walk_files
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 
-from pipeline.storage import StoredFile, Wanted, fetch, list_sources, open_store, transfers
+from corpusmill.storage import StoredFile, Wanted, fetch, list_sources, open_store, transfers
 from tests.servers import many_objects
 
 OBJECTS = 3_000

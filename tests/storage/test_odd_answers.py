@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds.apart import require_apart
-from pipeline.errors import ConfigError, PermanentError, StoreUnavailableError
-from pipeline.storage import Store, Traffic, list_sources, open_store, ranged, retries
+from corpusmill.builds.apart import require_apart
+from corpusmill.errors import ConfigError, PermanentError, StoreUnavailableError
+from corpusmill.storage import Store, Traffic, list_sources, open_store, ranged, retries
 from tests.faults.proxy import Answer, FaultyProxy, Harm
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import ConfigError, StoreUnavailableError
-from pipeline.storage import Traffic, open_store, retries
+from corpusmill.errors import ConfigError, StoreUnavailableError
+from corpusmill.storage import Traffic, open_store, retries
 
 
 @pytest.fixture

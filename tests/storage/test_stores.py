@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, VerificationError
-from pipeline.storage import Store, list_sources, open_store
+from corpusmill.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, VerificationError
+from corpusmill.storage import Store, list_sources, open_store
 from tests.disks import small_disk
 from tests.servers import http_server
 
@@ -285,7 +285,7 @@ def test_copy_in_a_folder_is_a_link_that_costs_no_disk(tmp_path) -> None:
 
 
 def test_copy_of_an_object_beyond_one_request_goes_in_ranges_and_keeps_its_sha256(moto, tmp_path, monkeypatch) -> None:
-    from pipeline.storage import s3_multipart
+    from corpusmill.storage import s3_multipart
 
     monkeypatch.setattr(s3_multipart, "LARGEST_COPY_BYTES", 5 << 20)
     monkeypatch.setattr(s3_multipart, "COPY_PART_BYTES", 5 << 20)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from pipeline.errors import SourceError
-from pipeline.storage import Checksum, open_verified, pieces_checksum
+from corpusmill.errors import SourceError
+from corpusmill.storage import Checksum, open_verified, pieces_checksum
 
 CONTENT = hashlib.shake_128(b"verified").digest(3_000_000)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import CorpusmillError, StoreUnavailableError
-from pipeline.stages.upload import _require_same
-from pipeline.storage import (
+from corpusmill.errors import CorpusmillError, StoreUnavailableError
+from corpusmill.stages.upload import _require_same
+from corpusmill.storage import (
     Store,
     Traffic,
     Wanted,
@@ -24,7 +24,7 @@ from pipeline.storage import (
     open_store,
     transfers,
 )
-from pipeline.storage.retries import ChecksumMismatchError
+from corpusmill.storage.retries import ChecksumMismatchError
 from tests.faults.proxy import Answer, FaultyProxy
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub

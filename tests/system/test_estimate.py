@@ -13,17 +13,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import list_dataset, plan_dataset
-from pipeline.builds.sampling import draw_files, sample_name, total_of, write_sample
-from pipeline.cli import app
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.engine.estimates import SUBJECT, Estimate, last_estimate
-from pipeline.sources.plan import plan_files
-from pipeline.stages.graph import open_build
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import list_dataset, plan_dataset
+from corpusmill.builds.sampling import draw_files, sample_name, total_of, write_sample
+from corpusmill.cli import app
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.estimates import SUBJECT, Estimate, last_estimate
+from corpusmill.sources.plan import plan_files
+from corpusmill.stages.graph import open_build
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.system.corpus import configuration, lines_of, make_documents
 
 

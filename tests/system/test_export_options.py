@@ -12,19 +12,19 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.cli import app
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.errors import ConfigError
-from pipeline.export.manifest import verify_manifest
-from pipeline.lineage import verify_records
-from pipeline.lineage.peek import peek_record
-from pipeline.report.summary import from_json
-from pipeline.report.terminal import print_summary
-from pipeline.shuffle.placement import cells_of
-from pipeline.stages.graph import open_build
-from pipeline.verify import render, verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.cli import app
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import ConfigError
+from corpusmill.export.manifest import verify_manifest
+from corpusmill.lineage import verify_records
+from corpusmill.lineage.peek import peek_record
+from corpusmill.report.summary import from_json
+from corpusmill.report.terminal import print_summary
+from corpusmill.shuffle.placement import cells_of
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import render, verify_build
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared
 
@@ -134,7 +134,7 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
         keys = (np.uint64(shard) << np.uint64(40)) + np.arange(records, dtype=np.uint64)
         return cells_of(keys, cells), keys
 
-    monkeypatch.setattr("pipeline.shuffle.scatter.draw_placements", unshuffled)
+    monkeypatch.setattr("corpusmill.shuffle.scatter.draw_placements", unshuffled)
     built = build(root, name="unshuffled", exports={"webdataset": {"context_tokens": 33, "contexts_per_shard": 50}})
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.shuffle is not None

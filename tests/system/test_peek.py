@@ -9,11 +9,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.cli import app
-from pipeline.config import DatasetConfig, check_config
-from pipeline.errors import PermanentError, SourceError
-from pipeline.lineage.peek import peek_record
+from corpusmill.builds.local import build_dataset
+from corpusmill.cli import app
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.errors import PermanentError, SourceError
+from corpusmill.lineage.peek import peek_record
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared
 

@@ -47,7 +47,7 @@ def tries_with_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tries
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
 def test_planted_fault_stands_in_the_program_once(fault: Fault) -> None:
     """A change of the program that moves a line takes its fault along, or the list would quietly grow shorter."""
-    source = Path(str(importlib.import_module(f"pipeline.{fault.module}").__file__)).read_text()
+    source = Path(str(importlib.import_module(f"corpusmill.{fault.module}").__file__)).read_text()
     assert source.count(fault.old) == 1
     compile(source.replace(fault.old, fault.new), fault.module, "exec")
     assert fault.scenario in SCENARIOS

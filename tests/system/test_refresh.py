@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.builds.reprocess import ask_for_shard, compare, digests, render_comparison
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.engine.preview import preview, render_preview
-from pipeline.errors import ConfigError, SourceError
-from pipeline.ledger import RUN_LOCK, LockHeldError, held
-from pipeline.stages.graph import open_build
-from pipeline.storage import StoredFile
-from pipeline.storage.local import LocalStore
-from pipeline.verify import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.reprocess import ask_for_shard, compare, digests, render_comparison
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import preview, render_preview
+from corpusmill.errors import ConfigError, SourceError
+from corpusmill.ledger import RUN_LOCK, LockHeldError, held
+from corpusmill.stages.graph import open_build
+from corpusmill.storage import StoredFile
+from corpusmill.storage.local import LocalStore
+from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 

@@ -13,17 +13,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset, run_build
-from pipeline.builds.plan import plan_dataset
-from pipeline.cli import app
-from pipeline.config import check_config
-from pipeline.documents.text_shard import open_text_shard
-from pipeline.errors import CorruptDataError, SourceError, VerificationError
-from pipeline.report.summary import from_json
-from pipeline.stages import upload
-from pipeline.stages.graph import open_build
-from pipeline.stages.report import HTML, SUMMARY, UNIT
-from pipeline.storage import open_store
+from corpusmill.builds.local import build_dataset, run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.cli import app
+from corpusmill.config import check_config
+from corpusmill.documents.text_shard import open_text_shard
+from corpusmill.errors import CorruptDataError, SourceError, VerificationError
+from corpusmill.report.summary import from_json
+from corpusmill.stages import upload
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.report import HTML, SUMMARY, UNIT
+from corpusmill.storage import open_store
 from tests.faults.proxy import Answer, FaultyProxy
 from tests.hub import Hub
 from tests.servers import ACCESS_KEY, SECRET_KEY
@@ -220,7 +220,7 @@ def test_cli_upload_sends_again_only_what_a_destination_lost_and_the_manifest_la
 
 
 def test_upload_that_fails_half_way_leaves_no_manifest(tmp_path, rclone, rclone_client, corpus, monkeypatch) -> None:
-    from pipeline.storage.s3 import S3Store
+    from corpusmill.storage.s3 import S3Store
 
     receive = S3Store.receive
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.cli import app
-from pipeline.config import check_config
-from pipeline.errors import SourceError, VerificationError
-from pipeline.storage import Store, open_store
-from pipeline.storage.s3 import S3Store
-from pipeline.verify.repair import compare_copies, repair_copies
+from corpusmill.builds.local import build_dataset
+from corpusmill.cli import app
+from corpusmill.config import check_config
+from corpusmill.errors import SourceError, VerificationError
+from corpusmill.storage import Store, open_store
+from corpusmill.storage.s3 import S3Store
+from corpusmill.verify.repair import compare_copies, repair_copies
 from tests.system.corpus import configuration, lines_of, write_corpus
 
 

@@ -11,15 +11,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.cli import app
-from pipeline.config import DatasetConfig, check_config, load_config
-from pipeline.engine.runs import begin_run
-from pipeline.errors import PermanentError
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.stages.manifest import dataset_version
-from pipeline.stages.retention import find_old_versions
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.cli import app
+from corpusmill.config import DatasetConfig, check_config, load_config
+from corpusmill.engine.runs import begin_run
+from corpusmill.errors import PermanentError
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.manifest import dataset_version
+from corpusmill.stages.retention import find_old_versions
 from tests.system.corpus import configuration, write_corpus
 
 SEEDS = (7, 8, 9)

@@ -8,14 +8,14 @@ from pathlib import Path
 import boto3
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.errors import SourceError, VerificationError
-from pipeline.stages.graph import open_build
-from pipeline.stages.manifest import dataset_version
-from pipeline.stages.retention import find_old_versions, remove_old_version
-from pipeline.verify import verify_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.errors import SourceError, VerificationError
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.manifest import dataset_version
+from corpusmill.stages.retention import find_old_versions, remove_old_version
+from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, write_corpus
 
 
@@ -127,7 +127,7 @@ def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, s3_endpoint
 def test_build_n20_m27_bucket_copies_the_token_file_itself_and_repairs_the_folder(
     tmp_path, s3_endpoint, client
 ) -> None:
-    from pipeline.verify.repair import compare_copies, repair_copies
+    from corpusmill.verify.repair import compare_copies, repair_copies
 
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")

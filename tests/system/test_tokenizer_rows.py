@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.system.test_tokshuf_rows import build, contexts, lines, stream
 from tests.tokens.vocabularies import NEOX, described, shared, written
 

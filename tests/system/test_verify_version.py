@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.builds.local import build_dataset
-from pipeline.cli import app
-from pipeline.config import DatasetConfig, check_config
-from pipeline.stages.graph import GRAPH, open_build
-from pipeline.stages.manifest import reference_text, sums_text
-from pipeline.storage import Store, open_store
-from pipeline.verify import Finding, verify_version
-from pipeline.verify.exports import check_manifests
-from pipeline.verify.recorded import RecordedBuild
+from corpusmill.builds.local import build_dataset
+from corpusmill.cli import app
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.manifest import reference_text, sums_text
+from corpusmill.storage import Store, open_store
+from corpusmill.verify import Finding, verify_version
+from corpusmill.verify.exports import check_manifests
+from corpusmill.verify.recorded import RecordedBuild
 from tests.system.corpus import configuration, write_corpus
 
 PLACES = ("fast", "backup")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import VerificationError
-from pipeline.tokens.audit import (
+from corpusmill.errors import VerificationError
+from corpusmill.tokens.audit import (
     WINDOW_BYTES,
     _window,
     audit_documents,
@@ -17,7 +17,7 @@ from pipeline.tokens.audit import (
     sample_ordinals,
     tricky_texts,
 )
-from pipeline.tokens.tokenizer import Tokenizer, load_tokenizer
+from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.tokens.vocabularies import GPT2, NEOX, sentencepiece, shared, written
 
 

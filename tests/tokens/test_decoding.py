@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.decoding import ENTRY_BYTES, Decoder, first_difference, token_table
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.decoding import ENTRY_BYTES, Decoder, first_difference, token_table
 
 LENGTHS = [1, 7, 8, 9, ENTRY_BYTES - 2, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 3 * ENTRY_BYTES]
 TOKENS = {number: bytes(97 + (number + place) % 3 for place in range(size)) for number, size in enumerate(LENGTHS)}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.audit import tricky_texts
-from pipeline.tokens.fitness import why_not_gigatoken_json
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.audit import tricky_texts
+from corpusmill.tokens.fitness import why_not_gigatoken_json
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.tokens.vocabularies import GPT2, NEOX, described, sentencepiece, shared, with_added, with_model, written
 
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import TokenizerError
-from pipeline.lineage.stream import context_stretches
-from pipeline.tokens.packing import Packing, plan_contexts
-from pipeline.tokens.records import context_records
-from pipeline.tokens.token_shard import TokenShard
+from corpusmill.errors import TokenizerError
+from corpusmill.lineage.stream import context_stretches
+from corpusmill.tokens.packing import Packing, plan_contexts
+from corpusmill.tokens.records import context_records
+from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.tokens import packed
 
 EOT, BOS, PAD = 97, 98, 99

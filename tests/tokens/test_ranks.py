@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import CorruptDataError
-from pipeline.tokens.ranks import read_ranks, token_lengths
+from corpusmill.errors import CorruptDataError
+from corpusmill.tokens.ranks import read_ranks, token_lengths
 
 
 @given(words=st.dictionaries(st.integers(0, 300), st.binary(min_size=1, max_size=9), min_size=1), data=st.data())
@@ -37,6 +37,6 @@ def test_read_ranks_malformed_line_is_named_by_its_number_and_not_quoted() -> No
 
 def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:
     """They take longer than everything else of `corpusmill trace`."""
-    shown = "import sys, pipeline.lineage, pipeline.tokens.packing, pipeline.tokens.ranks; print(*sys.modules)"
+    shown = "import sys, corpusmill.lineage, corpusmill.tokens.packing, corpusmill.tokens.ranks; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)
     assert not {"numba", "tiktoken", "tokenizers", "gigatoken", "awkward"} & set(done.stdout.split())

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CorruptDataError
-from pipeline.tokens.packing import Packing
-from pipeline.tokens.record_shard import open_record_shard, write_record_shard
-from pipeline.tokens.records import RecordsContent, context_records, document_records
-from pipeline.tokens.runs import runs
-from pipeline.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
-from pipeline.tokens.tokenizer import Tokenizer
+from corpusmill.errors import CorruptDataError
+from corpusmill.tokens.packing import Packing
+from corpusmill.tokens.record_shard import open_record_shard, write_record_shard
+from corpusmill.tokens.records import RecordsContent, context_records, document_records
+from corpusmill.tokens.runs import runs
+from corpusmill.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
+from corpusmill.tokens.tokenizer import Tokenizer
 from tests.oracles.content import records as content_records
 from tests.oracles.tokens import contexts_of, runs_of, stream_of
 

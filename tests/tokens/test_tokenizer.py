@@ -16,9 +16,9 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import TokenizerError
-from pipeline.tokens.encodings import pattern_of, published_source
-from pipeline.tokens.tokenizer import load_tokenizer
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.encodings import pattern_of, published_source
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.tokens.vocabularies import GPT2, described, p50k, sentencepiece, shared, with_model, written
 
 CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
@@ -331,7 +331,7 @@ def test_tokenizer_of_the_hub_comes_from_its_server_pinned_to_the_commit(tmp_pat
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     program = (
-        "import sys\nfrom pipeline.tokens.tokenizer import load_tokenizer\n"
+        "import sys\nfrom corpusmill.tokens.tokenizer import load_tokenizer\n"
         "t = load_tokenizer(sys.argv[1], engine='gigatoken', revision=sys.argv[2] or None)\n"
         "print(t.name, t.revision, t.eot_id, t.sha256)"
     )
