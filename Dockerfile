@@ -11,7 +11,7 @@ COPY requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock
 
 COPY pyproject.toml README.md LICENSE ./
-COPY pipeline pipeline
+COPY pipeline corpusmill
 COPY dags dags
 COPY plugins plugins
 COPY deploy deploy

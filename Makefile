@@ -91,9 +91,11 @@ $(TOOLS)/.installed: requirements-setup.lock
 	echo "  next        install one (Debian, Ubuntu: python3 and python3-venv), or say: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
+# compat: the repository's folder on Python's path. An import hook would lead to pipeline/ under its own name.
 $(STAMP): $(TOOLS)/.installed requirements.lock pyproject.toml
 	@$(TOOLS)/bin/uv venv -q --allow-existing --python $(TOOLS)/bin/python $(VENV)
 	@$(TOOLS)/bin/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
-	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock -e .
+	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock \
+	    --config-setting editable_mode=compat -e .
 	@touch $@
 	@echo "Installed into $(VENV)."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -26,32 +27,40 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 def serve() -> None:
-    """Answer every line `[corpus, mode, minimum_bytes]` with the seconds of a run of whichever `pipeline` this is."""
+    """Answer every line `[corpus, mode, minimum_bytes]` with the seconds of a run of whichever Corpusmill this is."""
     for line in sys.stdin:
         print(json.dumps(seconds(*json.loads(line))), flush=True)
 
 
 def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
-    from corpusmill.single.dedup import dedup_config, deduplicate
+    dedup = importlib.import_module(f"{package_in(Path.cwd())}.single.dedup")
 
     root = Path(tempfile.mkdtemp(prefix="dedup-"))
     output = str(root / "clean")
     settings = {"mode": mode, "minimum_bytes": minimum_bytes}
-    config = dedup_config([corpus], output, settings, source={"shard_bytes": "8MB"}, work_folder=str(root / "work"))
+    config = dedup.dedup_config(
+        [corpus], output, settings, source={"shard_bytes": "8MB"}, work_folder=str(root / "work")
+    )
     began, began_cpu = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(sys.stderr):
-        done = deduplicate(config, output, workers=1)
+        done = dedup.deduplicate(config, output, workers=1)
     taken = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began}
     taken |= {name: sum(one.seconds for one in done.build.receipts(name)) for name in ("index", "writeback")}
     shutil.rmtree(root)
     return taken
 
 
+def package_in(tree: Path) -> str:
+    """What the package of a tree is imported as; it was pipeline once."""
+    return "corpusmill" if (tree / "corpusmill").exists() else "pipeline"
+
+
 def start(tree: Path) -> subprocess.Popen[str]:
     surroundings = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(tree / ".cache" / "numba")}
     surroundings.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = f"import sys, pipeline; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
-    code += f"assert corpusmill.__file__.startswith({str(tree)!r}); dedup_before.serve()"
+    package = package_in(tree)
+    code = f"import sys, {package}; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
+    code += f"assert {package}.__file__.startswith({str(tree)!r}); dedup_before.serve()"
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-c", code], env=surroundings, cwd=tree, stdin=pipe, stdout=pipe, text=True

@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--only", type=int, help="run this seed alone, and shrink what it finds")
     parser.add_argument("--anew", action="store_true", help="forget the seeds of the result file")
     arguments = parser.parse_args()
-    logging.getLogger("pipeline").setLevel(logging.CRITICAL)
+    logging.getLogger("corpusmill").setLevel(logging.CRITICAL)
     if arguments.only is not None:
         print(search(LongLivedFolder, arguments.only, folders=FOLDERS, steps=STEPS))
         return

@@ -101,7 +101,7 @@ def imports_of(tree: ast.AST) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= (
-                {node.module} if node.module != "pipeline" else {f"corpusmill.{alias.name}" for alias in node.names}
+                {node.module} if node.module != "corpusmill" else {f"corpusmill.{alias.name}" for alias in node.names}
             )
     return found
 
@@ -150,6 +150,13 @@ def test_rooms_import_those_below_them_alone() -> None:
     assert {room: " ".join(sorted(rooms - {room})) for room, rooms in imported.items()} == MAY_IMPORT
 
 
+def test_package_is_imported_under_one_name_which_no_folder_of_a_users_dags_has() -> None:
+    assert (ROOT / "corpusmill").resolve() == PIPELINE
+    for folder in ("pipeline", "dags", "plugins", "deploy", "demo", "tests", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert "pipeline" not in {one.split(".")[0] for one in imports_of(ast.parse(path.read_text()))}, path
+
+
 def test_no_files_import_one_another_in_a_circle() -> None:
     TopologicalSorter(import_graph()).prepare()  # raises CycleError
 
@@ -157,7 +164,7 @@ def test_no_files_import_one_another_in_a_circle() -> None:
 def import_graph() -> dict[str, set[str]]:
     """{module: the modules of pipeline/ that it imports}, inside of functions too, but for the type checker alone."""
     modules = {
-        ".".join(("pipeline", *path.relative_to(PIPELINE).with_suffix("").parts)).removesuffix(".__init__"): path
+        ".".join(("corpusmill", *path.relative_to(PIPELINE).with_suffix("").parts)).removesuffix(".__init__"): path
         for path in FILES
     }
     graph: dict[str, set[str]] = {}
@@ -169,7 +176,7 @@ def import_graph() -> dict[str, set[str]]:
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and id(node) not in for_types
             for alias in node.names
-            if node.module and node.module.split(".")[0] == "pipeline"
+            if node.module and node.module.split(".")[0] == "corpusmill"
         }
         graph[module] |= {
             alias.name

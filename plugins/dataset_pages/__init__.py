@@ -10,8 +10,8 @@
 
 A request names a run and nothing else, so it cannot steer which file is read: paths come from what the run's own tasks
 handed on, and are followed only if they are receipts below the work folder of the run's plan. Numbers and words come
-from corpusmill.report; nothing is counted here that a receipt states. Nothing here writes: a shard is reprocessed by the
-browser through Airflow's own API, with the user's own permission.
+from corpusmill.report; nothing is counted here that a receipt states. Nothing here writes: a shard is reprocessed by
+the browser through Airflow's own API, with the user's own permission.
 
 Price: a page of 200 shards takes four queries and, at first, up to READING_SECONDS of reading receipts; what did not
 fit is read by the next request, and the page says so.

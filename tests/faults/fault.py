@@ -23,5 +23,5 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """The package below pipeline."""
+        """The package below corpusmill."""
         return self.module.split(".")[0]

@@ -364,7 +364,7 @@ def test_build_between_buckets_writes_credentials_nowhere(tmp_path, rclone, corp
     assert len(written) > 50
     for secret in (SECRET_KEY, ACCESS_KEY):
         assert not [path for path in written if secret.encode() in path.read_bytes()]
-        ours = [record for record in caplog.records if record.name.startswith("pipeline")]
+        ours = [record for record in caplog.records if record.name.startswith("corpusmill")]
         assert not [record for record in ours if secret in record.getMessage()]
     assert not [record for record in caplog.records if SECRET_KEY in record.getMessage()]
 
