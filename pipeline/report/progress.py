@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.report.figures import bytes_text, grouped, rate_text, seconds_text
-from pipeline.report.terminal_marks import plain
+from pipeline.report.terminal import plain
 
 REFRESH_SECONDS = 0.5
 
