@@ -23,7 +23,3 @@ Price: memory in proportion to the summary. HTML takes 0.1 s and is 85 kB for a 
 of 200 shards, 3,000 source files and 1,000 output files. Lists are cut at 2,000 rows in HTML, and say so; the JSON has
 all of them.
 """
-
-from pipeline.report.summary import BuildSummary, from_json, to_json
-
-__all__ = ["BuildSummary", "from_json", "to_json"]

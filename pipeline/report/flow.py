@@ -20,8 +20,9 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from pipeline.report import svg
+from pipeline.report.facts import Flow
 from pipeline.report.figures import bytes_text, count_text, documents_text, grouped, largest_first, share_text
-from pipeline.report.summary import BuildSummary, Flow
+from pipeline.report.summary import BuildSummary
 
 MINUS = "\N{MINUS SIGN}"
 WIDTH = 1080.0

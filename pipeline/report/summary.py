@@ -12,52 +12,15 @@ from typing import Literal
 from pydantic import ValidationError
 
 from pipeline.errors import CorruptDataError
-from pipeline.report.content import (
-    DuplicateSummary,
-    LengthSummary,
-    MixingTable,
-    PackingSummary,
-    QualityMeasure,
-    RepeatedString,
-    ShuffleSummary,
-    SourceFileDuplicates,
-)
+from pipeline.report.content import DuplicateSummary, LengthSummary, PackingSummary, ShuffleSummary
 from pipeline.report.delivered import (
     DecodedSummary,
     DestinationSummary,
     EstimatedFigure,
     ExportSummary,
-    OutputFile,
     VocabularySummary,
 )
-from pipeline.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, StageSummary
-
-__all__ = [
-    "BalanceCheck",
-    "BuildSummary",
-    "DecodedSummary",
-    "DestinationSummary",
-    "DuplicateSummary",
-    "EstimatedFigure",
-    "ExportSummary",
-    "Flow",
-    "LengthSummary",
-    "MixingTable",
-    "OutputFile",
-    "PackingSummary",
-    "PowerBin",
-    "PowerHistogram",
-    "QualityMeasure",
-    "QuarantineExample",
-    "QuarantineFile",
-    "RepeatedString",
-    "ShuffleSummary",
-    "SourceFileDuplicates",
-    "StageSummary",
-    "VocabularySummary",
-    "from_json",
-    "to_json",
-]
+from pipeline.report.facts import Count, Facts, Flow, StageSummary
 
 
 class QuarantineExample(Facts):

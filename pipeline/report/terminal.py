@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.report.facts import Flow
 from pipeline.report.figures import (
     bytes_text,
     count_text,
@@ -25,7 +26,7 @@ from pipeline.report.figures import (
     share_text,
     sum_text,
 )
-from pipeline.report.summary import BalanceCheck, BuildSummary, Flow
+from pipeline.report.summary import BalanceCheck, BuildSummary
 from pipeline.report.totals import totals
 
 VERDICT_STYLE = {"complete": "bold green", "in progress": "bold yellow", "does not balance": "bold red"}

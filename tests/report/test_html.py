@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from pipeline.report.delivered import EstimatedFigure
 from pipeline.report.html import LISTED_ROWS, render_html
-from pipeline.report.summary import BalanceCheck, BuildSummary, EstimatedFigure
+from pipeline.report.summary import BalanceCheck, BuildSummary
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 
