@@ -72,7 +72,7 @@ def _stages(summary: BuildSummary) -> Lines:
             bytes_text(stage.peak_rss_bytes),
         )
     yield table
-    yield Text("Where two figures stand in a row, the upper one went in and the lower one came out.", style="dim")
+    yield Text("Where a cell has two figures, the upper went in and the lower came out.", style="dim")
     yield Text()
 
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from pipeline.errors import CorruptDataError
 from pipeline.report.delivered import DestinationSummary
-from pipeline.report.facts import Flow
-from pipeline.report.summary import BalanceCheck, BuildSummary, from_json, to_json
+from pipeline.report.facts import Flow, to_json
+from pipeline.report.summary import BalanceCheck, BuildSummary, from_json
 from tests.report import example_summaries as examples
 
 EXAMPLES = [

@@ -52,7 +52,7 @@ def table_below(lines: list[str], head: str) -> list[str]:
     """The rows of the table whose first column is `head`: as wide as its head, or nearly."""
     first = next((number for number, line in enumerate(lines) if line.startswith(head)), None)
     rows = [] if first is None else lines[first + 1 :]
-    ends = (number for number, line in enumerate(rows) if line.startswith(("✓", "✗", "Where", "report")))
+    ends = (number for number, line in enumerate(rows) if line.startswith(("✓", "✗", "Where a cell", "report")))
     return rows[: next(ends, 0)]
 
 
