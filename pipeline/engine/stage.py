@@ -13,7 +13,7 @@ from pipeline.ledger import Check, Outcome, Receipt
 if TYPE_CHECKING:
     from pipeline.config import DatasetConfig
     from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from pipeline.report.facts import Flow
 
 LEAST_SPREAD = 16  # tasks that a stage without shards may have, however few shards there are
 EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last

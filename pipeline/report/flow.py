@@ -20,8 +20,9 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from pipeline.report import svg
-from pipeline.report.figures import bytes_text, count_text, grouped, largest_first, share_text
-from pipeline.report.summary import BuildSummary, Flow
+from pipeline.report.facts import Flow
+from pipeline.report.figures import bytes_text, count_text, documents_text, grouped, largest_first, share_text
+from pipeline.report.summary import BuildSummary
 
 MINUS = "\N{MINUS SIGN}"
 WIDTH = 1080.0
@@ -110,11 +111,6 @@ def flow_picture(summary: BuildSummary) -> Markup:
     for lane in lanes:
         marks += _draw_lane(lane, starts_left=lane.stages[0][0] == places[0])
     return svg.drawing(marks, (WIDTH, y), "documents, text and tokens through the stages")
-
-
-def documents_text(count: float) -> str:
-    """Exact as long as it fits beside a band."""
-    return grouped(round(count)) if count < 10**9 else count_text(count)
 
 
 def _draw_lane(lane: Lane, *, starts_left: bool) -> list[Markup]:

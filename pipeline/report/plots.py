@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from pipeline.report import svg
+from pipeline.report.facts import PowerHistogram
 from pipeline.report.figures import bytes_text, count_text, grouped, share_text
-from pipeline.report.summary import PowerHistogram
 
 Format = Callable[[float], str]
 WIDTH, HEIGHT = 500.0, 246.0

@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 
 import yaml
 
+from pipeline.report.delivered import ExportSummary
 from pipeline.report.figures import grouped
-from pipeline.report.summary import BuildSummary, ExportSummary
+from pipeline.report.summary import BuildSummary
 
 
 @dataclass(frozen=True)

@@ -16,30 +16,28 @@ from pipeline.engine.runs import why_latest_stays
 from pipeline.export.nanoset import windows_of
 from pipeline.fingerprint import FOLDER_DIGITS
 from pipeline.ledger import Check
-from pipeline.report.histograms import merge_histograms
-from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
-from pipeline.report.summary import (
-    BalanceCheck,
-    BuildSummary,
-    DecodedSummary,
-    DestinationSummary,
+from pipeline.report.content import (
     DuplicateSummary,
-    EstimatedFigure,
-    ExportSummary,
     LengthSummary,
     MixingTable,
-    OutputFile,
     PackingSummary,
-    PowerHistogram,
     QualityMeasure,
-    QuarantineExample,
-    QuarantineFile,
     RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
-    StageSummary,
+)
+from pipeline.report.delivered import (
+    DecodedSummary,
+    DestinationSummary,
+    EstimatedFigure,
+    ExportSummary,
+    OutputFile,
     VocabularySummary,
 )
+from pipeline.report.facts import PowerHistogram, StageSummary
+from pipeline.report.histograms import merge_histograms
+from pipeline.report.shards import ShardTable, StepFacts, shard_row, step_name
+from pipeline.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from pipeline.stages import gather, scatter
 from pipeline.stages.index import QUARANTINE, rejected_reasons
 from pipeline.stages.manifest import QUALITY, UNIT

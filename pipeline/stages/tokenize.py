@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pipeline.documents.text_shard import SourceEntry
     from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from pipeline.report.facts import Flow
     from pipeline.tokens.selection import Selection
     from pipeline.tokens.tokenizer import Tokenizer
     from pipeline.tokens.vocabulary import VocabularyFile
@@ -290,7 +290,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from pipeline.report.summary import Flow
+    from pipeline.report.facts import Flow
 
     documents, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
     short = build.total("tokenize", "documents_short") if build.config.selection.leaves_out() else 0

@@ -19,7 +19,7 @@ from pipeline.storage import Traffic
 if TYPE_CHECKING:
     from pipeline.dedup.writeback import WriteBackOptions
     from pipeline.engine.build import Build
-    from pipeline.report.summary import Flow
+    from pipeline.report.facts import Flow
 
 FOLDER = "documents"
 
@@ -123,7 +123,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from pipeline.report.summary import Flow
+    from pipeline.report.facts import Flow
 
     documents, out = build.total("writeback", "documents_in"), build.total("writeback", "documents_out")
     lost = {"emptied": documents - out} if documents > out else {}

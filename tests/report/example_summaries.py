@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from pipeline.report.summary import (
-    BalanceCheck,
-    BuildSummary,
-    DestinationSummary,
+from pipeline.report.content import (
     DuplicateSummary,
-    ExportSummary,
-    Flow,
     LengthSummary,
-    OutputFile,
     PackingSummary,
-    PowerBin,
-    PowerHistogram,
     QualityMeasure,
-    QuarantineExample,
-    QuarantineFile,
     ShuffleSummary,
     SourceFileDuplicates,
-    StageSummary,
 )
+from pipeline.report.delivered import DestinationSummary, ExportSummary, OutputFile
+from pipeline.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
+from pipeline.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from tests.report.usual_summary import CONFIGURATION, PLAN, export, histogram, usual
 
 __all__ = ["broken", "empty", "histogram", "hostile", "huge", "planned", "usual"]

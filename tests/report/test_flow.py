@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.report.facts import Flow, StageSummary
 from pipeline.report.flow import BAND, THINNEST, flow_picture
-from pipeline.report.summary import BuildSummary, Flow, StageSummary
+from pipeline.report.summary import BuildSummary
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 

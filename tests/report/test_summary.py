@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.errors import CorruptDataError
-from pipeline.report.summary import BalanceCheck, BuildSummary, DestinationSummary, Flow, from_json, to_json
+from pipeline.report.delivered import DestinationSummary
+from pipeline.report.facts import Flow, to_json
+from pipeline.report.summary import BalanceCheck, BuildSummary, from_json
 from tests.report import example_summaries as examples
 
 EXAMPLES = [

@@ -14,7 +14,8 @@ import pytest
 
 from pipeline.builds.local import build_dataset
 from pipeline.config import check_config
-from pipeline.report.summary import DecodedSummary, from_json
+from pipeline.report.delivered import DecodedSummary
+from pipeline.report.summary import from_json
 from tests.system.corpus import configuration, lines_of, make_documents
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
