@@ -30,13 +30,10 @@ def finding_of(error: BaseException | None, what: str, where: object) -> Finding
 
 
 def difference(expected: object, got: object) -> tuple[str, str]:
-    """Two unequal values in words; of mappings and lists only the parts that differ."""
+    """Two unequal values in words; of mappings only the parts that differ."""
     if isinstance(expected, dict) and isinstance(got, dict):
         keys = sorted(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
         return _entries(expected, keys), _entries(got, keys)
-    if isinstance(expected, tuple) and isinstance(got, tuple) and len(expected) == len(got):
-        pairs = [pair for pair in zip(expected, got, strict=True) if pair[0] != pair[1]]
-        return ", ".join(str(one) for one, _ in pairs), ", ".join(str(one) for _, one in pairs)
     return str(expected), str(got)
 
 
