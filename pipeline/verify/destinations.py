@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline.config import absolute
-from pipeline.engine.build import Build, StepMissingError
+from pipeline.engine.build import Build
 from pipeline.ledger import OutputFile
 from pipeline.stages.manifest import DATASET, UNIT, version_of
 from pipeline.stages.upload import is_index_cache
 from pipeline.storage import StoredFile, is_local, open_store
-from pipeline.verify.finding import DAMAGE, Finding, finding_of
+from pipeline.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 from pipeline.verify.objects import object_sha256
 
 THREADS = 4
@@ -78,7 +78,7 @@ def _delivered(build: Build) -> dict[str, tuple[OutputFile, Path]]:
     try:
         steps = [(stage, unit) for stage in DELIVERING for unit in build.units(stage)]
         folders = [(build.receipt(*step), build.step_folder(*step)) for step in steps]
-    except StepMissingError:
+    except ELSEWHERE:
         return {}
     return {one.name: (one, folder / one.name) for receipt, folder in folders for one in receipt.outputs}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.build import Build, StepMissingError
+from pipeline.engine.build import Build
 from pipeline.engine.stage import Recount
 from pipeline.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from pipeline.ledger import Receipt
@@ -23,7 +23,7 @@ from pipeline.stages.scatter import KINDS
 from pipeline.stages.tokenize import Vocabulary, vocabulary
 from pipeline.tokens.record_shard import open_record_shard
 from pipeline.verify.content import Readable, output_content
-from pipeline.verify.finding import DAMAGE, Finding, difference, finding_of
+from pipeline.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
 
 DIFFERS = "the dataset's manifest differs from the receipts"
 
@@ -36,6 +36,7 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
     about = Readable(build.config.framing, np.dtype(ids.dtype))
     found: list[Finding] = []
     files: list[dict[str, Any]] = []
+    complete = True
     for name, outputs in receipt.settings["outputs"].items():
         for _, output, slices in outputs:
             path = folder / name / output
@@ -43,20 +44,20 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
                 seen = VERIFIERS[name](build, path, _positions(slices), ids)
                 content = output_content(name, path, about, slices, partial(_ends, build, name))
                 files.append({"name": f"{name}/{output}", **seen, **content})
-            except StepMissingError:
-                return found, Recount({})  # a gathered cell that is missing is a finding of its own
+            except ELSEWHERE:
+                complete = False
             except DAMAGE as error:
                 found.append(finding_of(error, f"a {name} export cannot be read back", path))
     totals: Counter[str] = Counter()
     for one in files:
         totals.update({key: count for key, count in one.items() if isinstance(count, int)})
     counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * np.dtype(ids.dtype).itemsize}
-    return found, Recount(counts, {"files": files}, complete=True)
+    return found, Recount(counts, {"files": files}, complete=True) if complete else Recount({})
 
 
 def _ends(build: Build, name: str, cell: int) -> NDArray[np.uint64]:
     """Where the documents of a gathered cell end."""
-    return open_record_shard(build.step_folder("gather", f"{KINDS[name]}-{cell:05d}")).ends
+    return open_record_shard(build.folder("gather", f"{KINDS[name]}-{cell:05d}")).ends
 
 
 def _positions(slices: list[list[int]]) -> int:
@@ -113,8 +114,8 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
         exported = build.receipts("export")
         written = build.receipts("writeback")
         ids = asdict(vocabulary(build))
-    except StepMissingError:
-        return []  # the step that is missing is a finding of its own
+    except ELSEWHERE:
+        return []
     path = folder / DATASET
     said = json.loads(path.read_bytes())
     references = {reference["name"] for reference in said.get("references", ())}

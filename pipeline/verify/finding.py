@@ -5,10 +5,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from pipeline.engine.build import StepMissingError
 from pipeline.errors import CorpusmillError
+from pipeline.ledger import DamagedStepError
 
 # What reading damaged files and receipts can raise; anything else is a fault of the code and must be seen as one.
 DAMAGE = (CorpusmillError, ArithmeticError, LookupError, OSError, TypeError, ValueError, struct.error)
+
+ELSEWHERE = (StepMissingError, DamagedStepError)  # another step is not whole: that is a finding of its own
 
 
 @dataclass(frozen=True)

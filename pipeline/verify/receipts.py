@@ -7,11 +7,11 @@ from pathlib import Path
 
 import xxhash
 
-from pipeline.engine.build import Build, StepMissingError
-from pipeline.ledger import RECEIPT_NAME, DamagedStepError, Receipt, output_file
+from pipeline.engine.build import Build
+from pipeline.ledger import RECEIPT_NAME, Receipt, output_file
 from pipeline.ledger.blocks import BLOCKS_NAME, read_digests
 from pipeline.ledger.once import LOCK_NAME
-from pipeline.verify.finding import DAMAGE, Finding, finding_of
+from pipeline.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 
 
 def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
@@ -69,8 +69,8 @@ def check_accounts(build: Build, folder: Path, receipt: Receipt) -> list[Finding
     name, path = f"{receipt.stage} {receipt.unit}", str(folder / RECEIPT_NAME)
     try:
         checks = build.graph[receipt.stage].checks(build, receipt.unit, receipt)
-    except (StepMissingError, DamagedStepError):
-        return []  # a neighbour that is missing or damaged is a finding of its own
+    except ELSEWHERE:
+        return []
     except DAMAGE as error:
         return [finding_of(error, f"the accounts of {name} cannot be drawn", path)]
     return [

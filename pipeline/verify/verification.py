@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,18 +32,11 @@ class Verification:
     findings: tuple[Finding, ...]
 
 
-def verify_build(build: Build, *, workers: int = 1, progress: Callable[[int, int], None] | None = None) -> Verification:
-    """Re-read everything that a build made; see the package's docstring.
-
-    `progress(done, all)` is called after every step, in their order. Damage never raises: it is a finding.
-    """
+def verify_build(build: Build, *, workers: int = 1) -> Verification:
+    """Re-read everything that a build made; see the package's docstring. Damage never raises: it is a finding."""
     build, steps, error = open_steps(build)
     with ThreadPoolExecutor(workers) as pool:
-        parts = []
-        for part in pool.map(partial(verify_step, build), steps):
-            parts.append(part)
-            if progress:
-                progress(len(parts), len(steps))
+        parts = list(pool.map(partial(verify_step, build), steps))
     findings = [finding for part in parts for finding in part.findings]
     if error and not findings:
         findings = [finding_of(error, "not every step could be located", build.plan_folder)]

@@ -107,15 +107,13 @@ def flipped(content: bytes) -> bytes:
 
 
 def test_verify_whole_build_has_no_findings(built, version) -> None:
-    done = []
-    verification = verify_build(built, progress=lambda *counts: done.append(counts))
+    verification = verify_build(built)
     assert verification.findings == ()
     receipts = [json.loads(path.read_text()) for path in (folder.joinpath("receipt.json") for folder in steps(built))]
     sizes = [one["size_bytes"] for receipt in receipts for one in receipt["outputs"]]
     sent = [path.stat().st_size for path in version.rglob("*") if path.is_file()]
     assert (verification.steps, verification.files) == (len(receipts), len(sizes) + len(sent))
     assert verification.read_bytes == sum(sizes) + sum(sent)
-    assert done == [(number, len(receipts)) for number in range(1, len(receipts) + 1)]
     assert render(verification).endswith("bytes re-read; all well")
 
 
@@ -184,6 +182,15 @@ def test_verify_damaged_output_leaves_all_other_steps_without_findings(built, st
         assert all(one.where.startswith(str(path.with_suffix(""))) for one in found), found
 
 
+@pytest.mark.parametrize("name", ["tokens", "records", "record_shard.json"])
+def test_verify_damaged_cell_leaves_the_exports_of_its_documents_without_findings(built, name: str) -> None:
+    path = built.step_folder("gather", "documents-00000") / name
+    for damage in (flipped(path.read_bytes()), path.read_bytes()[:-8], None):
+        with replaced(path, damage):
+            (found,) = findings(built)
+        assert found.where.split(", byte ")[0] == str(path)
+
+
 @pytest.mark.parametrize(
     ("pattern", "at", "patch", "what"),
     [
@@ -250,6 +257,18 @@ def edited(value: Any) -> Any:
     if isinstance(value, dict):
         return {**value, "added": 1}
     return value[:-1] + ("0" if value[-1:] != "0" else "1") if isinstance(value, str) else value * 2 + 1
+
+
+def test_verify_damaged_cell_from_which_files_are_planned_is_named_and_nothing_else(tmp_path) -> None:
+    """Which parts have tokens is read from the cells where empty documents are kept."""
+    write_corpus(tmp_path / "corpus", documents=24)
+    exports = {"megatron": {"part_bytes": "20KiB"}}
+    built = build(tmp_path, exports=exports, framing={"empty_documents": "boundary"})
+    assert findings(built) == ()
+    path = built.step_folder("gather", "documents-00000") / "records"
+    with replaced(path, flipped(path.read_bytes())):
+        (found,) = findings(built)
+    assert found.where == str(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff\xfe", None])
