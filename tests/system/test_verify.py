@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -278,6 +279,18 @@ def test_verify_unreadable_receipt_is_named_and_nothing_else(built, stage: str, 
     with replaced(path, content):
         (found,) = findings(built)
     assert found.where == str(path)
+
+
+def test_verify_receipt_of_any_stage_with_a_bit_flipped_anywhere_is_named_and_nothing_else(built) -> None:
+    rng = random.Random(5)
+    for stage in ALL_STAGES:
+        path = folder(built, stage) / "receipt.json"
+        content = bytearray(path.read_bytes())
+        place = rng.randrange(len(content))
+        content[place] ^= 1 << rng.randrange(8)
+        with replaced(path, bytes(content)):
+            found = findings(built)
+        assert [one.where for one in found] == [str(path)], place
 
 
 @pytest.mark.parametrize("stage", ["index", "gather"])
