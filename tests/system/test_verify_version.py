@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from pipeline.builds.local import build_dataset
 from pipeline.cli import app
 from pipeline.config import DatasetConfig, check_config
-from pipeline.stages.graph import GRAPH, open_build
+from pipeline.stages.graph import open_build
 from pipeline.stages.manifest import reference_text, sums_text
 from pipeline.storage import Store, open_store
 from pipeline.verify import Finding, verify_version
 from pipeline.verify.exports import check_manifests
-from pipeline.verify.recorded import RecordedBuild
+from pipeline.verify.verification import open_steps
 from tests.system.corpus import configuration, write_corpus
 
 PLACES = ("fast", "backup")
@@ -307,7 +307,7 @@ def test_verify_command_names_a_version_and_exits_1_for_a_finding(root) -> None:
 @pytest.mark.parametrize("key", ["content", "records", "slots"])
 def test_manifest_that_states_other_content_than_the_exports_receipts_is_named(built, tmp_path, key: str) -> None:
     (plan,) = (built / "work/tiny/plan").glob("*/receipt.json")
-    build = RecordedBuild(plan, GRAPH)
+    build = open_steps(open_build(plan))[0]
     folder = tmp_path / "manifest"
     shutil.copytree(open_build(plan).folder("manifest", "dataset"), folder)
     assert check_manifests(build, folder) == []
