@@ -1,7 +1,8 @@
 """Airflow's own command line, over the Airflow of `make up`: `python demo/command.py backfill create --dag-id ...`.
 
 With SQLite a command that writes while another component does may end with "database is locked". Airflow has taken back
-what it did until then, so that the command may be given again; this does so.
+what it did until then, so that the command may be given again; this does so. No longer time-out would: Airflow reads
+inside a savepoint before it writes, and SQLite refuses that write at once if somebody else has committed in between.
 """
 
 from __future__ import annotations

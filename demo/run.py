@@ -69,10 +69,8 @@ def build_demo(api: Api) -> None:
         failures = "\n".join(f"  {task.name}\n{task.log}" for task in api.failed_tasks(run))
         raise RunFailedError(f"The run {run} {state}.\n{failures}")
     report = Path(str(api.result(run, "report"))).parent
-    print_summary(from_json((report / "summary.json").read_bytes()))
-    print(f"Outputs      {server.ROOT / 'outputs' / 'demo' / 'latest'}")
-    print(f"HTML report  {report / 'report.html'}")
-    print(f"In the UI    make up, then {api.run_page(run)}")
+    print_summary(from_json((report / "summary.json").read_bytes()), report / "report.html")
+    print(f"In the UI: make up, then {api.run_page(run)}")
 
 
 def follow(api: Api, run: str) -> str:

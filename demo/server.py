@@ -303,14 +303,10 @@ def _is_healthy(server: Server) -> bool:
 
 
 def main(verb: str) -> int:
-    """`up`, `down` or `status`; returns the exit code."""
+    """`up` or `down`; returns the exit code."""
     if verb == "down":
         print("Airflow is stopped." if stop() else "Airflow was not running.")
         return 0
-    if verb == "status":
-        found = running()
-        print(f"Airflow is running: {found.url}" if found else "Airflow is not running.")
-        return 0 if found else 1
     try:
         server, started = start()
     except ServerError as error:

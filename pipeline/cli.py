@@ -72,10 +72,9 @@ def build(
         with progress_view(open_build(plan_receipt).progress):
             run_steps(plan_receipt, workers=workers, verify=verify)
     folder = open_build(plan_receipt).folder("report", UNIT)
-    print_summary(from_json((folder / SUMMARY).read_bytes()))
     if compared := compare_with_actual(open_build(plan_receipt)):
         typer.echo(compared)
-    typer.echo(f"report  {folder / HTML}")
+    print_summary(from_json((folder / SUMMARY).read_bytes()), folder / HTML)
 
 
 @app.command()

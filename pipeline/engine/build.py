@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,11 +48,17 @@ class PlanGoneError(PermanentError):
 
 
 class Build:
-    """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid."""
+    """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid.
 
-    def __init__(self, plan_receipt: Path, graph: Graph) -> None:
+    `find_receipt` says which receipts are valid; `verify` has a laxer rule, to go on behind damaged outputs.
+    """
+
+    def __init__(
+        self, plan_receipt: Path, graph: Graph, find_receipt: Callable[[Step, Path], Receipt | None] = valid_receipt
+    ) -> None:
         self.plan_receipt = plan_receipt
         self.graph = graph
+        self._find_receipt = find_receipt
         self.plan_folder = plan_receipt.parent
         self.work = plan_receipt.parents[2]
         self._receipts: dict[tuple[str, str], Receipt] = {}
@@ -90,13 +97,19 @@ class Build:
         key = (stage, unit)
         if key not in self._receipts:
             try:
-                receipt = valid_receipt(self.step(stage, unit), self.work)
+                receipt = self._find_receipt(self.step(stage, unit), self.work)
             except StepMissingError:
                 return None
             if receipt is None:
                 return None
             self._receipts[key] = receipt
         return self._receipts[key]
+
+    def hold(self, receipt: Receipt) -> None:
+        """Take a receipt for its step's, whatever became of the step's inputs and outputs."""
+        key = receipt.stage, receipt.unit
+        self._receipts[key] = receipt
+        self._steps[key] = Step.of(receipt)
 
     def need_not_run(self, stage: str, unit: str) -> bool:
         """Whether a step has a valid receipt and nobody asked for it again."""

@@ -13,7 +13,7 @@ from corpusmill.ledger import Check, Outcome, Receipt
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.engine.build import Build
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
 LEAST_SPREAD = 16  # tasks that a stage without shards may have, however few shards there are
 EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last

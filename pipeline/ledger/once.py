@@ -51,6 +51,11 @@ class Step:
     settings: dict[str, Any]
     inputs: tuple[InputReceipt, ...]
 
+    @classmethod
+    def of(cls, receipt: Receipt) -> Step:
+        """The step that a receipt speaks of."""
+        return cls(receipt.stage, receipt.stage_version, receipt.unit, receipt.settings, receipt.inputs)
+
     def fingerprint(self) -> str:
         """64 hex digits: equal for two steps that must write the same bytes."""
         return self._fingerprint

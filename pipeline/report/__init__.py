@@ -8,7 +8,8 @@ Out: the same facts three times: JSON (`to_json`, the form that is kept), a term
                    (its parts: facts.py, content.py, delivered.py)
     histograms.py  lengths -> histogram by powers of two, exact integers
     figures.py     numbers -> text: 1,234,567   1.23 GiB   4.56 B   2 h 05 m   12.3 %
-    terminal.py    summary -> rich tables that fit 80 columns (terminal_sections.py, terminal_marks.py)
+    totals.py      summary -> the figures that a reader wants first
+    terminal.py    summary -> a table of stages, totals and warnings on the terminal
     html.py        summary -> HTML; report.html and report.css are its template
     training.py    summary -> flags and configuration for trainers;  shards.py: a row per shard
     flow.py        the picture of what flows through the stages;  plots.py: bars and shares;  svg.py: their marks
@@ -22,7 +23,3 @@ Price: memory in proportion to the summary. HTML takes 0.1 s and is 85 kB for a 
 of 200 shards, 3,000 source files and 1,000 output files. Lists are cut at 2,000 rows in HTML, and say so; the JSON has
 all of them.
 """
-
-from corpusmill.report.summary import BuildSummary, from_json, to_json
-
-__all__ = ["BuildSummary", "from_json", "to_json"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from corpusmill.errors import CorruptDataError
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -14,6 +17,28 @@ class Facts(BaseModel):
     """Base of every model here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Read = TypeVar("Read", bound=Facts)
+
+
+def to_json(facts: Facts) -> str:
+    """Indented JSON with sorted keys and a final newline; equal facts give equal text."""
+    return json.dumps(facts.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read_facts(kind: type[Read], text: str | bytes, name: str) -> Read:
+    """Read what `to_json` wrote of a `kind`; CorruptDataError, which calls it `name`, if it is something else."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise CorruptDataError(
+            f"{name} cannot be read",
+            expected="the JSON that the report stage of this version wrote",
+            got=f"{error.error_count()} problems, first: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            next_step="run the build again: only the report is made anew",
+        ) from error
 
 
 class Flow(Facts):

@@ -31,12 +31,11 @@ def decoded_text(exactly: int, normalized: int, unproven: int) -> str:
     return f"ids: {counted(exactly, 'document')} decoded to the exact text{others}"
 
 
-def unproved_text(without_checksum: int) -> str:
-    """What follows the requests of a stage where files or parts of files have no checksum in their store."""
-    many = "file or part" if without_checksum == 1 else "files or parts"
-    return (
-        f"; {without_checksum:,} {many} without a checksum of the store: two reads compared" if without_checksum else ""
-    )
+def requests_text(requests: int, retries: int, without_checksum: int) -> str:
+    """Requests to stores, and the files or parts of files that have no checksum in their store, if any."""
+    unproved = f"{without_checksum:,} {'file or part' if without_checksum == 1 else 'files or parts'}"
+    compared = f"; {unproved} without a checksum of the store: two reads compared" if without_checksum else ""
+    return f"{counted(requests, 'request')}, {retries:,} of them retries{compared}"
 
 
 def largest_first(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -52,6 +51,11 @@ def bytes_text(count: float) -> str:
 def count_text(count: float) -> str:
     """Below 10,000 exact, then 12.3 K, 4.56 M, 7.89 B (10**9), 1.23 T."""
     return grouped(round(count)) if count < LARGEST_EXACT else _scaled(count, 1000, COUNT_UNITS)
+
+
+def documents_text(count: float) -> str:
+    """Exact up to nine digits, so that a column holds eleven characters."""
+    return grouped(round(count)) if count < 10**9 else count_text(count)
 
 
 def seconds_text(seconds: float) -> str:

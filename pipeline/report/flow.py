@@ -20,8 +20,9 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from corpusmill.report import svg
-from corpusmill.report.figures import bytes_text, count_text, grouped, largest_first, share_text
-from corpusmill.report.summary import BuildSummary, Flow
+from corpusmill.report.facts import Flow
+from corpusmill.report.figures import bytes_text, count_text, documents_text, grouped, largest_first, share_text
+from corpusmill.report.summary import BuildSummary
 
 MINUS = "\N{MINUS SIGN}"
 WIDTH = 1080.0
@@ -110,11 +111,6 @@ def flow_picture(summary: BuildSummary) -> Markup:
     for lane in lanes:
         marks += _draw_lane(lane, starts_left=lane.stages[0][0] == places[0])
     return svg.drawing(marks, (WIDTH, y), "documents, text and tokens through the stages")
-
-
-def documents_text(count: float) -> str:
-    """Exact as long as it fits beside a band."""
-    return grouped(round(count)) if count < 10**9 else count_text(count)
 
 
 def _draw_lane(lane: Lane, *, starts_left: bool) -> list[Markup]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.report.summary import PowerBin, PowerHistogram
+from corpusmill.report.facts import PowerBin, PowerHistogram
 
 # Bin b = 0 holds zeros, bin b > 0 holds [2**(b - 1), 2**b): the number of boundaries at or below the value.
 BOUNDARIES = np.uint64(1) << np.arange(64, dtype=np.uint64)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from corpusmill.report import svg
+from corpusmill.report.facts import PowerHistogram
 from corpusmill.report.figures import bytes_text, count_text, grouped, share_text
-from corpusmill.report.summary import PowerHistogram
 
 Format = Callable[[float], str]
 WIDTH, HEIGHT = 500.0, 246.0

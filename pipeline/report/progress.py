@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from corpusmill.report.figures import bytes_text, grouped, rate_text, seconds_text
-from corpusmill.report.terminal_marks import plain
+from corpusmill.report.terminal import plain
 
 REFRESH_SECONDS = 0.5
 
@@ -101,11 +101,8 @@ def progress_table(stages: Sequence[StageProgress]) -> Table:
     for _ in range(4):
         table.add_column(justify="right", no_wrap=True)
     for one in stages:
-        bar = _bar(one)
-        speed = f"{rate_text(one.bytes_per_second)} MB/s" if one.bytes_per_second else ""
-        done = bytes_text(one.bytes_done) if one.bytes_done else ""
         name = Text(plain(one.stage), style="green" if one.is_finished else "bold" if one.units_done else "dim")
-        table.add_row(name, bar, _units(one), done, speed, _time(one))
+        table.add_row(name, _bar(one), *_facts(one))
     return table
 
 
@@ -116,9 +113,7 @@ def changed_lines(shown: dict[str, str], stages: Sequence[StageProgress]) -> lis
         units = _units(one)
         if one.units_done and shown.get(one.stage) != units:
             shown[one.stage] = units
-            speed = f"{rate_text(one.bytes_per_second)} MB/s" if one.bytes_per_second else ""
-            facts = (units, bytes_text(one.bytes_done) if one.bytes_done else "", speed, _time(one))
-            lines.append(f"{plain(one.stage)}: " + ", ".join(fact for fact in facts if fact))
+            lines.append(f"{plain(one.stage)}: " + ", ".join(filter(None, _facts(one))))
     return lines
 
 
@@ -135,11 +130,18 @@ def _readings(
 
 def _bar(one: StageProgress) -> RenderableType:
     if one.units_total is None:
-        return Text("as many as come", style="dim", no_wrap=True, overflow="ellipsis")
+        return Text("total not known yet", style="dim", no_wrap=True, overflow="ellipsis")
     # A stage without units is finished: 1 of 1.
     total = max(1, one.units_total)
     completed = total if one.is_finished else one.units_done
     return ProgressBar(total=total, completed=completed, complete_style="cyan", finished_style="green")
+
+
+def _facts(one: StageProgress) -> tuple[str, str, str, str]:
+    """Units, bytes, speed and time; "" where nothing is known."""
+    done = bytes_text(one.bytes_done) if one.bytes_done else ""
+    speed = f"{rate_text(one.bytes_per_second)} MB/s" if one.bytes_per_second else ""
+    return _units(one), done, speed, _time(one)
 
 
 def _units(one: StageProgress) -> str:

@@ -6,14 +6,12 @@ unit. A view of a running build makes the same rows from the receipts that are t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from corpusmill.errors import CorruptDataError
-from corpusmill.report.facts import Count, Facts, Seconds
+from corpusmill.report.facts import Count, Facts, Seconds, read_facts
 
 SHARDS = "shards.json"
 SHOWN_DIGEST = "tokenize"  # of a shard's stages the last that depends on this shard and its duplicates elsewhere alone
@@ -84,19 +82,6 @@ def shard_row(shard: str, steps: Mapping[str, StepFacts], source_bytes: int | No
     )
 
 
-def shards_to_json(table: ShardTable) -> str:
-    """Indented JSON with sorted keys and a final newline."""
-    return json.dumps(table.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
-
-
 def shards_from_json(text: str | bytes) -> ShardTable:
-    """Read what `shards_to_json` wrote; CorruptDataError if it is something else."""
-    try:
-        return ShardTable.model_validate_json(text)
-    except ValidationError as error:
-        raise CorruptDataError(
-            "a table of shards cannot be read",
-            expected="the JSON that the report stage of this version wrote",
-            got=f"{error.error_count()} problems",
-            next_step="run the build again: only the report is made anew",
-        ) from error
+    """Read what `to_json` wrote; CorruptDataError if it is something else."""
+    return read_facts(ShardTable, text, "a table of shards")

@@ -6,58 +6,17 @@ Nothing derivable is stored: shares, totals and verdicts are properties, so that
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
-from pydantic import ValidationError
-
-from corpusmill.errors import CorruptDataError
-from corpusmill.report.content import (
-    DuplicateSummary,
-    LengthSummary,
-    MixingTable,
-    PackingSummary,
-    QualityMeasure,
-    RepeatedString,
-    ShuffleSummary,
-    SourceFileDuplicates,
-)
+from corpusmill.report.content import DuplicateSummary, LengthSummary, PackingSummary, ShuffleSummary
 from corpusmill.report.delivered import (
     DecodedSummary,
     DestinationSummary,
     EstimatedFigure,
     ExportSummary,
-    OutputFile,
     VocabularySummary,
 )
-from corpusmill.report.facts import Count, Facts, Flow, PowerBin, PowerHistogram, StageSummary
-
-__all__ = [
-    "BalanceCheck",
-    "BuildSummary",
-    "DecodedSummary",
-    "DestinationSummary",
-    "DuplicateSummary",
-    "EstimatedFigure",
-    "ExportSummary",
-    "Flow",
-    "LengthSummary",
-    "MixingTable",
-    "OutputFile",
-    "PackingSummary",
-    "PowerBin",
-    "PowerHistogram",
-    "QualityMeasure",
-    "QuarantineExample",
-    "QuarantineFile",
-    "RepeatedString",
-    "ShuffleSummary",
-    "SourceFileDuplicates",
-    "StageSummary",
-    "VocabularySummary",
-    "from_json",
-    "to_json",
-]
+from corpusmill.report.facts import Count, Facts, Flow, StageSummary, read_facts
 
 
 class QuarantineExample(Facts):
@@ -168,20 +127,6 @@ class BuildSummary(Facts):
         return [flow for flow in flows if flow is not None]
 
 
-def to_json(summary: BuildSummary) -> str:
-    """Indented JSON with sorted keys and a final newline; equal summaries give equal text."""
-    return json.dumps(summary.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-
 def from_json(text: str | bytes) -> BuildSummary:
     """Read what `to_json` wrote; CorruptDataError if it is something else."""
-    try:
-        return BuildSummary.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise CorruptDataError(
-            "a build summary cannot be read",
-            expected="the JSON that the report stage of this version wrote",
-            got=f"{error.error_count()} problems, first: {'.'.join(map(str, first['loc']))}: {first['msg']}",
-            next_step="remove the report's receipt and run the build again: only the report is made anew",
-        ) from error
+    return read_facts(BuildSummary, text, "a build summary")

@@ -1,80 +1,164 @@
-"""Summary -> a page for the terminal. Fits 80 columns; from 96 on there is room for each stage's memory."""
+"""Summary -> the terminal: a row per stage, totals, warnings, the outputs. Everything else is in the HTML report.
+
+Tables fit 80 columns. Other lines are not broken, so that a path can be copied. Text from outside becomes rich `Text`,
+never markup, and its control characters are replaced: a file name can neither colour the page nor move the cursor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.rule import Rule
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from corpusmill.report.figures import bytes_text, counted
-from corpusmill.report.summary import BuildSummary
-from corpusmill.report.terminal_marks import plain
-from corpusmill.report.terminal_sections import (
-    balance,
-    duplicates,
-    lengths,
-    lost_and_gained,
-    outputs,
-    quarantine,
-    records,
-    stages,
+from corpusmill.report.facts import Flow
+from corpusmill.report.figures import (
+    bytes_text,
+    count_text,
+    counted,
+    decoded_text,
+    documents_text,
+    grouped,
+    rate_text,
+    seconds_text,
+    share_text,
+    sum_text,
 )
+from corpusmill.report.summary import BalanceCheck, BuildSummary
+from corpusmill.report.totals import totals
 
-WIDE = 96
 VERDICT_STYLE = {"complete": "bold green", "in progress": "bold yellow", "does not balance": "bold red"}
+LISTED_CHECKS = 12
+Lines = Iterator[Text | Table]
 
 
-class Page:
-    """The whole page as a rich renderable; it chooses its columns by the width it is printed at."""
+def print_summary(summary: BuildSummary, html: Path, console: Console | None = None) -> None:
+    """Print the summary and the path of its HTML report to `console` (default: standard output)."""
+    console = console or Console()
+    for section in (_head, _stages, _balance, _totals, _outputs):
+        for line in section(summary):
+            console.print(line, soft_wrap=isinstance(line, Text))
+    console.print(Text(f"report  {plain(str(html))}"), soft_wrap=True)
 
-    def __init__(self, summary: BuildSummary) -> None:
-        self.summary = summary
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the sections that have something to say."""
-        summary = self.summary
-        yield from _heading(summary)
-        sections: tuple[tuple[str, Iterator[RenderableType]], ...] = (
-            ("Stages", stages(summary, wide=options.max_width >= WIDE)),
-            ("Lost and added", lost_and_gained(summary)),
-            ("Duplicates", duplicates(summary)),
-            ("Documents by length", lengths(summary)),
-            ("Records", records(summary)),
-            ("Outputs", outputs(summary)),
-            ("Quarantine", quarantine(summary)),
-            ("Balance", balance(summary)),
+def plain(text: str) -> str:
+    """`text` without control characters: terminal escapes, line breaks, changes of direction."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _head(summary: BuildSummary) -> Lines:
+    made_by = f"plan {plain(summary.plan)[:16]}  Corpusmill {plain(summary.code_version)[:20]}"
+    verdict = (summary.verdict, VERDICT_STYLE[summary.verdict])
+    yield Text.assemble((plain(summary.dataset), "bold"), "  ", verdict, "  ", (made_by, "dim"))
+
+
+def _stages(summary: BuildSummary) -> Lines:
+    if not summary.stages:
+        return
+    table = _table("Stage", "Units", "Reused", "Documents", "Text", "Tokens", "Time", "MB/s", "Memory")
+    for stage in summary.stages:
+        units = grouped(stage.units_total) if stage.is_finished else f"{stage.units_done:,}/{stage.units_total:,}"
+        table.add_row(
+            _name(stage.stage),
+            Text(units, style="" if stage.is_finished else "yellow"),
+            grouped(stage.units_reused) if stage.units_reused else "",
+            _in_and_out(stage.documents, documents_text),
+            _in_and_out(stage.text_bytes, bytes_text),
+            _in_and_out(stage.tokens, count_text),
+            seconds_text(stage.seconds),
+            rate_text(stage.bytes_per_second),
+            bytes_text(stage.peak_rss_bytes),
         )
-        for title, lines in sections:
-            body = list(lines)
-            if body:
-                yield Text()
-                yield Rule(Text(title, style="bold"), align="left", style="dim")
-                yield from body
+    yield table
+    yield Text("Where a cell has two figures, the upper went in and the lower came out.", style="dim")
+    yield Text()
 
 
-def render(summary: BuildSummary) -> Page:
-    """The page as a rich renderable."""
-    return Page(summary)
+def _in_and_out(flow: Flow | None, as_text: Callable[[float], str]) -> str:
+    if flow is None:
+        return ""
+    into, out = as_text(flow.into), as_text(flow.out)
+    return out if into == out else f"{into}\n{out}"
 
 
-def print_summary(summary: BuildSummary, console: Console | None = None) -> None:
-    """Print the page to `console` (default: standard output)."""
-    (console or Console()).print(render(summary))
+def _balance(summary: BuildSummary) -> Lines:
+    failed = summary.failed_checks
+    if summary.checks and not failed:
+        yield Text.assemble(_mark(good=True), f" all {counted(len(summary.checks), 'account')} in balance")
+    for check in failed[:LISTED_CHECKS]:
+        yield Text.assemble(_mark(good=False), " ", (plain(check.name), "bold"), f": {_both_sides(check)}")
+    if len(failed) > LISTED_CHECKS:
+        yield Text(f"and {counted(len(failed) - LISTED_CHECKS, 'more account')} out of balance")
 
 
-def _heading(summary: BuildSummary) -> Iterator[RenderableType]:
-    name = Text(plain(summary.dataset), style="bold", no_wrap=True, overflow="ellipsis")
-    yield name
-    yield Text.assemble(
-        (summary.verdict, VERDICT_STYLE[summary.verdict]),
-        (f"  plan {plain(summary.plan)[:16]}  Corpusmill {plain(summary.code_version)[:20]}", "dim"),
-        no_wrap=True,
-        overflow="ellipsis",
+def _both_sides(check: BalanceCheck) -> str:
+    left, right = (
+        " + ".join(
+            f"{plain(label)} {value:,}" if isinstance(value, int) else f"{plain(label)} {plain(sum_text(value))}"
+            for label, value in terms
+        )
+        for terms in (check.left, check.right)
     )
-    yield Text(f"{counted(summary.source_files, 'source file')}, {bytes_text(summary.source_bytes)} as delivered")
+    difference = check.difference
+    missing = "" if difference is None else f"  ({abs(difference):,} {'missing' if difference > 0 else 'too many'})"
+    return f"{left} ≠ {right}{missing}"
+
+
+def _totals(summary: BuildSummary) -> Lines:
+    rows = [(total.name, total.figure, total.more) for total in totals(summary)]
+    if found := summary.duplicates:
+        what = "removed" if found.mode == "remove" else "annotated"
+        share = f"{what}, {share_text(found.duplicate_bytes, found.text_bytes)} of the text"
+        rows.append(("Duplicates", bytes_text(found.duplicate_bytes), share))
+    for name, figure, more in rows:
+        yield Text(f"{name:<13}  {figure:>9}  {plain(more)}")
+    if ids := summary.decoded:
+        yield Text(decoded_text(ids.exactly, ids.normalized, ids.unproven))
+    for warning in _warnings(summary):
+        yield Text(f"warning: {warning}", style="bold yellow")
+    yield Text()
+
+
+def _warnings(summary: BuildSummary) -> Iterator[str]:
     if summary.latest_stays:
-        yield Text(f"latest was not moved: {plain(summary.latest_stays)}", style="bold yellow", overflow="fold")
-    if summary.other_files:
-        yield Text(plain(summary.other_files))
+        yield f"latest was not moved: {plain(summary.latest_stays)}"
+    if summary.quarantine:
+        documents = counted(sum(file.documents for file in summary.quarantine), "document")
+        yield f"{documents} in quarantine, in {counted(len(summary.quarantine), 'file')}"
+    if summary.shuffle and summary.shuffle.warnings:
+        yield f"improbable order (p < {summary.shuffle.significance:g}): try another seed"
+
+
+def _outputs(summary: BuildSummary) -> Lines:
+    if summary.exports:
+        table = _table("Format", "Files", "Size", "Records", "Tokens")
+        for export in summary.exports:
+            # A stream of tokens has no records: documents straddle its files.
+            records = documents_text(export.records) if export.records else "\N{EN DASH}"
+            sizes = grouped(len(export.files)), bytes_text(export.size_bytes), records, count_text(export.tokens)
+            table.add_row(_name(export.format), *sizes)
+        yield table
+    for place in summary.destinations:
+        verified = f"{place.verified_files:,} of {counted(place.files, 'file')} verified"
+        yield Text.assemble(
+            _mark(good=place.is_verified), f" {bytes_text(place.size_bytes)}, {verified}: {plain(place.where)}"
+        )
+
+
+def _table(name: str, *figures: str) -> Table:
+    """A column of names, which give way, and columns of figures, which are never shortened."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column(name, overflow="ellipsis")
+    for figure in figures:
+        table.add_column(figure, justify="right", no_wrap=True)
+    return table
+
+
+def _name(text: str) -> Text:
+    return Text(plain(text), style="bold", no_wrap=True, overflow="ellipsis")
+
+
+def _mark(*, good: bool) -> Text:
+    return Text("✓", style="green") if good else Text("✗", style="bold red")

@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 
 import yaml
 
+from corpusmill.report.delivered import ExportSummary
 from corpusmill.report.figures import grouped
-from corpusmill.report.summary import BuildSummary, ExportSummary
+from corpusmill.report.summary import BuildSummary
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from corpusmill.stages import scatter
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
@@ -87,7 +87,7 @@ def of_kind(build: Build, kind: str, count: str) -> int:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
     if "contexts" not in scatter.kinds(build):
         return {}

@@ -14,7 +14,7 @@ from corpusmill.stages import download
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
 QUARANTINE = "quarantine.jsonl"
 EXAMPLES = 5
@@ -113,14 +113,14 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 def text_flow(build: Build, out: int) -> Flow:
     """The indexed text, of which `out` bytes are left without duplicates."""
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
     into = build.total("index", "text_bytes_out")
     return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
     lost: Counter[str] = Counter()
     for receipt in build.receipts("index"):

@@ -34,14 +34,14 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
+    from corpusmill.report.facts import to_json
     from corpusmill.report.html import render_html
-    from corpusmill.report.shards import SHARDS, shards_to_json
-    from corpusmill.report.summary import to_json
+    from corpusmill.report.shards import SHARDS
     from corpusmill.stages.retention import keep_newest
     from corpusmill.stages.summarize import shard_table, summarize
 
     summary = summarize(build)
-    (folder / SHARDS).write_text(shards_to_json(shard_table(build)), encoding="utf-8")
+    (folder / SHARDS).write_text(to_json(shard_table(build)), encoding="utf-8")
     (folder / SUMMARY).write_text(to_json(summary), encoding="utf-8")
     (folder / HTML).write_text(render_html(summary), encoding="utf-8")
     for one in summary.shuffle.warnings if summary.shuffle else ():

@@ -16,30 +16,28 @@ from corpusmill.engine.runs import why_latest_stays
 from corpusmill.export.nanoset import windows_of
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import Check
-from corpusmill.report.histograms import merge_histograms
-from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
-from corpusmill.report.summary import (
-    BalanceCheck,
-    BuildSummary,
-    DecodedSummary,
-    DestinationSummary,
+from corpusmill.report.content import (
     DuplicateSummary,
-    EstimatedFigure,
-    ExportSummary,
     LengthSummary,
     MixingTable,
-    OutputFile,
     PackingSummary,
-    PowerHistogram,
     QualityMeasure,
-    QuarantineExample,
-    QuarantineFile,
     RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
-    StageSummary,
+)
+from corpusmill.report.delivered import (
+    DecodedSummary,
+    DestinationSummary,
+    EstimatedFigure,
+    ExportSummary,
+    OutputFile,
     VocabularySummary,
 )
+from corpusmill.report.facts import PowerHistogram, StageSummary
+from corpusmill.report.histograms import merge_histograms
+from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
+from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from corpusmill.stages import gather, scatter
 from corpusmill.stages.index import QUARANTINE, rejected_reasons
 from corpusmill.stages.manifest import QUALITY, UNIT

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from corpusmill.documents.text_shard import SourceEntry
     from corpusmill.engine.build import Build
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
     from corpusmill.tokens.selection import Selection
     from corpusmill.tokens.tokenizer import Tokenizer
     from corpusmill.tokens.vocabulary import VocabularyFile
@@ -290,7 +290,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
     documents, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
     short = build.total("tokenize", "documents_short") if build.config.selection.leaves_out() else 0

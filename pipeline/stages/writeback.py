@@ -19,7 +19,7 @@ from corpusmill.storage import Traffic
 if TYPE_CHECKING:
     from corpusmill.dedup.writeback import WriteBackOptions
     from corpusmill.engine.build import Build
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
 FOLDER = "documents"
 
@@ -123,7 +123,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    from corpusmill.report.summary import Flow
+    from corpusmill.report.facts import Flow
 
     documents, out = build.total("writeback", "documents_in"), build.total("writeback", "documents_out")
     lost = {"emptied": documents - out} if documents > out else {}

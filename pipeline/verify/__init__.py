@@ -4,18 +4,17 @@ In:  a build (its plan's receipt); its work folder and its destinations, whateve
 Out: a `Verification`: what was read, and a `Finding` for every fault: what, where (file, and byte where that can be
      said), expected, got. No finding: all is well.
 
-    recorded.py      which folders are the build's, told from receipts that may be damaged
-    receipts.py      receipt <-> folder's fingerprint <-> digests that later receipts name; files <-> receipt; balance
-    recount.py       counts, details and the order-free record digest, from the files
+    steps.py         which folders are the build's, told from receipts some of which may be damaged
+    receipts.py      files <-> receipt; balance
+    recount          counts, details and the order-free record digest, from the files (a part of every stage)
     exports.py       each format's own verifier, with sizes from the layout and ids from the tokenize receipts
     delivered.py     a delivered version by itself, without a build
     repair.py        two destinations against each other, without a build
     destinations.py  every file there, of the right size and sha256, and nothing else
 
-Every field of a receipt is bound. Stage, version, unit, settings and inputs by the fingerprint in the folder's name;
-counts, details and outputs by the digest that the next steps' receipts name, those of the plan and the report, which
-no step reads, by counting again. `versions`, `seconds` and `peak_rss_bytes` say how it was, and nothing can be said of
-them later.
+A receipt is bound as a whole: by its seal, by the fingerprint in its folder's name, and by the digest that the next
+steps' receipts name. One that was edited is damaged, whichever field it was. A forger who mends them all is left with
+the recounts.
 
 Rules: nothing is repaired, written or locked; no finding hides another (a damaged file's step is still checked for
 all else), but a step whose receipt is missing is reported once, not once by each step that needed it. Local source

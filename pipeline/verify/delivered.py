@@ -37,9 +37,9 @@ from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_
 from corpusmill.verify.content import Readable, file_content
 from corpusmill.verify.destinations import Listing, compare_files
 from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
-from corpusmill.verify.repair import LATEST
 from corpusmill.verify.verification import Verification, render
 
+LATEST = "latest.json"
 VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
 NEXT = (
     "next  corpusmill repair mends one destination from another; corpusmill upload sends what differs again if the work"
@@ -82,7 +82,7 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
         where = ", ".join(place.store.folder for place in places)
         what = "latest is not the same version at every destination"
         findings.append(Finding(what, where, "one version", ", ".join(sorted(versions))))
-    described = {place.version: one for place in places if (one := _described(place))}
+    described = {place.version: one for place in places if (one := describe(place.text, place.version))}
     files = read_bytes = 0
     with ThreadPoolExecutor(workers) as pool:
         for place in places:
@@ -108,24 +108,25 @@ def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
             raise ValueError(f"{LATEST} names no version of {VERSION_DIGITS} digits")
     store = open_store(f"{folder}/{version}", endpoint_url=destination.endpoint_url)
     files = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
-    return Place(store, version, files, _read(store, files, DATASET))
+    return Place(store, version, files, read_dataset(store))
 
 
-def _read(store: Store, files: dict[str, StoredFile], name: str) -> bytes | None:
-    if name not in files:
+def read_dataset(store: Store) -> bytes | None:
+    """What dataset.json at a destination holds, damaged or not; None if it is not there."""
+    if store.stat(DATASET) is None:
         return None
-    with store.open(name) as file:
+    with store.open(DATASET) as file:
         return file.read()
 
 
-def _described(place: Place) -> Described | None:
-    """None unless the place's dataset.json is the version's."""
-    if place.text is None or not hashlib.sha256(place.text).hexdigest().startswith(place.version):
+def describe(text: bytes | None, version: str) -> Described | None:
+    """What a dataset.json says of its version; None unless `text` is that version's."""
+    if text is None or not hashlib.sha256(text).hexdigest().startswith(version):
         return None
-    content = json.loads(place.text)
-    texts = {DATASET: place.text}
+    content = json.loads(text)
+    texts = {DATASET: text}
     for reference in content.get("references", ()):
-        texts[reference["name"]] = reference_text(content, reference, place.version).encode()
+        texts[reference["name"]] = reference_text(content, reference, version).encode()
     stated = {file["name"]: file for file in content["files"]}
     expected = {name: (file["size_bytes"], file["sha256"]) for name, file in stated.items()}
     expected.update((name, _size_and_sha256(text)) for name, text in texts.items())

@@ -7,22 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from corpusmill.config import absolute
-from corpusmill.engine.build import StepMissingError
-from corpusmill.errors import CorruptDataError
-from corpusmill.stages.manifest import DATASET, UNIT, dataset_files, version_of
+from corpusmill.engine.build import Build
+from corpusmill.ledger import OutputFile
+from corpusmill.stages.manifest import DATASET, UNIT, version_of
 from corpusmill.stages.upload import is_index_cache
 from corpusmill.storage import StoredFile, is_local, open_store
-from corpusmill.verify.finding import DAMAGE, Finding, finding_of
+from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 from corpusmill.verify.objects import object_sha256
-from corpusmill.verify.recorded import RecordedBuild
 
 THREADS = 4
+DELIVERING = ("export", "writeback", "manifest")
 
 Listing = dict[str, tuple[int, str]]
 """Name -> (size in bytes, sha256)."""
 
 
-def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool) -> tuple[list[Finding], int, int]:
+def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tuple[list[Finding], int, int]:
     """Findings, and files and bytes read; `whole`: the upload's own listing is as its receipt says.
 
     Files in folders are digested anew. Of objects in a bucket the checksums that the store computed are compared with
@@ -32,38 +32,39 @@ def check_destination(build: RecordedBuild, unit: str, folder: Path, whole: bool
     check (exports.py) compared with dataset.json, and any other file is a finding already.
     """
     wanted = build.config.destinations[int(unit)]
-    try:
-        version = version_of(build.receipt("manifest", UNIT))
-    except (StepMissingError, CorruptDataError):
+    manifest = build.find("manifest", UNIT)
+    if manifest is None:
         return [], 0, 0  # without its version nobody can say where the dataset lies; that step is a finding
-    location = f"{absolute(wanted.path).rstrip('/')}/{build.config.name}/{version}"
+    location = f"{absolute(wanted.path).rstrip('/')}/{build.config.name}/{version_of(manifest)}"
     found: list[Finding] = []
-    sent, listed = _sent(folder) if whole else None, _dataset(build)
+    sent, delivered = _sent(folder) if whole else None, _delivered(build)
+    listed = {name: (one.size_bytes, one.sha256) for name, (one, _) in delivered.items()}
     if sent and listed and sent != listed:
         odd = sorted(name for name in sent.keys() | listed.keys() if sent.get(name) != listed.get(name))
         what = "what was uploaded is not what the receipts of the dataset say"
         found.append(Finding(what, str(folder / "uploaded.json"), "the same files", f"{odd[:3]} differ"))
     expected = sent or listed
-    if expected is None:
+    if not expected:
         return found, 0, 0
+    local = is_local(location)
     try:
         store = open_store(location, endpoint_url=wanted.endpoint_url)
         there = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
+        present = [name for name in expected if name in there and there[name].size_bytes == expected[name][0]]
+
+        def digest(name: str) -> str | None:
+            if local:
+                return store.digest(name)
+            same = delivered[name][1] if name in delivered else None
+            return object_sha256(store, there[name], expected[name][1], same)
+
         with ThreadPoolExecutor(THREADS) as pool:
-            present = [name for name in expected if name in there and there[name].size_bytes == expected[name][0]]
-            files = _paths(build)
-
-            def digest(name: str) -> str | None:
-                if is_local(location):
-                    return store.digest(name)
-                return object_sha256(store, there[name], expected[name][1], files.get(name))
-
             digests = dict(zip(present, pool.map(digest, present), strict=True))
     except DAMAGE as error:
         return [*found, finding_of(error, "a destination cannot be read", location)], 0, 0
     found += compare_files(location, expected, there, digests)
-    read = present if is_local(location) else []
-    return found, len(read), sum(expected[name][0] for name in read)
+    read = [expected[name][0] for name in present] if local else []
+    return found, len(read), sum(read)
 
 
 def _sent(folder: Path) -> Listing:
@@ -72,18 +73,14 @@ def _sent(folder: Path) -> Listing:
     }
 
 
-def _dataset(build: RecordedBuild) -> Listing | None:
+def _delivered(build: Build) -> dict[str, tuple[OutputFile, Path]]:
+    """Name in the dataset -> its output and where that lies; nothing while a receipt is missing."""
     try:
-        return {name: (size, sha256) for name, _, sha256, size in dataset_files(build)}
-    except StepMissingError:
-        return None
-
-
-def _paths(build: RecordedBuild) -> dict[str, Path]:
-    try:
-        return {name: path for name, path, _, _ in dataset_files(build)}
-    except StepMissingError:
+        steps = [(stage, unit) for stage in DELIVERING for unit in build.units(stage)]
+        folders = [(build.receipt(*step), build.step_folder(*step)) for step in steps]
+    except ELSEWHERE:
         return {}
+    return {one.name: (one, folder / one.name) for receipt, folder in folders for one in receipt.outputs}
 
 
 def compare_files(

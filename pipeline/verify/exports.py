@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.engine.build import StepMissingError
+from corpusmill.engine.build import Build
 from corpusmill.engine.stage import Recount
 from corpusmill.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from corpusmill.ledger import Receipt
@@ -23,46 +23,41 @@ from corpusmill.stages.scatter import KINDS
 from corpusmill.stages.tokenize import Vocabulary, vocabulary
 from corpusmill.tokens.record_shard import open_record_shard
 from corpusmill.verify.content import Readable, output_content
-from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
-from corpusmill.verify.recorded import RecordedBuild
+from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
 
 DIFFERS = "the dataset's manifest differs from the receipts"
 
-Verifier = Callable[[RecordedBuild, Path, int, Vocabulary], dict[str, int]]
+Verifier = Callable[[Build, Path, int, Vocabulary], dict[str, int]]
 
 
-def verify_outputs(build: RecordedBuild, unit: str, folder: Path, receipt: Receipt) -> tuple[list[Finding], Recount]:
+def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[Finding], Recount]:
     """Every output of an export unit through its format's verifier, with the sizes that the layout planned."""
-    settings = _settings(build, unit, receipt)
-    ids = Vocabulary(**settings["vocabulary"])
+    ids = Vocabulary(**receipt.settings["vocabulary"])
     about = Readable(build.config.framing, np.dtype(ids.dtype))
     found: list[Finding] = []
     files: list[dict[str, Any]] = []
-    for name, outputs in settings["outputs"].items():
+    complete = True
+    for name, outputs in receipt.settings["outputs"].items():
         for _, output, slices in outputs:
             path = folder / name / output
             try:
                 seen = VERIFIERS[name](build, path, _positions(slices), ids)
                 content = output_content(name, path, about, slices, partial(_ends, build, name))
                 files.append({"name": f"{name}/{output}", **seen, **content})
+            except ELSEWHERE:
+                complete = False
             except DAMAGE as error:
                 found.append(finding_of(error, f"a {name} export cannot be read back", path))
     totals: Counter[str] = Counter()
     for one in files:
         totals.update({key: count for key, count in one.items() if isinstance(count, int)})
     counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * np.dtype(ids.dtype).itemsize}
-    return found, Recount(counts, {"files": files}, complete=True)
+    return found, Recount(counts, {"files": files}, complete=True) if complete else Recount({})
 
 
-def _ends(build: RecordedBuild, name: str, cell: int) -> NDArray[np.uint64]:
+def _ends(build: Build, name: str, cell: int) -> NDArray[np.uint64]:
     """Where the documents of a gathered cell end."""
     return open_record_shard(build.folder("gather", f"{KINDS[name]}-{cell:05d}")).ends
-
-
-def _settings(build: RecordedBuild, unit: str, receipt: Receipt) -> dict[str, Any]:
-    """What the layout planned: as the receipt says if its folder's fingerprint vouches for it, else worked out anew."""
-    recorded = build.recorded[build.folder("export", unit)]
-    return receipt.settings if recorded.vouched_for else build.step("export", unit).settings
 
 
 def _positions(slices: list[list[int]]) -> int:
@@ -70,24 +65,24 @@ def _positions(slices: list[list[int]]) -> int:
     return sum(last - first for _, first, last in slices)
 
 
-def _webdataset(build: RecordedBuild, path: Path, records: int, ids: Vocabulary) -> dict[str, int]:
+def _webdataset(build: Build, path: Path, records: int, ids: Vocabulary) -> dict[str, int]:
     wanted = build.config.exports.webdataset
     width = wanted.context_tokens if wanted else 0
     seen = webdataset.verify_shard(path, context_tokens=width, vocabulary_size=ids.size, records=records)
     return {"records": seen["records"], "slots": seen["tokens"]}
 
 
-def _numpy(_build: RecordedBuild, path: Path, tokens: int, ids: Vocabulary) -> dict[str, int]:
+def _numpy(_build: Build, path: Path, tokens: int, ids: Vocabulary) -> dict[str, int]:
     seen = numpy_shards.verify_shard(path, tokens=tokens, dtype=np.dtype(ids.dtype), vocabulary_size=ids.size)
     return {"slots": seen["tokens"]}
 
 
-def _megatron(build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
+def _megatron(build: Build, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
     framing = asdict(framing_of(build.config.framing, ids))
     return _documents(megatron_verify.verify_part(path, vocabulary_size=ids.size, **framing))
 
 
-def _nanoset(build: RecordedBuild, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
+def _nanoset(build: Build, path: Path, _records: int, ids: Vocabulary) -> dict[str, int]:
     path = path.with_name(f"{path.name}.ds")
     framing = asdict(framing_of(build.config.framing, ids))
     seen = nanoset_verify.verify_file(
@@ -113,20 +108,20 @@ VERIFIERS: dict[str, Verifier] = {
 }
 
 
-def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
+def check_manifests(build: Build, folder: Path) -> list[Finding]:
     """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of all that they list."""
     try:
-        exported = {unit: build.receipt("export", unit) for unit in build.units("export")}
+        exported = build.receipts("export")
         written = build.receipts("writeback")
         ids = asdict(vocabulary(build))
-    except StepMissingError:
-        return []  # the step that is missing is a finding of its own
+    except ELSEWHERE:
+        return []
     path = folder / DATASET
     said = json.loads(path.read_bytes())
     references = {reference["name"] for reference in said.get("references", ())}
     own = [one for one in listing(build.receipt("manifest", UNIT)) if one["name"] not in references | {DATASET, SUMS}]
-    delivered = [one for receipt in [*exported.values(), *written] for one in listing(receipt)]
-    held = held_by_file(exported.values())
+    delivered = [one for receipt in [*exported, *written] for one in listing(receipt)]
+    held = held_by_file(exported)
     outputs = {str(one["name"]): {**one, **held.get(str(one["name"]), {})} for one in [*delivered, *own]}
     listed = {one["name"]: one for one in said["files"]}
     found = [
@@ -145,14 +140,14 @@ def check_manifests(build: RecordedBuild, folder: Path) -> list[Finding]:
     ]
     tars = [
         (Path(name).stem, _positions(slices))
-        for unit, receipt in exported.items()
-        for _, name, slices in _settings(build, unit, receipt)["outputs"].get("webdataset", ())
+        for receipt in exported
+        for _, name, slices in receipt.settings["outputs"].get("webdataset", ())
     ]
     return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
 
 
-def _totals(exported: dict[str, Receipt], name: str, framing: dict[str, Any]) -> dict[str, Any]:
-    totals = format_totals(list(exported.values()), name)
+def _totals(exported: list[Receipt], name: str, framing: dict[str, Any]) -> dict[str, Any]:
+    totals = format_totals(exported, name)
     framed = {"framing": framing} if name in {"megatron", "nanoset"} else {}
     return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
 

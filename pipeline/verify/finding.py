@@ -5,10 +5,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from corpusmill.engine.build import StepMissingError
 from corpusmill.errors import CorpusmillError
+from corpusmill.ledger import DamagedStepError
 
 # What reading damaged files and receipts can raise; anything else is a fault of the code and must be seen as one.
 DAMAGE = (CorpusmillError, ArithmeticError, LookupError, OSError, TypeError, ValueError, struct.error)
+
+ELSEWHERE = (StepMissingError, DamagedStepError)  # another step is not whole: that is a finding of its own
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,10 @@ def finding_of(error: BaseException | None, what: str, where: object) -> Finding
 
 
 def difference(expected: object, got: object) -> tuple[str, str]:
-    """Two unequal values in words; of mappings and lists only the parts that differ."""
+    """Two unequal values in words; of mappings only the parts that differ."""
     if isinstance(expected, dict) and isinstance(got, dict):
         keys = sorted(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
         return _entries(expected, keys), _entries(got, keys)
-    if isinstance(expected, tuple) and isinstance(got, tuple) and len(expected) == len(got):
-        pairs = [pair for pair in zip(expected, got, strict=True) if pair[0] != pair[1]]
-        return ", ".join(str(one) for one, _ in pairs), ", ".join(str(one) for _, one in pairs)
     return str(expected), str(got)
 
 

@@ -1,82 +1,17 @@
-"""One step's receipt against its folder, its place in the build, and its accounts."""
+"""One step's receipt against the files in its folder, and its accounts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import xxhash
 
-from corpusmill.engine.graph import PLAN
+from corpusmill.engine.build import Build
 from corpusmill.ledger import RECEIPT_NAME, Receipt, output_file
 from corpusmill.ledger.blocks import BLOCKS_NAME, read_digests
 from corpusmill.ledger.once import LOCK_NAME
-from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
-from corpusmill.verify.recorded import STEP_FOLDER, RecordedBuild
-
-IDENTITY = ("stage", "stage_version", "unit", "settings", "inputs")
-NAMED = 3  # readers of a receipt that a finding names
-
-
-def check_identity(build: RecordedBuild, stage: str, unit: str) -> list[Finding]:
-    """Whether the step's folder and receipt are there, readable, belong together, and are what later steps read."""
-    folder = build.located(stage, unit)
-    where = folder or build.work / stage
-    readers = _in_words(build.named_by(stage, unit))
-    if folder is None or not folder.is_dir():
-        got = "nothing" + _other_folders(build, stage, unit)
-        return [Finding("a step's folder is missing", str(where), f"the outputs of {stage} {unit}", got)]
-    path = folder / RECEIPT_NAME
-    recorded = build.recorded.get(folder)
-    if recorded is None:
-        return [Finding("a step has no receipt", str(path), f"the receipt of {stage} {unit}{readers}", "nothing")]
-    receipt = recorded.receipt
-    if receipt is None:
-        return [finding_of(recorded.error, "a receipt cannot be read", path)]
-    if not recorded.belongs:
-        got = f"that of {receipt.stage} {receipt.unit}, fingerprint {receipt.fingerprint}"
-        return [Finding("a receipt is not its folder's", str(path), f"that of {stage} {unit}", got)]
-    found = [] if recorded.vouched_for else list(_edited(build, stage, unit, receipt, path))
-    if stage != PLAN and receipt.digest != build.digest(stage, unit):
-        what = "a receipt is not the one that later steps were made from"
-        expected = f"digest {build.digest(stage, unit)}{readers}"
-        found.append(Finding(what, str(path), expected, f"digest {receipt.digest}"))
-    return found
-
-
-def _other_folders(build: RecordedBuild, stage: str, unit: str) -> str:
-    """Folders of the same unit, made from other inputs, by other settings or by another version of the code."""
-    others = [
-        one.name for one in build.recorded if one.parent.name == stage and STEP_FOLDER.sub(r"\1", one.name) == unit
-    ]
-    return f"; of other settings, inputs or code: {', '.join(others)}" if others else ""
-
-
-def _edited(build: RecordedBuild, stage: str, unit: str, receipt: Receipt, path: Path) -> Iterator[Finding]:
-    """Name the field of which the fingerprint no longer follows from stage, version, unit, settings and inputs."""
-    digits = STEP_FOLDER.sub(r"\2", path.parent.name)
-    named = False
-    try:
-        step = build.step(stage, unit)
-    except DAMAGE:
-        step = None  # what the step must be follows from receipts that are damaged themselves
-    if step and step.fingerprint().startswith(digits):
-        right = (step.stage, step.version, step.unit, step.settings, step.inputs)
-        for field, expected in zip(IDENTITY, right, strict=True):
-            got = getattr(receipt, field)
-            if got != expected:
-                named = True
-                yield Finding("a receipt was edited", f"{path}, {field}", *difference(expected, got))
-    if not receipt.fingerprint.startswith(digits) or not named:
-        what = "a receipt's fingerprint does not follow from what it says of its step"
-        yield Finding(what, f"{path}, fingerprint", f"{digits}..., as its folder is called", receipt.fingerprint)
-
-
-def _in_words(readers: list[Receipt]) -> str:
-    names = [f"{one.stage} {one.unit}" for one in readers]
-    rest = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f", which {', '.join(names[:NAMED])}{rest} read" if names else ""
+from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 
 
 def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
@@ -129,18 +64,17 @@ def _is_temporary(name: str) -> bool:
     return name.endswith(".partial") or any(part.startswith(".") for part in name.split("/"))
 
 
-def check_accounts(build: RecordedBuild, stage: str, unit: str, receipt: Receipt) -> list[Finding]:
+def check_accounts(build: Build, folder: Path, receipt: Receipt) -> list[Finding]:
     """The stage's balance, drawn anew from the receipts of the step and its neighbours."""
-    path = str(build.folder(stage, unit) / RECEIPT_NAME)
-    what = f"{stage} {unit} does not balance"
+    name, path = f"{receipt.stage} {receipt.unit}", str(folder / RECEIPT_NAME)
     try:
-        checks = build.graph[stage].checks(build, unit, receipt)
+        checks = build.graph[receipt.stage].checks(build, receipt.unit, receipt)
+    except ELSEWHERE:
+        return []
     except DAMAGE as error:
-        if build.damaged and (stage, unit) not in build.damaged:
-            return []  # the neighbour whose receipt is missing or edited is a finding of its own
-        return [finding_of(error, f"the accounts of {stage} {unit} cannot be drawn", path)]
+        return [finding_of(error, f"the accounts of {name} cannot be drawn", path)]
     return [
-        Finding(f"{what}: {one.name}", path, "two equal sides", f"{one}, {one.difference:+,}")
+        Finding(f"{name} does not balance: {one.name}", path, "two equal sides", f"{one}, {one.difference:+,}")
         for one in checks
         if one.difference
     ]

@@ -1,8 +1,8 @@
 """Two copies of one dataset version compared file by file, and each repaired from the other.
 
 A copy is `<destination>/<name>/<version>`, or `<destination>/<name>`, whose latest.json names the version. What every
-file must be stands in SHA256SUMS. That is trusted if it agrees with a dataset.json that hashes to the version in the
-folder's name, file by file. No work folder and no configuration is needed: a copy may be all that is left.
+file must be follows from either copy's dataset.json, if it hashes to the version in the folder's name (delivered.py).
+No work folder and no configuration is needed: a copy may be all that is left.
 
 Files in folders are read and digested. An object is right if a right file at the other place has the checksum that the
 store computed of the object (md5 of an ETag, crc32c); every other object is read, whatever sha256 was noted with it. A
@@ -14,7 +14,6 @@ repaired passes through this machine once.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.errors import CorruptDataError, SourceError, VerificationError
-from corpusmill.stages.manifest import DATASET, SUMS, VERSION_DIGITS
+from corpusmill.stages.manifest import DATASET, SUMS
 from corpusmill.storage import Store, Wanted, fetch, is_local, open_store
+from corpusmill.verify.delivered import LATEST, describe, read_dataset
 from corpusmill.verify.objects import object_sha256
 
 THREADS = 4
-LATEST = "latest.json"
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,17 @@ class Compared:
 def compare_copies(
     first: str, second: str, *, first_endpoint_url: str | None = None, second_endpoint_url: str | None = None
 ) -> Compared:
-    """Digest both copies. SourceError where there is none, VerificationError for two versions or no list to trust."""
+    """Digest both copies.
+
+    SourceError where there is none, VerificationError for two versions and where no dataset.json can be trusted.
+    """
     stores = [_version_store(first, first_endpoint_url), _version_store(second, second_endpoint_url)]
     versions = [store.folder.rstrip("/").rpartition("/")[2] for store in stores]
     if versions[0] != versions[1]:
         raise VerificationError(
             "the two places hold different versions", where=stores[1].folder, expected=versions[0], got=versions[1]
         )
-    sums, text = _trusted_sums(stores, versions[0])
-    wanted = {**sums, SUMS: hashlib.sha256(text).hexdigest()}
+    wanted = _sums(stores, versions[0])
     copies = [
         Copy(store, versions[0], _digests(store, other, wanted))
         for store, other in zip(stores, reversed(stores), strict=True)
@@ -111,51 +112,18 @@ def _version_store(location: str, endpoint_url: str | None) -> Store:
     return store
 
 
-def _trusted_sums(stores: list[Store], version: str) -> tuple[dict[str, str], bytes]:
-    """The list of one of the places that belongs to the version; of two, the one that has all that the other has."""
-    listed = next((files for store in stores if (files := _listed(store, version))), None)
-    found: list[tuple[dict[str, str], bytes]] = []
-    for text in filter(None, (_read(store, SUMS) for store in stores)):
-        try:
-            sums = _parsed(text)
-        except ValueError:
-            continue
-        if listed and listed.items() <= sums.items():
-            found.append((sums, text))
-    found.sort(key=lambda one: -len(one[0]))
-    if not found or not found[-1][0].items() <= found[0][0].items():
-        raise VerificationError(
-            f"no {SUMS} can be trusted" if not found else f"the two places have different {SUMS}",
-            where=" and ".join(store.folder for store in stores),
-            expected=f"a list that agrees with a {DATASET} whose sha256 begins with {version}, the same at both places",
-            got=f"{len(found)} of {len(stores)} such lists" if listed else f"no {DATASET} of this version",
-            next_step="build the dataset again: the same version has the same bytes",
-        )
-    return found[0]
-
-
-def _read(store: Store, name: str) -> bytes | None:
-    if store.stat(name) is None:
-        return None
-    with store.open(name) as file:
-        return file.read()
-
-
-def _listed(store: Store, version: str) -> dict[str, str] | None:
-    """Name to sha256 of a dataset.json and of the files that it lists; None unless it is the one of the version."""
-    text = _read(store, DATASET)
-    sha256 = hashlib.sha256(text or b"").hexdigest()
-    if text is None or sha256[:VERSION_DIGITS] != version:
-        return None
-    return {DATASET: sha256, **{one["name"]: one["sha256"] for one in json.loads(text)["files"]}}
-
-
-def _parsed(text: bytes) -> dict[str, str]:
-    """ValueError for what is no list of sums."""
-    rows = [line.split("  ", 1) for line in text.decode().removesuffix("\n").split("\n")]
-    if any(len(row) != 2 or len(row[0]) != 64 for row in rows):
-        raise ValueError("not as sha256sum writes it")
-    return {name: sha256 for sha256, name in rows}
+def _sums(stores: list[Store], version: str) -> dict[str, str]:
+    """Name to sha256 of every file of the version, by the dataset.json of either place."""
+    for store in stores:
+        if described := describe(read_dataset(store), version):
+            return {name: sha256 for name, (_, sha256) in described.expected.items()}
+    raise VerificationError(
+        f"no {DATASET} can be trusted",
+        where=" and ".join(store.folder for store in stores),
+        expected=f"one whose sha256 begins with {version}, at one of them",
+        got=f"no {DATASET} of this version",
+        next_step="build the dataset again: the same version has the same bytes",
+    )
 
 
 def _digests(store: Store, other: Store, wanted: dict[str, str]) -> dict[str, str | None]:

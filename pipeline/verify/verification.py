@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN
 from corpusmill.engine.stage import Recount
@@ -16,9 +17,9 @@ from corpusmill.report.figures import counted
 from corpusmill.sources.plan import Plan
 from corpusmill.verify.destinations import check_destination
 from corpusmill.verify.exports import check_manifests, verify_outputs
-from corpusmill.verify.finding import DAMAGE, Finding, finding_of
-from corpusmill.verify.receipts import check_accounts, check_files, check_identity
-from corpusmill.verify.recorded import RecordedBuild, StepName
+from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
+from corpusmill.verify.receipts import check_accounts, check_files
+from corpusmill.verify.steps import StepFolder, find_steps, open_folder
 
 
 @dataclass(frozen=True)
@@ -31,74 +32,68 @@ class Verification:
     findings: tuple[Finding, ...]
 
 
-def verify_build(build: Build, *, workers: int = 1, progress: Callable[[int, int], None] | None = None) -> Verification:
-    """Re-read everything that a build made; see the package's docstring.
-
-    `progress(done, all)` is called after every step, in their order. Damage never raises: it is a finding.
-    """
-    recorded = RecordedBuild(build.plan_receipt, build.graph)
-    if recorded.planned is None:
-        what = "the plan cannot be read, so that nothing can be said of its build"
-        got = "neither its receipt nor its files are what its folder's name says"
-        finding = Finding(what, str(recorded.plan_folder), "config.json, plan.json and a receipt of one plan", got)
-        return Verification(0, 0, 0, (finding,))
-    steps = recorded.steps()
+def verify_build(build: Build, *, workers: int = 1) -> Verification:
+    """Re-read everything that a build made; see the package's docstring. Damage never raises: it is a finding."""
+    build, steps, error = open_steps(build)
     with ThreadPoolExecutor(workers) as pool:
-        parts = []
-        for part in pool.map(partial(verify_step, recorded), steps):
-            parts.append(part)
-            if progress:
-                progress(len(parts), len(steps))
-    return Verification(
-        len(steps),
-        sum(part.files for part in parts),
-        sum(part.read_bytes for part in parts),
-        tuple(finding for part in parts for finding in part.findings),
-    )
+        parts = list(pool.map(partial(verify_step, build), steps))
+    findings = [finding for part in parts for finding in part.findings]
+    if error and not findings:
+        findings = [finding_of(error, "not every step could be located", build.plan_folder)]
+    files, read_bytes = (sum(counts) for counts in zip(*((part.files, part.read_bytes) for part in parts), strict=True))
+    return Verification(len(steps), files, read_bytes, tuple(findings))
 
 
-def verify_step(build: RecordedBuild, name: StepName) -> Verification:
+def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]:
+    """The build with its whole receipts, its steps (see find_steps), the plan first, and why those are not all.
+
+    Configuration and plan are taken from the plan's receipt, whatever became of its files.
+    """
+    build = Build(build.plan_receipt, build.graph, lambda _step, _work: None)
+    plan = open_folder(PLAN, build.work.name, build.plan_folder)
+    if plan.receipt is None:
+        wrong = plan.finding and replace(plan.finding, what=f"{plan.finding.what}: no other step is known without it")
+        return build, [replace(plan, finding=wrong)], None
+    build.config = DatasetConfig.model_validate(plan.receipt.settings["config"])
+    build.plan = Plan.model_validate(plan.receipt.settings[PLAN])
+    steps, error = find_steps(build)
+    return build, [plan, *steps], error
+
+
+def verify_step(build: Build, step: StepFolder) -> Verification:
     """All that can be said of one step: receipt, files, accounts, counts, and its export or destination."""
-    stage, unit = name
-    found = check_identity(build, stage, unit)
-    receipt = build.find(stage, unit)
-    folder = build.located(stage, unit)
-    if receipt is None or folder is None:
-        return Verification(1, 0, 0, tuple(found))
+    found = [step.finding] if step.finding else []
     files = read_bytes = 0
-    try:
-        wrong, files, read_bytes = check_files(folder, receipt)
-        found += wrong
-        found += check_accounts(build, stage, unit, receipt) if stage != PLAN else []
-        found += _check_content(build, stage, unit, receipt, whole=not wrong)
-        if stage == "upload":
-            more, more_files, more_bytes = check_destination(build, unit, folder, not wrong)
-            found, files, read_bytes = found + more, files + more_files, read_bytes + more_bytes
-    except DAMAGE as error:
-        found.append(finding_of(error, f"{stage} {unit} cannot be read", folder))
-    if not found and receipt.seal != receipt.expected_seal():  # what no other check can see: seconds, versions
-        what = "a receipt is not the one that was written"
-        seals = f"seal {receipt.expected_seal()}", receipt.seal or "none"
-        found.append(Finding(what, str(folder / RECEIPT_NAME), *seals))
+    if step.receipt:
+        try:
+            wrong, files, read_bytes = check_files(step.folder, step.receipt)
+            found += [*wrong, *_check_content(build, step.stage, step.folder, step.receipt, whole=not wrong)]
+            if step.stage != PLAN:
+                found += check_accounts(build, step.folder, step.receipt)
+                if step.stage == "upload":
+                    more, more_files, more_bytes = check_destination(build, step.unit, step.folder, not wrong)
+                    found, files, read_bytes = found + more, files + more_files, read_bytes + more_bytes
+        except DAMAGE as error:
+            found.append(finding_of(error, f"{step.stage} {step.unit} cannot be read", step.folder))
     return Verification(1, files, read_bytes, tuple(found))
 
 
-def _check_content(build: RecordedBuild, stage: str, unit: str, receipt: Receipt, *, whole: bool) -> Iterator[Finding]:
+def _check_content(build: Build, stage: str, folder: Path, receipt: Receipt, *, whole: bool) -> list[Finding]:
     """What the files hold against what the receipt says.
 
     Files known to be damaged are read by the verifiers of exports only, which trust nothing and can say where.
     """
-    folder = build.folder(stage, unit)
+    found: list[Finding] = []
     if stage == "export":
-        found, recount = verify_outputs(build, unit, folder, receipt)
-        yield from found
-        whole = whole and not found
+        found, recount = verify_outputs(build, folder, receipt)
     elif whole:
-        recount = build.graph[stage].recount(build, unit, folder) if stage != PLAN else _recount_plan(build.plan)
-    if whole:
-        yield from _compare(recount, receipt, folder / RECEIPT_NAME)
-    if whole and stage == "manifest":
-        yield from check_manifests(build, folder)
+        recount = (
+            _recount_plan(build.plan) if stage == PLAN else build.graph[stage].recount(build, receipt.unit, folder)
+        )
+    if whole and not found:
+        found = list(_compare(recount, receipt, folder / RECEIPT_NAME))
+        found += check_manifests(build, folder) if stage == "manifest" else []
+    return found
 
 
 def _recount_plan(plan: Plan) -> Recount:
@@ -109,13 +104,10 @@ def _recount_plan(plan: Plan) -> Recount:
 
 def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding]:
     for part, seen, said in (("counts", recount.counts, receipt.counts), ("details", recount.details, receipt.details)):
-        for key, value in seen.items():
-            if said.get(key) != value:
-                what = "a receipt does not say what its step's files hold"
-                yield Finding(what, f"{path}, {part}.{key}", f"{value}, as re-read", str(said.get(key)))
-        for key in said.keys() - seen.keys() if recount.complete else ():
-            what = "a receipt says more than its step could"
-            yield Finding(what, f"{path}, {part}.{key}", "no such entry", str(said[key]))
+        stated = said if recount.complete else {key: value for key, value in said.items() if key in seen}
+        if stated != seen:
+            what = "a receipt does not say what its step's files hold"
+            yield Finding(what, f"{path}, {part}", *difference(seen, stated))
 
 
 def render(verification: Verification, *, of: str = "step", next_step: str | None = None) -> str:

@@ -18,7 +18,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 import corpusmill.report
@@ -29,15 +29,8 @@ from dataset_pages.datasets import datasets_of
 from dataset_pages.receipts import read_steps
 
 HERE = Path(__file__).parent
-ASSETS = {
-    "report.css": (Path(corpusmill.report.__file__).parent, "text/css"),
-    "page.css": (HERE / "static", "text/css"),
-    "page.js": (HERE / "static", "text/javascript"),
-    "run.js": (HERE / "static", "text/javascript"),
-    "datasets.js": (HERE / "static", "text/javascript"),
-    "icon.svg": (HERE / "static", "image/svg+xml"),
-    "icon-dark.svg": (HERE / "static", "image/svg+xml"),
-}
+REPORT_STYLE = Path(corpusmill.report.__file__).with_name("report.css")
+ASSETS = {path.name: path for path in (REPORT_STYLE, *(HERE / "static").iterdir())}
 
 # A page may use its own scripts and ask its own server, and nothing else; the report by itself may do nothing at all.
 PAGE_POLICY = (
@@ -93,8 +86,7 @@ def asset(name: str, user: GetUserDep) -> Response:  # noqa: ARG001
     """A style or a script, for users who are logged in."""
     if name not in ASSETS:
         raise HTTPException(404, "no such file")
-    folder, kind = ASSETS[name]
-    return Response((folder / name).read_bytes(), media_type=kind, headers=HEADERS)
+    return FileResponse(ASSETS[name], headers=HEADERS)
 
 
 def run_page(request: Request, dag_id: str, run_id: str, user: GetUserDep, session: SessionDep) -> HTMLResponse:

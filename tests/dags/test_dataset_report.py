@@ -115,6 +115,23 @@ def test_datasets_of_dags_that_the_user_may_not_read_are_not_listed(
     assert "No dataset yet" in said(ask("datasets"))
 
 
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("report.css", {"text/css"}),
+        ("page.css", {"text/css"}),
+        ("run.js", {"text/javascript", "application/javascript"}),
+        ("icon.svg", {"image/svg+xml"}),
+    ],
+)
+def test_asset_has_a_media_type_that_browsers_accept_without_guessing(ask: Ask, name: str, kinds: set[str]) -> None:
+    answer = ask(f"-/{name}")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].partition(";")[0] in kinds
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
 @pytest.mark.parametrize("path", ["", "docs", "openapi.json", "redoc", "-/../endpoints.py", "-/run.html"])
 def test_no_other_address_answers(ask: Ask, path: str) -> None:
     assert ask(path).status_code in {401, 404, 405}

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from corpusmill.report.summary import (
-    BalanceCheck,
-    BuildSummary,
-    DestinationSummary,
+from corpusmill.report.content import (
     DuplicateSummary,
-    ExportSummary,
-    Flow,
     LengthSummary,
-    OutputFile,
     PackingSummary,
-    PowerBin,
-    PowerHistogram,
     QualityMeasure,
-    QuarantineExample,
-    QuarantineFile,
     ShuffleSummary,
     SourceFileDuplicates,
-    StageSummary,
 )
+from corpusmill.report.delivered import DestinationSummary, ExportSummary, OutputFile
+from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
+from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from tests.report.usual_summary import CONFIGURATION, PLAN, export, histogram, usual
 
 __all__ = ["broken", "empty", "histogram", "hostile", "huge", "planned", "usual"]

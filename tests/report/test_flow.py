@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from corpusmill.report.facts import Flow, StageSummary
 from corpusmill.report.flow import BAND, THINNEST, flow_picture
-from corpusmill.report.summary import BuildSummary, Flow, StageSummary
+from corpusmill.report.summary import BuildSummary
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 

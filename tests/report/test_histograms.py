@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.report import histograms
+from corpusmill.report.facts import PowerHistogram
 from corpusmill.report.histograms import merge_histograms, power_histogram
-from corpusmill.report.summary import PowerHistogram
 from tests.oracles.power_histogram import power_histogram_oracle
 
 EDGES = [0, 1, *(2**power + shift for power in range(1, 63) for shift in (-1, 0, 1))]

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from corpusmill.report.delivered import EstimatedFigure
 from corpusmill.report.html import LISTED_ROWS, render_html
-from corpusmill.report.summary import BalanceCheck, BuildSummary, EstimatedFigure
+from corpusmill.report.summary import BalanceCheck, BuildSummary
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 
@@ -107,6 +108,18 @@ def test_render_html_estimate_stands_beside_what_came_out() -> None:
     assert re.search(r"\u2717\s*tokens\s*1.00 M\s*900 K to 1.00 M\s*1.05 M\s*1.05", section)
     assert re.search(r"\u2713\s*duplicate text\s*at least 10.0 %\s*13.3 %\s*1.33", section)
     assert "Estimate against" not in Page(render_html(examples.usual())).text
+
+
+def test_render_html_requests_stand_with_their_stage_and_repeated_tokens_in_the_packing() -> None:
+    usual = examples.usual()
+    (first, *others) = usual.stages
+    stage = first.model_copy(update={"requests": 12, "retries": 3, "wire_bytes": 2048, "without_checksum": 1})
+    assert usual.packing
+    packing = usual.packing.model_copy(update={"repeated_tokens": 777})
+    text = Page(render_html(usual.model_copy(update={"stages": (stage, *others), "packing": packing}))).text
+    assert "2.00 KiB in 12 requests, 3 of them retries; 1 file or part without a checksum of the store" in text
+    assert re.search(r"repeated tokens\s*777", text)
+    assert not re.search(r"of them retries|repeated tokens", Page(render_html(usual)).text)
 
 
 def test_render_html_failed_check_stands_first_and_says_what_is_missing() -> None:

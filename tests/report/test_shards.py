@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from corpusmill.errors import CorruptDataError
+from corpusmill.report.facts import to_json
 from corpusmill.report.shards import (
     ShardRow,
     ShardTable,
     StepFacts,
     shard_row,
     shards_from_json,
-    shards_to_json,
     step_name,
 )
 
@@ -46,7 +46,7 @@ def test_step_name_keeps_both_kinds_of_record_apart(stage: str, unit: str, found
 
 def test_shards_to_json_read_back_is_equal() -> None:
     table = ShardTable(rows=(shard_row("00000", STEPS),), digests={"tokenize": {"00000": "cc"}})
-    assert shards_from_json(shards_to_json(table)) == table
+    assert shards_from_json(to_json(table)) == table
 
 
 def test_shards_from_json_other_text_is_refused_with_words() -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from corpusmill.errors import CorruptDataError
-from corpusmill.report.summary import BalanceCheck, BuildSummary, DestinationSummary, Flow, from_json, to_json
+from corpusmill.report.delivered import DestinationSummary
+from corpusmill.report.facts import Flow, to_json
+from corpusmill.report.summary import BalanceCheck, BuildSummary, from_json
 from tests.report import example_summaries as examples
 
 EXAMPLES = [

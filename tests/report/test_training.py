@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from corpusmill.report.summary import DestinationSummary, ExportSummary, OutputFile, VocabularySummary
+from corpusmill.report.delivered import DestinationSummary, ExportSummary, OutputFile, VocabularySummary
 from corpusmill.report.training import TrainingFlags, training_flags
 from tests.report import example_summaries as examples
 

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import hashlib
 
-from corpusmill.report.summary import (
-    BalanceCheck,
-    BuildSummary,
-    DecodedSummary,
-    DestinationSummary,
+from corpusmill.report.content import (
     DuplicateSummary,
-    ExportSummary,
-    Flow,
     LengthSummary,
     MixingTable,
-    OutputFile,
     PackingSummary,
-    PowerBin,
-    PowerHistogram,
     QualityMeasure,
-    QuarantineExample,
-    QuarantineFile,
     RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
-    StageSummary,
 )
+from corpusmill.report.delivered import DecodedSummary, DestinationSummary, ExportSummary, OutputFile
+from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
+from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 
 PLAN = hashlib.sha256(b"plan").hexdigest()
 CONFIGURATION = """name: web-en

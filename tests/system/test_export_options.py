@@ -146,8 +146,8 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert sum("unlike what chance gives" in one for one in said) == 3
     console = Console(file=io.StringIO(), record=True, width=200)
-    print_summary(summary, console)
-    assert "warning: chance gives such an order less often than 0.001" in console.export_text()
+    print_summary(summary, Path("report.html"), console)
+    assert "warning: improbable order (p < 0.001): try another seed" in console.export_text()
 
 
 def test_shuffle_number_of_cells_and_memory_change_no_byte_of_the_dataset(root) -> None:

@@ -5,38 +5,29 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
+from corpusmill.engine.build import Build
 from corpusmill.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.graph import open_build
 from corpusmill.verify.exports import verify_outputs
-from corpusmill.verify.recorded import RecordedBuild
-from corpusmill.verify.verification import verify_step
+from corpusmill.verify.steps import StepFolder
+from corpusmill.verify.verification import open_steps, verify_step
 from tests.system.corpus import configuration, write_corpus
 
 SIZE = 100277
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> RecordedBuild:
+def opened(tmp_path_factory) -> tuple[Build, list[StepFolder]]:
     root = tmp_path_factory.mktemp("silent")
     write_corpus(root / "corpus", documents=30)
     exports = {"megatron": {"part_bytes": "1GB"}, "nanoset": {"file_bytes": "2GB", "loss": True}}
     values = configuration(root, exports=exports)
-    return RecordedBuild(open_build(build_dataset(check_config(values, where="test"), workers=1)).plan_receipt, GRAPH)
-
-
-def step_of(build: RecordedBuild, export: str) -> tuple[str, str]:
-    return next((stage, unit) for stage, unit in build.steps() if stage == "export" and unit.startswith(export))
-
-
-def file_of(build: RecordedBuild, export: str, ending: str) -> Path:
-    (path,) = build.folder(*step_of(build, export)).glob(f"{export}/*{ending}")
-    return path
+    return open_steps(open_build(build_dataset(check_config(values, where="test"), workers=1)))[:2]
 
 
 def counts_of(index: bytes) -> tuple[int, int, int]:
@@ -107,20 +98,19 @@ CASES = [("megatron", fault) for fault in MEGATRON] + [("nanoset", fault) for fa
 
 
 @pytest.mark.parametrize(("export", "fault"), CASES)
-def test_verify_m19_n22_finds_what_readers_accept(recorded, export, fault) -> None:
+def test_verify_m19_n22_finds_what_readers_accept(opened, export, fault) -> None:
     """By the digest, and by what the files say of each other, which also finds what was wrong when it was written."""
     ending, damage = {"megatron": MEGATRON, "nanoset": NANOSET}[export][fault]
-    stage, unit = step_of(recorded, export)
-    folder = recorded.folder(stage, unit)
-    receipt = recorded.find(stage, unit)
-    path = file_of(recorded, export, ending)
+    build, steps = opened
+    step = next(step for step in steps if step.stage == "export" and step.unit.startswith(export))
+    (path,) = step.folder.glob(f"{export}/*{ending}")
     before = path.read_bytes()
-    assert not verify_step(recorded, (stage, unit)).findings
+    assert not verify_step(build, step).findings
     path.write_bytes(damage(before))
     try:
         assert path.read_bytes() != before
-        by_all = verify_step(recorded, (stage, unit)).findings
-        by_content, _ = verify_outputs(recorded, unit, folder, receipt)
+        by_all = verify_step(build, step).findings
+        by_content, _ = verify_outputs(build, step.folder, step.receipt)
     finally:
         path.write_bytes(before)
     assert any(str(path) in one.where for one in by_all)

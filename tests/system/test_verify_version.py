@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.graph import open_build
 from corpusmill.stages.manifest import reference_text, sums_text
 from corpusmill.storage import Store, open_store
 from corpusmill.verify import Finding, verify_version
 from corpusmill.verify.exports import check_manifests
-from corpusmill.verify.recorded import RecordedBuild
+from corpusmill.verify.verification import open_steps
 from tests.system.corpus import configuration, write_corpus
 
 PLACES = ("fast", "backup")
@@ -307,7 +307,7 @@ def test_verify_command_names_a_version_and_exits_1_for_a_finding(root) -> None:
 @pytest.mark.parametrize("key", ["content", "records", "slots"])
 def test_manifest_that_states_other_content_than_the_exports_receipts_is_named(built, tmp_path, key: str) -> None:
     (plan,) = (built / "work/tiny/plan").glob("*/receipt.json")
-    build = RecordedBuild(plan, GRAPH)
+    build = open_steps(open_build(plan))[0]
     folder = tmp_path / "manifest"
     shutil.copytree(open_build(plan).folder("manifest", "dataset"), folder)
     assert check_manifests(build, folder) == []

@@ -1,0 +1,128 @@
+"""Which folders hold a build's steps, told from their receipts, some of which may be damaged or gone.
+
+A step's folder is called by its fingerprint, which follows from its inputs' receipts. So every step is located as the
+build itself does it, as far as its inputs have whole receipts. Which steps lie behind a damaged one is told by the
+folders on disk: those whose receipts name no input that is another build's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpusmill.engine.build import Build
+from corpusmill.engine.stage import StepName
+from corpusmill.fingerprint import FOLDER_DIGITS
+from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step, read_receipt
+from corpusmill.verify.finding import DAMAGE, Finding, finding_of
+
+
+@dataclass(frozen=True)
+class StepFolder:
+    """Where a step's outputs lie, or should; its receipt if that is whole, else what is wrong with it."""
+
+    stage: str
+    unit: str
+    folder: Path
+    receipt: Receipt | None = None
+    finding: Finding | None = None
+
+
+def open_folder(stage: str, unit: str, folder: Path) -> StepFolder:
+    """A step's folder with its receipt, if that is whole and the folder's; outputs are not looked at."""
+    name, path = f"{stage} {unit}", folder / RECEIPT_NAME
+    try:
+        receipt = read_receipt(path)
+    except FileNotFoundError:
+        if folder.is_dir():
+            finding = Finding("a step has no receipt", str(path), f"the receipt of {name}", "nothing")
+        else:
+            others = ", ".join(other.name for other in _folders(folder.parent) if _unit_of(other) == unit)
+            got = f"nothing; of other settings, inputs or code: {others}" if others else "nothing"
+            finding = Finding("a step's folder is missing", str(folder), f"the outputs of {name}", got)
+        return StepFolder(stage, unit, folder, finding=finding)
+    except DAMAGE as error:
+        return StepFolder(stage, unit, folder, finding=finding_of(error, "a receipt cannot be read", path))
+    if Step.of(receipt).folder(folder.parents[1]) == folder:
+        return StepFolder(stage, unit, folder, receipt)
+    got = f"that of {receipt.stage} {receipt.unit}, fingerprint {receipt.fingerprint}"
+    finding = Finding("a receipt is not its folder's", str(path), f"that of {name} in {folder.name}", got)
+    return StepFolder(stage, unit, folder, finding=finding)
+
+
+def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
+    """Every step after the plan, in order, and why not all could be located; `build` then holds the whole receipts.
+
+    `build` must not look for receipts by itself (see Build's `find_receipt`).
+    """
+    steps: list[StepFolder] = []
+    digests: dict[StepName, str] = {}
+    elsewhere: set[InputReceipt] = set()
+    whole, why = True, None
+    for stage in build.graph.names:
+        located, error = _locate(build, stage)
+        why = why or error
+        whole = whole and not error and all(step.receipt for step in located)
+        if not whole:
+            here = [
+                folder for folder in _folders(build.work / stage) if folder not in {step.folder for step in located}
+            ]
+            others = [open_folder(stage, _unit_of(folder), folder) for folder in here]
+            located += _behind({step.unit for step in located}, others, digests, elsewhere)
+        for receipt in (step.receipt for step in located if step.receipt):
+            build.hold(receipt)
+            digests[stage, receipt.unit] = receipt.digest
+        steps += located
+    known = {(step.stage, step.unit) for step in steps}
+    named = {(one.stage, one.unit) for step in steps if step.receipt for one in step.receipt.inputs}
+    lost = [open_folder(stage, unit, build.work / stage / f"{unit}-*") for stage, unit in sorted(named - known)]
+    return [*steps, *lost], why
+
+
+def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | None]:
+    """The steps of a stage whose inputs all have whole receipts, and why that is not every step."""
+    located: list[StepFolder] = []
+    why = None
+    try:
+        units = build.units(stage)
+    except DAMAGE as error:
+        return [], error
+    for unit in units:
+        try:
+            located.append(open_folder(stage, unit, build.step(stage, unit).folder(build.work)))
+        except DAMAGE as error:
+            why = error
+    return located, why
+
+
+def _behind(
+    units: set[str], others: list[StepFolder], digests: dict[StepName, str], elsewhere: set[InputReceipt]
+) -> list[StepFolder]:
+    """Of a stage's `others` those that can be the build's, for other units than `units`; the rest joins `elsewhere`.
+
+    They were made from no other receipts than those of `digests`, but some may be missing there. Of a unit's folders
+    the newest is taken, and only for want of a better one that which was made from `elsewhere`: two builds can share a
+    digest.
+    """
+
+    def agrees(step: StepFolder) -> bool:
+        inputs = step.receipt.inputs if step.receipt else ()
+        return all(digests.get((one.stage, one.unit), one.digest) == one.digest for one in inputs)
+
+    def likelihood(step: StepFolder) -> tuple[int, float]:
+        rank = 1 if step.receipt is None else 0 if elsewhere.intersection(step.receipt.inputs) else 2
+        return rank, step.folder.stat().st_mtime
+
+    possible = [step for step in others if step.unit not in units and agrees(step)]
+    taken = {step.unit: step for step in sorted(possible, key=likelihood)}
+    foreign = [step.receipt for step in others if step.receipt and step is not taken.get(step.unit)]
+    elsewhere.update(InputReceipt(stage=one.stage, unit=one.unit, digest=one.digest) for one in foreign)
+    return [taken[unit] for unit in sorted(taken)]
+
+
+def _folders(parent: Path) -> list[Path]:
+    return sorted(parent.glob(f"*-{'[0-9a-f]' * FOLDER_DIGITS}"))
+
+
+def _unit_of(folder: Path) -> str:
+    return folder.name[: -FOLDER_DIGITS - 1]
