@@ -26,7 +26,7 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
     `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
     """
-    from corpusmill.engine.build import tokenizer_versions
+    from corpusmill.engine.planned import tokenizer_versions
     from corpusmill.stages.tokenize import locked
 
     if to_build:

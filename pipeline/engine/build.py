@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig
+from corpusmill.engine.planned import read_plan, read_planned, tokenizer_versions
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import (
     RECEIPT_NAME,
@@ -36,7 +37,10 @@ log = logging.getLogger(__name__)
 
 
 class StepMissingError(PermanentError):
-    """A step was asked for before the steps that it reads from have finished."""
+    """A step was asked for before one that it reads from has finished: `stage` and `unit` name that one."""
+
+    stage = ""
+    unit = ""
 
 
 class UndeclaredInputError(PermanentError):
@@ -68,7 +72,7 @@ class Build:
     @cached_property
     def config(self) -> DatasetConfig:
         """The configuration that was planned."""
-        return DatasetConfig.model_validate_json(_planned(self.plan_receipt, "config.json"))
+        return DatasetConfig.model_validate_json(read_planned(self.plan_receipt, "config.json"))
 
     @cached_property
     def plan(self) -> Plan:
@@ -120,12 +124,14 @@ class Build:
         """The valid receipt of a step; StepMissingError if it has none."""
         receipt = self.find(stage, unit)
         if receipt is None:
-            raise StepMissingError(
+            error = StepMissingError(
                 f"{stage} {unit} has not finished, but a later step needs it",
                 where=self.work / stage,
                 next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
                 " task on, or start a new one",
             )
+            error.stage, error.unit = stage, unit
+            raise error
         return receipt
 
     def receipts(self, stage: str) -> list[Receipt]:
@@ -377,28 +383,6 @@ class StepView(Build):
     def step(self, stage: str, unit: str) -> Step:
         """See Build."""
         return self._build.step(stage, unit)
-
-
-def read_plan(plan_receipt: Path) -> Plan:
-    """The plan that a receipt belongs to."""
-    from corpusmill.sources.plan import Plan
-
-    return Plan.model_validate_json(_planned(plan_receipt, "plan.json"))
-
-
-def _planned(plan_receipt: Path, name: str) -> bytes:
-    """A file of the plan's step, compared with its receipt."""
-    Blocks(plan_receipt.parent, read_receipt(plan_receipt)).require([name])
-    return (plan_receipt.parent / name).read_bytes()
-
-
-def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
-    """What every receipt states of the tokenizer that the configuration is locked to."""
-    lock = config.lock
-    if lock is None:
-        return {}
-    revision = {"tokenizer_revision": lock.tokenizer_revision} if lock.tokenizer_revision else {}
-    return {"tokenizer_sha256": lock.tokenizer_sha256, **revision}
 
 
 def open_build(plan_receipt: str | Path, graph: Graph) -> Build:

@@ -46,7 +46,7 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
         try:
             step = build.step(stage, unit)
         except StepMissingError as missing:
-            yield StepPreview(stage, unit, "may run", f"depends on {missing.what.split(' has ')[0]}, which will run")
+            yield StepPreview(stage, unit, "may run", f"depends on {missing.stage} {missing.unit}, which will run")
             continue
         yield StepPreview(stage, unit, "run", why_run(step, build.work))
 

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.config import DatasetConfig, absolute, work_of
-from corpusmill.engine.build import Build, read_plan
+from corpusmill.engine.build import Build
+from corpusmill.engine.planned import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.stages.manifest import DATASET
