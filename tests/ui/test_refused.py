@@ -14,7 +14,7 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
 
 def call(page: Page, method: str, path: str, body: Any = None) -> Any:
-    """Airflow's API as this user's browser asks it, again while SQLite refuses a writer (tests/dags/live.py says why)."""
+    """Airflow's API as this user's browser asks it; again while SQLite refuses a writer (see tests/dags/live.py)."""
     for _ in range(MOST_TRIES):
         answer = page.request.fetch(f"{URL}/api/v2/{path}", method=method, data=body)
         if answer.status != 500 or "Database error" not in answer.text():
