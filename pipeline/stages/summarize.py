@@ -224,7 +224,7 @@ def _export(build: Build, name: str) -> ExportSummary:
 def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
     """One file; records and tokens stand with the file that holds them (.bin, .ds, .npy, .tar)."""
     stem = name.removesuffix(".bin").removesuffix(".ds")
-    held = holds.get(stem, {})
+    held = holds.get(name) or holds.get(stem, {})
     windows, dropped_tokens = None, None
     if sequence_tokens is not None and "slots" in held:
         windows, dropped_tokens = windows_of(held["slots"], sequence_tokens)

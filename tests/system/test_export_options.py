@@ -24,6 +24,7 @@ from corpusmill.report.summary import from_json
 from corpusmill.report.terminal import print_summary
 from corpusmill.shuffle.placement import cells_of
 from corpusmill.stages.graph import open_build
+from corpusmill.stages.summarize import summarize
 from corpusmill.verify import render, verify_build
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared
@@ -113,6 +114,15 @@ def test_numpy_j26_raw_layout_is_two_files_of_one_stream(root, share: float) -> 
     assert verify_records(built, 40, 1)
     tokens_from_7 = np.fromfile(folder / "train.bin", "<u4")[7:12]
     assert peek_record(folder / "train.bin", 7, 5).ids.tolist() == tokens_from_7.tolist()
+
+
+def test_report_of_raw_numpy_files_says_their_tokens(root) -> None:
+    """Files of `layout: bin` end like Megatron's data, which have the tokens of another name."""
+    built = build(root, exports={"numpy": {"layout": "bin", "test_share": 0.25}, "megatron": {}})
+    exports = {export.format: export for export in summarize(built).exports}
+    eots = built.total("tokenize", "documents_out") - built.total("tokenize", "documents_empty")
+    assert sum(file.tokens or 0 for file in exports["numpy"].files) == built.total("tokenize", "tokens") + eots
+    assert sum(file.records or 0 for file in exports["megatron"].files) == eots
 
 
 def test_numpy_j26_raw_layout_of_a_small_vocabulary_is_uint16(root) -> None:
