@@ -72,7 +72,7 @@ def _no_stage(module: str, got: str) -> ConfigError:
     return ConfigError(
         "a stage cannot be imported",
         where=f"{OWN_STAGES}: {module}",
-        expected="a module that Python finds here, with a corpusmill.engine.Stage called STAGE",
+        expected="a module that Python finds here, with a Stage (corpusmill.engine.stage) called STAGE",
         got=got,
         next_step="install its package where every worker runs, or take it out of the variable",
     )
