@@ -41,7 +41,9 @@ def load_config(path: Path) -> DatasetConfig:
     return load(path)
 
 
-Workers = Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)]
+Workers = Annotated[
+    int | None, typer.Option(help="Worker processes; default: one per core, or one for little text.", min=1)
+]
 
 
 @app.command()

@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from corpusmill.content import ContentSum
+from corpusmill.kernels import inlined, kernel
 from corpusmill.words import load_byte, load_word
 
 Words = NDArray[np.uint64]
@@ -94,7 +94,7 @@ def token_sums(tokens: NDArray[Any], starts: Words, sizes: Words, firsts: Words)
     return sums
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _token_sums(tokens: Any, starts: Any, sizes: Any, firsts: Any, weights: Any, block_weights: Any, sums: Any) -> None:
     low, high = weights
     low_blocks, high_blocks = block_weights
@@ -137,13 +137,13 @@ _ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _ODD_3 = np.uint64(0x165667B19E3779F9)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _stir(lane: Any, word: Any) -> Any:
     lane += word * _ODD_2
     return ((lane << np.uint64(31)) | (lane >> np.uint64(33))) * _ODD_1
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _finished(word: Any) -> Any:
     word ^= word >> np.uint64(33)
     word *= np.uint64(0xFF51AFD7ED558CCD)
@@ -152,7 +152,7 @@ def _finished(word: Any) -> Any:
     return word ^ (word >> np.uint64(33))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _text_hashes(address: Any, starts: Any, ends: Any, hashes: Any) -> None:
     """Reads each text and nothing beside it."""
     for i in range(len(starts)):

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from corpusmill.kernels import kernel
 
 Positions = NDArray[np.uint64]
 
@@ -96,7 +98,7 @@ def _inside(starts: Positions, lengths: Positions, ends: Positions | np.uint64) 
     return bool(((starts <= ends) & (lengths <= ends - starts)).all())
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _copy(source: Any, starts: Any, lengths: Any, out: Any, places: Any, item_bytes: Any) -> None:
     for i in range(len(lengths)):
         to, first = out + np.int64(places[i]) * item_bytes, source + np.int64(starts[i]) * item_bytes

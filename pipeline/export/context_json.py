@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numba import njit
 from numpy.typing import NDArray
 
 from corpusmill.export.files import TokenArray
+from corpusmill.kernels import kernel
 
 _OPEN, _CLOSE, _COMMA, _ZERO, _NINE = (ord(letter) for letter in "[],09")
 _LARGEST = (1 << 32) - 1
@@ -66,7 +66,7 @@ def _numbers(bits: int) -> NDArray[np.uint64]:
     return table.view("<u8").astype(np.uint64, copy=False).ravel()
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _write(contexts: Any, table: Any, text: Any, ends: Any) -> None:
     """Write all rows back to back; ends[i] (int64) is where row i ends. `text` has PLACES bytes to spare.
 
@@ -123,4 +123,4 @@ def _read_kernel(text, found):  # type: ignore[no-untyped-def]
             return count, -1 if at == size else at
 
 
-_read = njit(nogil=True, cache=True)(_read_kernel)
+_read = kernel(_read_kernel)

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from corpusmill.kernels import kernel
 
 MOST_STEPS = 4_000_000_000  # sources times samples: a few seconds
 
 # numpy keeps RandomState's stream for ever (NEP 19); it is what the reference shuffles with.
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _most_wanted(weights: Any, drawn: Any, step: Any) -> Any:
     """The source furthest behind its share at `step`; the first of equals."""
     scale = float(max(step, 1))
@@ -30,7 +31,7 @@ def _most_wanted(weights: Any, drawn: Any, step: Any) -> Any:
     return best
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fill_order(weights: Any, drawn: Any, sources: Any, ordinals: Any) -> None:
     for step in range(len(sources)):
         source = _most_wanted(weights, drawn, step)
@@ -39,7 +40,7 @@ def _fill_order(weights: Any, drawn: Any, sources: Any, ordinals: Any) -> None:
         drawn[source] += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _count_draws(weights: Any, drawn: Any, samples: Any) -> None:
     for step in range(samples):
         drawn[_most_wanted(weights, drawn, step)] += 1

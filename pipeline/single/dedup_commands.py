@@ -8,7 +8,9 @@ import typer
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="Folders, files, globs or s3://bucket/prefix/.")]
 Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an earlier run's results are replaced.")]
-Workers = Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)]
+Workers = Annotated[
+    int | None, typer.Option(help="Worker processes; default: one per core, or one for little text.", min=1)
+]
 WorkFolder = Annotated[str, typer.Option(help="Intermediate files and receipts; what is there is reused.")]
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
 ShardBytes = Annotated[str, typer.Option(help="Source bytes per shard, the unit of parallel work.")]

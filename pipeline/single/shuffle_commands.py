@@ -89,7 +89,9 @@ def _refuse_options_of_other_kinds(kind: str, **options: int | None) -> None:
 def export(
     format: Annotated[Literal["webdataset", "numpy", "megatron", "nanoset"], typer.Argument(help="The format.")],
     config: ConfigFile,
-    workers: Annotated[int | None, typer.Option(help="Worker processes; default: one per core.", min=1)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes; default: one per core, or one for little text.", min=1)
+    ] = None,
 ) -> None:
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
     from corpusmill.builds.local import run_steps

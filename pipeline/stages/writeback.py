@@ -46,7 +46,6 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from corpusmill.dedup.ranges import read_ranges
     from corpusmill.dedup.writeback import write_back_file
-    from corpusmill.dedup.writeback_parquet import write_back_table
     from corpusmill.documents.compression import open_compressed
     from corpusmill.documents.text_shard import open_text_shard
 
@@ -69,6 +68,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         }
         with path.open("xb") as file:
             if copy.is_parquet:
+                from corpusmill.dedup.writeback_parquet import write_back_table  # loads pyarrow
+
                 row_groups = copy.file.part.row_groups if copy.file.part else None
                 with open_table(copy) as table:
                     counts = write_back_table(table, file, row_groups=row_groups, **edit)

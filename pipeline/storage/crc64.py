@@ -9,14 +9,15 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from corpusmill.kernels import kernel
 
 REFLECTED_POLYNOMIAL = np.uint64(0x9A6C9329AC4BC9B5)
 ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _tables(polynomial: np.uint64) -> NDArray[np.uint64]:
     """uint64 (8, 256): row k is the effect of a byte that k more bytes follow."""
     tables = np.empty((8, 256), np.uint64)
@@ -33,7 +34,7 @@ def _tables(polynomial: np.uint64) -> NDArray[np.uint64]:
     return tables
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _extend(crc: np.uint64, data: NDArray[np.uint8], tables: NDArray[np.uint64]) -> np.uint64:
     """`crc` (inverted) with uint8 (n,) `data` added."""
     low, eight = np.uint64(255), np.uint64(8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -44,6 +45,18 @@ def stage_reached(root: Path, stage: str, process: subprocess.Popen[bytes]) -> N
         os.sched_yield()
 
 
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def worker_of(process: subprocess.Popen[bytes]) -> int:
+    """A process that was forked from a server that the build started."""
+    while True:
+        for server in children(process.pid):
+            for worker in children(server):
+                return worker
+
+
 @pytest.mark.parametrize("stage", ["index", "match", "tokenize", "export"])
 def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(tmp_path, stage: str) -> None:
     undisturbed = start(config_file(tmp_path / "whole"))
@@ -61,8 +74,7 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     config = config_file(tmp_path / "killed")
     process = start(config)
     stage_reached(tmp_path / "killed", "index", process)
-    workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    os.kill(workers[-1], signal.SIGKILL)
+    os.kill(worker_of(process), signal.SIGKILL)
     assert process.stderr is not None
     said = process.stderr.read().decode()
     assert process.wait() == 75
@@ -70,13 +82,23 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     assert start(config).wait() == 0
 
 
+def test_build_killed_alone_takes_its_workers_with_it(tmp_path) -> None:
+    process = start(config_file(tmp_path / "killed"))
+    worker = worker_of(process)
+    watched = os.pidfd_open(worker)
+    process.kill()
+    ended, _, _ = select.select([watched], [], [], 10)
+    os.close(watched)
+    assert ended
+
+
 @pytest.mark.parametrize("spoilt", [False, True], ids=["good", "failing"])
 def test_build_whose_workers_do_not_end_by_themselves_ends_all_the_same(tmp_path, spoilt: bool) -> None:
     # As workers do that wait for a lock which another one held when it was killed: here for a thread without an end.
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys, threading\n"
-        "if 'multiprocessing.spawn' in ' '.join(sys.orig_argv):\n"
-        "    threading.Thread(target=threading.Event().wait).start()\n"
+        "import os, sys, threading\n"
+        "if 'multiprocessing.forkserver' in ' '.join(sys.orig_argv):\n"
+        "    os.register_at_fork(after_in_child=threading.Thread(target=threading.Event().wait).start)\n"
     )
     config = config_file(tmp_path / "build")
     if spoilt:

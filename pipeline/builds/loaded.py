@@ -1,0 +1,16 @@
+"""What most steps need, loaded by importing this: the server that workers are forked from does (local.py).
+
+Nothing here starts a thread, which a fork would lose.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import orjson  # noqa: F401
+import zstandard  # noqa: F401
+
+import corpusmill.stages.graph  # noqa: F401
+from corpusmill.content_kernels import text_hashes
+
+_NOTHING = np.empty(0, np.uint64)
+text_hashes(np.empty(0, np.uint8), _NOTHING, _NOTHING)  # numba fills its tables when the first kernel is called
