@@ -138,7 +138,7 @@ def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
         raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(GRAPH.names))
     needed = needed_memory(config) if config else {}
     gib = {stage: whole_gib(size_bytes) for stage, (_, size_bytes) in needed.items()}
-    return Placement(when.queues, gib, when.task_timeout)
+    return Placement(when.queues, gib, when.task_timeout, when.most_tasks, when.task_processes)
 
 
 def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bool = True) -> dict[str, Any]:

@@ -10,7 +10,12 @@ the DAG and leave the run's tasks waiting for ever.
 
 from __future__ import annotations
 
+import os
+import resource
 import secrets
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -18,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import DatasetConfig, absolute, work_of
-from corpusmill.errors import CorpusmillError
+from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
 
 if TYPE_CHECKING:
     from corpusmill.engine.claim import Holder
@@ -90,13 +95,57 @@ def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
 
 
 def was_cleared(context: Any) -> bool:
-    """Whether this is the first try after somebody cleared the task (a retry after that is a retry like others).
+    """Whether this is the first try after somebody cleared the task (a retry after that is a retry like others)."""
+    return context["ti"].try_number > 1 and failures(context) == 0
+
+
+def failures(context: Any) -> int:
+    """Tries of the task that failed since it was cleared, if it was.
 
     Clearing sets max_tries to the tries made so far plus `retries`, so the first try since is max_tries - retries + 1.
     """
     instance, retries = context["ti"], context["task"].retries or 0
-    first_try: int = instance.max_tries - retries + 1
-    return first_try > 1 and instance.try_number == first_try
+    return int(instance.try_number - (instance.max_tries - retries + 1))
+
+
+def run_program(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool) -> None:
+    """Run one task by `corpusmill run-task`, whose lines go to this task's log and whose end is this task's.
+
+    StorageFullError, TransientError or PermanentError, as it ended. CORPUSMILL_PYTHON may name the interpreter of
+    another environment.
+    """
+    python = os.environ.get("CORPUSMILL_PYTHON", sys.executable)
+    command = [python, "-m", "corpusmill.cli", "run-task", plan_receipt, stage, unit, "--processes", str(processes)]
+    environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, *(["--again"] if again else [])],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    ) as program:
+        try:
+            for line in program.stdout or ():
+                print(line, end="")
+        except BaseException:  # the task is stopped
+            program.kill()
+            raise
+    if program.returncode:
+        raise _why_it_ended(program.returncode, f"{stage} {unit}")
+
+
+def _why_it_ended(code: int, what: str) -> CorpusmillError:
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    if code < 0:
+        return TransientError(
+            f"the program that ran {what} was killed",
+            got=f"{signal.Signals(-code).name}, most often because memory ran out; peak {peak:,} bytes",
+            next_step="nothing: the next try runs half as many units at a time",
+        )
+    kinds = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
+    return kinds.get(code, PermanentError)(f"the program that ran {what} failed; the lines above say why", got=code)
 
 
 def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:

@@ -28,6 +28,7 @@ from airflow.sdk import (
     task,
 )
 
+from corpusmill.schedule import MOST_TASKS
 from corpusmill.stages.graph import GRAPH, GROUPS
 
 if TYPE_CHECKING:
@@ -72,11 +73,14 @@ class Placement:
 
     `queues`: {stage: queue of workers}; `memory_gib`: {stage: GiB of one of its tasks}, taken from the pool that
     CORPUSMILL_MEMORY_POOL names, if it names one; stages that take memory go to CORPUSMILL_HEAVY_QUEUE, if that is set.
+    `most_tasks`: of a stage; `processes`: how many units of a task run at the same time, each with that memory.
     """
 
     queues: Mapping[str, str] = field(default_factory=dict)
     memory_gib: Mapping[str, int] = field(default_factory=dict)
     timeout: timedelta = timedelta(days=2)
+    most_tasks: int = MOST_TASKS
+    processes: int = 1
 
     def of(self, stage: str) -> dict[str, Any]:
         """Arguments for the operator of a stage."""
@@ -85,7 +89,7 @@ class Placement:
         queue = self.queues.get(stage) or (queue if heavy else None)
         return {
             "execution_timeout": self.timeout,
-            **({"pool": pool, "pool_slots": self.memory_gib[stage]} if heavy and pool else {}),
+            **({"pool": pool, "pool_slots": self.memory_gib[stage] * self.processes} if heavy and pool else {}),
             **({"queue": queue} if queue else {}),
         }
 
@@ -130,7 +134,7 @@ class ApproveRemoval(ApprovalOperator):
 
 
 @task
-def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
+def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str, str]]:
     """What a stage's tasks are mapped over: the names of its units, each with its plan and the name of this Airflow.
 
     A task would else ask for them, and a twentieth of a second for each question is much where it works for one.
@@ -141,12 +145,12 @@ def list_units(stage: str, plan_receipt: str) -> list[dict[str, str]]:
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
     with running.held(plan_receipt, get_current_context(), shared["airflow"]):
-        return [{"unit": unit, **shared} for unit in open_build(plan_receipt).tasks(stage)]
+        return [{"unit": unit, **shared} for unit in open_build(plan_receipt).tasks(stage, most_tasks)]
 
 
 @task(map_index_template="{{ task.op_kwargs['unit'] }}")
-def run_steps(stage: str, unit: str, plan_receipt: str, airflow: str) -> list[str]:
-    """Run the step of one unit (of both kinds of record in the shuffle), or reuse it; returns the receipts' paths.
+def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow: str) -> list[str]:
+    """Run the steps of one unit, or of `00000 to 00006`, or reuse them; returns the receipts' paths.
 
     A task that somebody cleared does its work again; a retry keeps the steps that the last try finished.
     """
@@ -157,7 +161,13 @@ def run_steps(stage: str, unit: str, plan_receipt: str, airflow: str) -> list[st
     context = get_current_context()
     with running.held(plan_receipt, context, airflow):
         again = running.was_cleared(context)
-        return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit, again=again)]
+        build = open_build(plan_receipt)
+        if processes == 1 or len(build.units_of_task(stage, unit)) == 1:
+            return [str(receipt) for receipt in build.run_task(stage, unit, again=again)]
+        # Airflow forks its tasks, and pools of processes hang in what was forked: a program of its own has them.
+        fewer = processes >> running.failures(context)  # one that ran out of memory has less to do at a time
+        running.run_program(plan_receipt, stage, unit, processes=max(1, fewer), again=again)
+        return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit)]
 
 
 @task(outlets=[ANY_DATASET])
@@ -202,10 +212,13 @@ def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
             continue
         if not stage.units_of:
             with lists:
-                listed[stage.name] = units = list_units.override(task_id=stage.name)(stage.name, PLAN_RECEIPT)
+                listed[stage.name] = units = list_units.override(task_id=stage.name)(
+                    stage.name, PLAN_RECEIPT, placement.most_tasks
+                )
             ([ended[name] for name in stage.units_after] or [estimated]) >> units
         with groups.get(stage.group, nullcontext()):
-            steps = run_steps.override(task_id=stage.name, **placement.of(stage.name)).partial(stage=stage.name)
+            steps = run_steps.override(task_id=stage.name, **placement.of(stage.name))
+            steps = steps.partial(stage=stage.name, processes=placement.processes)
             work = steps.expand_kwargs(listed[stage.units_of or stage.name])
         [ended[name] for name in GRAPH.after(stage.name)] >> work
         ended[stage.name] = work

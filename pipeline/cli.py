@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpusmill.errors import CorpusmillError, TransientError
+from corpusmill.errors import CorpusmillError
 from corpusmill.single import in_order_commands, store_commands
 from corpusmill.single.dedup_commands import dedup, index
 from corpusmill.single.shuffle_commands import register
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
 
 EXIT_FAILED = 1
-EXIT_TRY_AGAIN = 75  # sysexits.h EX_TEMPFAIL: the same command may succeed later
 
 app = typer.Typer(
     help="Raw text dumps in, training-ready tokens out.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -77,6 +77,29 @@ def build(
     if compared := compare_with_actual(open_build(plan_receipt)):
         typer.echo(compared)
     print_summary(from_json((folder / SUMMARY).read_bytes()), folder / HTML)
+
+
+@app.command()
+def run_task(
+    plan_receipt: Annotated[Path, typer.Argument(metavar="PLAN", help="The receipt of a plan.", show_default=False)],
+    stage: Annotated[str, typer.Argument(help="A stage, such as tokenize.", show_default=False)],
+    task: Annotated[
+        str, typer.Argument(help="`00007`, `00000 to 00006`, or `3/16`: the third when there are at most 16.")
+    ],
+    processes: Annotated[int, typer.Option(help="How many steps run at the same time.", min=1)] = 1,
+    again: Annotated[bool, typer.Option("--again", help="Run steps that are finished, too.")] = False,
+) -> None:
+    """Run one task of a planned build, as schedulers do. Stages have to end one after another: see docs/slurm.md."""
+    from corpusmill.builds.local import end_with_parent
+    from corpusmill.builds.local import run_task as run
+
+    if parent := os.environ.get("CORPUSMILL_TASK"):  # the process of the scheduler's task
+        end_with_parent()
+        if os.getppid() != int(parent):
+            raise SystemExit(1)
+    logging.getLogger().setLevel(logging.INFO)
+    for receipt in run(plan_receipt, stage, task, processes=processes, again=again):
+        typer.echo(receipt)
 
 
 @app.command()
@@ -409,7 +432,7 @@ def main() -> None:
         app()
     except CorpusmillError as error:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
-        raise SystemExit(EXIT_TRY_AGAIN if isinstance(error, TransientError) else EXIT_FAILED) from None
+        raise SystemExit(error.exit_code) from None
 
 
 if __name__ == "__main__":

@@ -32,8 +32,11 @@ class CorpusmillError(Exception):
     """Base of every error the mill raises on purpose.
 
     `what` is one sentence. `details` are (label, value) pairs, printed one a line below it, aligned. The usual labels
-    are ``where``, ``expected``, ``got`` and ``next``; keyword arguments make those.
+    are ``where``, ``expected``, ``got`` and ``next``; keyword arguments make those. A program that ends with the error
+    exits with `exit_code`.
     """
+
+    exit_code = 1
 
     def __init__(
         self,
@@ -76,6 +79,8 @@ class PermanentError(CorpusmillError):
 class TransientError(CorpusmillError):
     """Trying again later may help."""
 
+    exit_code = 75  # sysexits.h EX_TEMPFAIL: the same command may succeed later
+
 
 class ConfigError(PermanentError):
     """The dataset configuration cannot be used as written."""
@@ -107,6 +112,8 @@ class VerificationError(PermanentError):
 
 class StorageFullError(TransientError):
     """A write failed because the device or the quota is full; a retry works once space is free."""
+
+    exit_code = 73  # sysexits.h EX_CANTCREAT
 
 
 @contextmanager

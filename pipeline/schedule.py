@@ -17,6 +17,7 @@ from corpusmill.yaml_text import shown
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+MOST_TASKS = 200  # of a stage
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 _LONGEST = timedelta(days=3650)
 _DURATION = re.compile(r"^(\d{1,9})\s*([mhd])$")
@@ -58,6 +59,8 @@ class ScheduleConfig(Section):
     task_timeout: Duration = timedelta(days=2)
     approve_removal: bool = False
     queues: dict[str, Label] = {}
+    most_tasks: Annotated[int, Field(ge=1, le=1000)] = MOST_TASKS
+    task_processes: Annotated[int, Field(ge=1, le=1024)] = 1
 
     @field_validator("schedule")
     @classmethod

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "export": "addresses content content_kernels errors kernels slices",
     "mixture": "errors export kernels report",
     "sources": "config documents errors storage",
-    "engine": "config errors fingerprint ledger report sources",
+    "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
     " slices sources storage tokens",
     "builds": "config content_kernels documents engine errors fingerprint ledger sources stages storage tokens",

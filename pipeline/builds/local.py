@@ -11,8 +11,10 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
 from corpusmill.engine.runs import begin_run
-from corpusmill.errors import TransientError
+from corpusmill.errors import ConfigError, TransientError
 from corpusmill.stages.graph import GRAPH, open_build
 
 PR_SET_PDEATHSIG = 1
@@ -84,14 +86,50 @@ def run_steps(
 
 
 def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
+    with worker_pool(workers) as pool:
+        for wave in waves:
+            _run_in_pool(pool, build, [(stage, unit) for stage in wave for unit in build.units(stage)], verify=verify)
+
+
+def run_task(plan_receipt: Path, stage: str, task: str, *, processes: int = 1, again: bool = False) -> list[Path]:
+    """Run the steps of one task (see engine/groups.py), `processes` at the same time; their receipts' paths.
+
+    Whoever calls it has claimed the dataset.
+    """
+    build = open_build(plan_receipt)
+    name = _task_called(build, stage, task)
+    if name is None:
+        return []
+    if processes == 1:
+        return build.run_task(stage, name, again=again)
+    if again:
+        build.ask_for_task(stage, name)
+    units = build.units_of_task(stage, name)
+    with worker_pool(min(processes, len(units))) as pool:
+        _run_in_pool(pool, build, [(stage, unit) for unit in units], verify=False)
+    return [build.run(stage, unit) for unit in units]  # each is there: what counts is checked, nothing is done
+
+
+def _task_called(build: Build, stage: str, task: str) -> str | None:
+    """The name of a task, given as `3/16`, too; None if so many tasks are more than the stage has units."""
+    number, of, most = task.partition("/")
+    if not of:
+        return task
+    if not (number.isdecimal() and most.isdecimal() and 0 < int(number) <= int(most)):
+        raise ConfigError("there is no such task", got=task, expected="<number>/<how many>, such as 3/16")
+    names = build.tasks(stage, int(most))
+    return names[int(number) - 1] if int(number) <= len(names) else None
+
+
+@contextmanager
+def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
     # Forked from a server, not from here: the parent may run threads (a progress view), whose locks would be copied.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["corpusmill.builds.loaded"])
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent) as pool:
+    with ProcessPoolExecutor(number, mp_context=context, initializer=_begin_worker) as pool:
         try:
-            for wave in waves:
-                _run_wave(pool, build, wave, verify=verify)
+            yield pool
         finally:
             # No step runs any more. Asked to end by themselves, workers would wait for ever for the queue's lock if one
             # of them was killed while it held it.
@@ -99,9 +137,9 @@ def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ..
                 worker.terminate()
 
 
-def _run_wave(pool: ProcessPoolExecutor, build: Build, wave: tuple[str, ...], *, verify: bool) -> None:
+def _run_in_pool(pool: ProcessPoolExecutor, build: Build, steps: list[tuple[str, str]], *, verify: bool) -> None:
+    """Run steps that may run at the same time."""
     running: dict[Future[Path], tuple[str, str]] = {}
-    steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
     for stage, unit in steps:
         if (not verify and build.need_not_run(stage, unit)) or len(steps) == 1:
             build.run(stage, unit, verify=verify)  # quicker here than a worker could read what this process knows
@@ -141,11 +179,14 @@ def _opened(plan_receipt: str) -> Build:
     return open_build(plan_receipt)
 
 
-def _die_with_parent() -> None:
-    """Let the kernel kill this worker when its parent, the server, dies, as it does when the build is killed: nobody
-    goes on writing."""
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent dies: nobody goes on writing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _begin_worker() -> None:
+    end_with_parent()  # the server, which ends when the build does
     build = multiprocessing.parent_process()
     if build is not None and not build.is_alive():  # it died before this one asked for the signal
         signal.raise_signal(signal.SIGKILL)

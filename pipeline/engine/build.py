@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig
+from corpusmill.engine.groups import names_of_group, names_of_groups
 from corpusmill.engine.planned import read_plan, read_planned, tokenizer_versions
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import (
@@ -27,6 +28,7 @@ from corpusmill.ledger import (
     run_once,
     valid_receipt,
 )
+from corpusmill.schedule import MOST_TASKS
 
 if TYPE_CHECKING:
     from corpusmill.engine.graph import Graph
@@ -292,33 +294,35 @@ class Build:
         self._steps.clear()
         self._asked.clear()
 
-    def tasks(self, stage: str) -> list[str]:
-        """Names of the tasks into which a scheduler divides a stage: its units, or groups of them."""
-        return list(self._units_by_task(stage))
+    def tasks(self, stage: str, most: int = MOST_TASKS) -> list[str]:
+        """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`."""
+        names = list(dict.fromkeys(map(self.graph[stage].task, self.units(stage))))
+        return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks))
+
+    def _source_bytes(self, names: list[str]) -> list[int]:
+        """How much of the sources each of some shards holds, and each of other units, as far as is known: a share."""
+        shards = dict(zip(self.plan.shard_names(), self.plan.shards, strict=True))
+        if set(names) <= shards.keys():
+            return [sum(file.size_bytes for file in shards[name]) for name in names]
+        return [self.plan.source_bytes() // len(names)] * len(names)
 
     def units_of_task(self, stage: str, task: str) -> list[str]:
-        """The units that a task runs, one after another."""
-        return self._units_by_task(stage)[task]
-
-    def _units_by_task(self, stage: str) -> dict[str, list[str]]:
-        wanted = self.graph[stage]
+        """The units that a task runs."""
         units: dict[str, list[str]] = {}
         for unit in self.units(stage):
-            units.setdefault(wanted.task(unit), []).append(unit)
-        tasks = list(units)
-        each = -(-len(tasks) // wanted.most_tasks(len(self.plan.shards)))
-        if each <= 1:
-            return units
-        neighbours = [tasks[first : first + each] for first in range(0, len(tasks), each)]
-        return {f"{some[0]} to {some[-1]}": [unit for task in some for unit in units[task]] for some in neighbours}
+            units.setdefault(self.graph[stage].task(unit), []).append(unit)
+        return [unit for name in names_of_group(list(units), task) for unit in units[name]]
+
+    def ask_for_task(self, stage: str, task: str) -> None:
+        """Let every step of a task run when it is asked for next, finished or not."""
+        for unit in self.units_of_task(stage, task):
+            ask_again(self.step(stage, unit).folder(self.work))
 
     def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
         """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
-        units = self.units_of_task(stage, task)
         if again:
-            for unit in units:
-                ask_again(self.step(stage, unit).folder(self.work))
-        return [self.run(stage, unit) for unit in units]
+            self.ask_for_task(stage, task)
+        return [self.run(stage, unit) for unit in self.units_of_task(stage, task)]
 
     def progress(self) -> list[StageProgress]:
         """Every stage's finished units, for a progress view; cheap enough to poll."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
-LEAST_SPREAD = 16  # tasks that a stage without shards may have, however few shards there are
 EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last
 
 StepName = tuple[str, str]
@@ -63,15 +62,6 @@ def _whole_unit(unit: str) -> str:
     return unit
 
 
-def _no_limit(shards: int) -> int:  # noqa: ARG001
-    return sys.maxsize
-
-
-def as_many_as_shards(shards: int) -> int:
-    """Tasks of a stage whose units are no shards: shards are how a dataset says how widely it is spread."""
-    return max(shards, LEAST_SPREAD)
-
-
 @dataclass(frozen=True)
 class Stage:
     """Everything about one stage.
@@ -104,8 +94,7 @@ class Stage:
     `group`         the group of stages that it is shown in
     `task`          the task that a unit belongs to: its units run one after another, so that a stage with several units
                     per shard still has one task per shard
-    `most_tasks`    of the number of shards: where there would be more, neighbours share one, because a scheduler spends
-                    a second on a task whatever it does
+    `most_tasks`    how many tasks its units may be divided into, if few are better: each of them loads much
     `memory`        (the key that decides, bytes) that one task takes by its settings, if that is much
     `approval`      Markdown that a person may have to approve before anything goes on, "" if there is nothing to ask
 
@@ -134,7 +123,7 @@ class Stage:
     recount: Callable[[Build, str, Path], Recount] = _nothing_recounted
     group: str = ""
     task: Callable[[str], str] = _whole_unit
-    most_tasks: Callable[[int], int] = _no_limit
+    most_tasks: int = sys.maxsize
     memory: Callable[[DatasetConfig], tuple[str, int] | None] = lambda _config: None
     approval: Callable[[Build], str] | None = None
     unit_word: str = "shard"

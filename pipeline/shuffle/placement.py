@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.errors import ConfigError
 from corpusmill.fingerprint import random_words
 
 MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
-MAXIMUM_CELLS = 200  # mapped tasks of gather
 ROW_BYTES = 160  # a record beside its tokens while its cell is gathered: row, order, starts, lengths, provenance
 SPREAD = 1.15  # cells differ in size by chance: five standard deviations of a cell of 1,100 records
 PROCESS_BYTES = 216 << 20  # measured: an interpreter with numpy and compiled kernels, and one batch being read
@@ -17,7 +15,7 @@ LEAST_ROOM_BYTES = 32 << 20
 
 
 def cells_needed(token_bytes: int, records: int, memory_bytes: int) -> int:
-    """Number of cells so that a process that gathers one stays within `memory_bytes`; ConfigError if none does.
+    """Number of cells so that a process that gathers one stays within `memory_bytes`.
 
     A budget that no process fits in can only bound what a cell adds to it. The order of the records does not depend on
     the number (see cells_of).
@@ -26,16 +24,7 @@ def cells_needed(token_bytes: int, records: int, memory_bytes: int) -> int:
     if room < LEAST_ROOM_BYTES:
         room = memory_bytes * 2 // 5
     needed = int((token_bytes + ROW_BYTES * records) * SPREAD)
-    cells = max(MINIMUM_CELLS, -(-needed // room))
-    if cells > MAXIMUM_CELLS:
-        least = needed // MAXIMUM_CELLS + 1 + PROCESS_BYTES
-        raise ConfigError(
-            "shuffle.memory is too small for this dataset",
-            expected=f"at least {least:,} bytes for {token_bytes:,} bytes of tokens in {MAXIMUM_CELLS} cells",
-            got=f"{memory_bytes:,} bytes",
-            next_step=f"set shuffle.memory: {-(-least // (1 << 20))}MiB, or the number of cells in shuffle.cells",
-        )
-    return cells
+    return max(MINIMUM_CELLS, -(-needed // room))
 
 
 def draw_placements(

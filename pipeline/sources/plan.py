@@ -4,8 +4,7 @@ Files are taken in natural order of their names and grouped greedily: a shard is
 past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
 file of its own, `big.part00003.jsonl` of `big.jsonl` (part_names.py). A file that cannot be cut is a shard alone, and
 `Plan.uncut` says why. So files appended at the end make new shards, or refill the last one, and leave the others as
-they were. At most MAXIMUM_SHARDS come out: while there are more, the target doubles, which regroups everything; by
-doubling, that happens at few sizes as a dataset grows.
+they were, however many there are: a scheduler's tasks take groups of them (engine/groups.py).
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from corpusmill.storage import StoredFile
 if TYPE_CHECKING:
     from corpusmill.sources.part_names import Taken
 
-MAXIMUM_SHARDS = 200  # mapped tasks per stage; beyond about that, a scheduler spends more than the tasks
-SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in tasks than they win
+SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in steps than they win
 
 
 class SourcePart(BaseModel):
@@ -102,20 +100,15 @@ class Plan(BaseModel):
 
 
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
-    """Consecutive files and parts in groups of at most `shard_bytes`, doubled until there are few enough."""
+    """Consecutive files and parts in groups of at most `shard_bytes`; a file that cannot be cut may be larger."""
     from corpusmill.sources.part_names import taken_names
 
     taken = taken_names(file.name for file in files)
-    least = max(SMALLEST_PART_BYTES, -(-sum(file.size_bytes for file in files) // MAXIMUM_SHARDS))
-    while True:
-        uncut: list[UncutFile] = []
-        size = max(shard_bytes, least)
-        entries = [entry for file in files for entry in _entries(file, size, endpoint_url, uncut, taken)]
-        shards = group_into_shards(entries, shard_bytes)
-        if len(shards) <= MAXIMUM_SHARDS:
-            _require_every_byte_once(files, [entry for shard in shards for entry in shard])
-            return Plan(shards=shards, uncut=uncut or None)
-        shard_bytes *= 2
+    uncut: list[UncutFile] = []
+    part_bytes = max(shard_bytes, SMALLEST_PART_BYTES)
+    entries = [entry for file in files for entry in _entries(file, part_bytes, endpoint_url, uncut, taken)]
+    _require_every_byte_once(files, entries)
+    return Plan(shards=group_into_shards(entries, shard_bytes), uncut=uncut or None)
 
 
 def _entries(

@@ -181,5 +181,5 @@ STAGE = Stage(
     run=_run,
     recount=_recount,
     checks=_checks,
-    most_tasks=lambda _shards: MOST_TASKS,
+    most_tasks=MOST_TASKS,
 )

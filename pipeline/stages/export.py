@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import FramingConfig
-from corpusmill.engine.stage import Stage, as_many_as_shards
+from corpusmill.engine.stage import Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.stages import layout
 from corpusmill.stages.audit import require_audited
@@ -307,6 +307,5 @@ STAGE = Stage(
     run=_run,
     checks=_checks,
     gate=require_audited,
-    most_tasks=as_many_as_shards,
     delivers=True,
 )

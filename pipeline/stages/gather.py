@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import add_up
-from corpusmill.engine.stage import Recount, Stage, as_many_as_shards
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages import scatter
 
@@ -130,5 +130,4 @@ STAGE = Stage(
     flows=_flows,
     checks=_checks,
     task=scatter.number_of_unit,
-    most_tasks=as_many_as_shards,
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.export.framing import Framing
 
-MAXIMUM_UNITS = 48  # per format; four formats stay below 200 mapped tasks
+UNIT_BYTES = 16 << 20  # of ids that a step exports at least: a smaller one would be mostly its receipt
 SHARED = "documents"  # units that write megatron and nanoset at once
 
 
@@ -97,13 +97,7 @@ def _document_bounds(build: Build, format_name: str, documents: int) -> list[int
 
     if not documents:
         return [0]
-    exports = build.config.exports
-    if format_name == "megatron":
-        assert exports.megatron is not None
-        limit = exports.megatron.part_bytes
-    else:
-        assert exports.nanoset is not None
-        limit = exports.nanoset.file_bytes
+    limit = _part_bytes(build, format_name)
     width = np.dtype(vocabulary(build).dtype).itemsize
     total_bytes = (build.total("tokenize", "tokens") + framed_tokens(build, documents)) * width
     if scatter.in_source_order(build):
@@ -233,7 +227,32 @@ def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:
 
 
 def unit_outputs(build: Build, format_name: str) -> list[list[OutputPlan]]:
-    """The outputs that each export unit writes: consecutive ones, at most MAXIMUM_UNITS groups."""
+    """The outputs that each export unit writes: as many consecutive ones as come to UNIT_BYTES, by the configuration
+    alone, so that a growing dataset leaves its units as they are."""
     outputs = output_plans(build, format_name)
-    group = max(1, -(-len(outputs) // MAXIMUM_UNITS))
+    group = max(1, UNIT_BYTES // _output_bytes(build, format_name))
     return [outputs[start : start + group] for start in range(0, len(outputs), group)]
+
+
+def _output_bytes(build: Build, format_name: str) -> int:
+    """The ids of a full output."""
+    import numpy as np
+
+    exports = build.config.exports
+    width = np.dtype(vocabulary(build).dtype).itemsize
+    if format_name == "webdataset":
+        assert exports.webdataset is not None
+        return exports.webdataset.contexts_per_shard * exports.webdataset.context_tokens * width
+    if format_name == "numpy":
+        assert exports.numpy is not None
+        return UNIT_BYTES if exports.numpy.layout == "bin" else exports.numpy.tokens_per_shard * width
+    return _part_bytes(build, format_name)
+
+
+def _part_bytes(build: Build, format_name: str) -> int:
+    exports = build.config.exports
+    if format_name == "megatron":
+        assert exports.megatron is not None
+        return int(exports.megatron.part_bytes)
+    assert exports.nanoset is not None
+    return int(exports.nanoset.file_bytes)

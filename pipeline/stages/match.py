@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, as_many_as_shards, every
+from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import Outcome
 
@@ -160,5 +160,4 @@ STAGE = Stage(
     run=_run,
     recount=_recount,
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
-    most_tasks=as_many_as_shards,
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zstandard
 
@@ -79,6 +80,30 @@ def test_killed_task_begins_its_shard_anew_and_the_run_delivers_the_same_bytes(l
         assert not os.path.samestat(os.fstat(left.fileno()), tokens.stat())
     assert live.tasks(dag, "once", "tokenize")["tokenize", 0]["try_number"] == 2
     assert files_below(tmp_path / "out") == built_alone("killed", source, tmp_path / "alone")
+
+
+def test_killed_program_of_a_task_with_several_units_is_started_again_with_fewer_at_a_time(
+    live: Live, tmp_path: Path
+) -> None:
+    source, dag = tmp_path / "corpus", "dataset__program"
+    write_sample_corpus(source, target_bytes=40_000_000, files=4)
+    plain = settings("program", source, tmp_path) | {"source": {"paths": [str(source)], "shard_bytes": "2MB"}}
+    live.configure(plain | {"dag": {"most_tasks": 2, "task_processes": 2}})
+    live.trigger(dag, "once")
+
+    def at_work() -> list[psutil.Process]:
+        return live.processes("run-task", "tokenize", "--processes", "2")
+
+    program = live.wait_for("a program", at_work, every_seconds=0.2)[0]
+    program.kill()
+    assert live.finish(dag, "once", seconds=2 * LONGEST_SECONDS) == "success"
+    tries = [one["try_number"] for one in live.tasks(dag, "once", "tokenize").values()]
+    assert sorted(tries) == [1, 2]
+    assert "SIGKILL" in live.log(dag, "once", "tokenize", map_index=tries.index(2))
+    assert not live.processes("run-task")
+    alone = settings("program", source, tmp_path / "alone") | {"source": plain["source"]}
+    build_dataset(check_config(alone, where="a test"), workers=1)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "alone" / "out")
 
 
 def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right_bytes(

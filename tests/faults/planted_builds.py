@@ -168,8 +168,8 @@ def make_small(*, grouped: bool = False) -> None:
     for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
         importlib.import_module(f"corpusmill.{module}").BATCH_TOKENS = BATCH_TOKENS
     importlib.import_module("corpusmill.sources.plan").SMALLEST_PART_BYTES = 1
-    if grouped:
-        importlib.import_module("corpusmill.stages.layout").MAXIMUM_UNITS = 2
+    if not grouped:
+        importlib.import_module("corpusmill.stages.layout").UNIT_BYTES = 1
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):
         getattr(importlib.import_module(f"corpusmill.{module}"), function).__kwdefaults__["block_bytes"] = BLOCK_BYTES
     s3 = importlib.import_module("corpusmill.storage.s3")

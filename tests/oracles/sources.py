@@ -38,19 +38,15 @@ def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     return [(1, int(piece), "") if piece.isdigit() else (0, 0, piece) for piece in pieces], name
 
 
-def shards_of(files: list[File], shard_bytes: int, smallest_part: int, most_shards: int) -> list[list[Part]]:
-    """Greedy groups of files and parts in natural order; the size doubles until there are few enough."""
+def shards_of(files: list[File], shard_bytes: int, smallest_part: int) -> list[list[Part]]:
+    """Greedy groups of files and parts in natural order."""
     ordered = sorted(files, key=lambda file: natural(file.name))
-    least = max(smallest_part, -(-sum(file.size_bytes for file in files) // most_shards))
-    while True:
-        shards: list[list[Part]] = []
-        for part in (part for file in ordered for part in parts_of(file, max(shard_bytes, least))):
-            if not shards or sum(one.size_bytes for one in shards[-1]) + part.size_bytes > shard_bytes:
-                shards.append([])
-            shards[-1].append(part)
-        if len(shards) <= most_shards:
-            return shards
-        shard_bytes *= 2
+    shards: list[list[Part]] = []
+    for part in (part for file in ordered for part in parts_of(file, max(shard_bytes, smallest_part))):
+        if not shards or sum(one.size_bytes for one in shards[-1]) + part.size_bytes > shard_bytes:
+            shards.append([])
+        shards[-1].append(part)
+    return shards
 
 
 def parts_of(file: File, target: int) -> list[Part]:

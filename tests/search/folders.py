@@ -26,8 +26,7 @@ from corpusmill.verify import render, verify_build
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
     "corpusmill.sources.plan.SMALLEST_PART_BYTES": 200,
-    "corpusmill.sources.plan.MAXIMUM_SHARDS": 9,
-    "corpusmill.stages.layout.MAXIMUM_UNITS": 24,
+    "corpusmill.stages.layout.UNIT_BYTES": 2000,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 LONGEST_BUILD_SECONDS = 60

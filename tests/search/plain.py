@@ -42,9 +42,7 @@ def expected(config: DatasetConfig, sources: dict[str, Source], folder: Path) ->
     settings = config.model_dump(mode="json")
     files = [file_of(name, source, (folder / name).stat().st_size) for name, source in sources.items()]
     limits = {name.rpartition(".")[2]: limit for name, limit in SMALL.items()}
-    shards = shards_of(
-        files, settings["source"]["shard_bytes"], limits["SMALLEST_PART_BYTES"], limits["MAXIMUM_SHARDS"]
-    )
+    shards = shards_of(files, settings["source"]["shard_bytes"], limits["SMALLEST_PART_BYTES"])
     special = special_tokens()
     wanted = config.tokenizer
     vocabulary = chain.Vocabulary(

@@ -1,0 +1,78 @@
+"""One task of a planned build, by the program that schedulers start."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corpusmill.builds.local import build_dataset, run_task
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.errors import ConfigError
+from corpusmill.stages.graph import GRAPH, open_build
+from tests.system.corpus import configuration, write_corpus
+
+PROGRAM = [sys.executable, "-m", "corpusmill.cli", "run-task"]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    write_corpus(tmp_path / "corpus", documents=60)
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": 200}
+    return plan_dataset(check_config(configuration(tmp_path, source=source), where="a test"))
+
+
+def test_run_task_of_every_task_of_every_stage_is_a_build(plan: Path, tmp_path: Path) -> None:
+    build = open_build(plan)
+    for stage in GRAPH.names:
+        for number in range(1, 4):
+            run_task(plan, stage, f"{number}/3", processes=1 + number % 2)
+    delivered = {path.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
+    again = build_dataset(build.config, workers=1)
+    assert all(open_build(again).find(stage, unit) for stage in GRAPH.names for unit in build.units(stage))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == delivered
+
+
+def test_run_task_beyond_the_units_does_nothing(plan: Path) -> None:
+    units = len(open_build(plan).units("download"))
+    assert run_task(plan, "download", f"{units + 1}/{units + 1}") == []
+
+
+@pytest.mark.parametrize("task", ["0/3", "4/3", "a/3", "1/", "-1/3"])
+def test_run_task_of_a_number_that_no_task_has_is_refused(plan: Path, task: str) -> None:
+    with pytest.raises(ConfigError, match="no such task"):
+        run_task(plan, "download", task)
+
+
+def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> None:
+    read_end, write_end = os.pipe()  # its other end is open as long as the program lives
+    starter = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, subprocess, sys, time\n"
+            "os.environ['CORPUSMILL_TASK'] = str(os.getpid())\n"
+            "subprocess.run(sys.argv[1:], pass_fds=[int(os.environ['HELD'])])",
+            *PROGRAM,
+            str(plan),
+            "download",
+            "1/1",
+            "--processes",
+            "2",
+        ],
+        env=os.environ | {"HELD": str(write_end)},
+        pass_fds=[write_end],
+        stdout=subprocess.PIPE,
+    )
+    os.close(write_end)
+    starter.send_signal(signal.SIGKILL)
+    starter.wait()
+    assert select.select([read_end], [], [], 10)[0]
+    assert os.read(read_end, 1) == b""
+    os.close(read_end)
