@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.groups import names_of_group, names_of_groups
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from corpusmill.engine.graph import Graph
     from corpusmill.report.progress import StageProgress
     from corpusmill.sources.plan import Plan
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Build:
         self._receipts: dict[tuple[str, str], Receipt] = {}
         self._steps: dict[tuple[str, str], Step] = {}
         self._asked: set[Path] = set()
+        self._remembered: dict[tuple[object, ...], Any] = {}
 
     @cached_property
     def config(self) -> DatasetConfig:
@@ -81,10 +84,22 @@ class Build:
         """The plan: source files grouped into shards."""
         return read_plan(self.plan_receipt)
 
+    def remembered(self, key: tuple[object, ...], work_out: Callable[[], T]) -> T:
+        """What `work_out` gives, worked out once for as long as no receipt becomes another.
+
+        Whatever follows from the receipts of all units is asked for by each of them: ten thousand times ten thousand.
+        """
+        if key not in self._remembered:
+            self._remembered[key] = work_out()
+        known: T = self._remembered[key]
+        return known
+
     def units(self, stage: str) -> list[str]:
         """Names of a stage's units; StepMissingError if they are not known yet."""
         wanted = self.graph[stage]
-        return self.units(wanted.units_of) if wanted.units_of else wanted.units(self)
+        if wanted.units_of:
+            return self.units(wanted.units_of)
+        return self.remembered(("units", stage), lambda: wanted.units(self))
 
     def step(self, stage: str, unit: str) -> Step:
         """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
@@ -114,8 +129,13 @@ class Build:
     def hold(self, receipt: Receipt) -> None:
         """Take a receipt for its step's, whatever became of the step's inputs and outputs."""
         key = receipt.stage, receipt.unit
-        self._receipts[key] = receipt
+        self._put(key, receipt)
         self._steps[key] = Step.of(receipt)
+
+    def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
+        if key in self._receipts:
+            self._remembered.clear()
+        self._receipts[key] = receipt
 
     def need_not_run(self, stage: str, unit: str) -> bool:
         """Whether a step has a valid receipt and nobody asked for it again."""
@@ -138,7 +158,7 @@ class Build:
 
     def receipts(self, stage: str) -> list[Receipt]:
         """The receipts of every unit of a stage, in order."""
-        return [self.receipt(stage, unit) for unit in self.units(stage)]
+        return self.remembered(("receipts", stage), lambda: [self.receipt(stage, unit) for unit in self.units(stage)])
 
     def folder(self, stage: str, unit: str) -> Path:
         """Where a finished step's outputs lie, all of them compared with its receipt (see ledger/blocks.py).
@@ -160,7 +180,9 @@ class Build:
 
     def total(self, stage: str, count: str) -> int:
         """One count summed over every unit of a stage."""
-        return sum(receipt.counts.get(count, 0) for receipt in self.receipts(stage))
+        return self.remembered(
+            ("total", stage, count), lambda: sum(receipt.counts.get(count, 0) for receipt in self.receipts(stage))
+        )
 
     def checks(self, stage: str) -> list[Check]:
         """The accounts of every finished unit of a stage."""
@@ -186,6 +208,7 @@ class Build:
             at = self.finished_at(stage, unit)
         except FileNotFoundError:
             self._receipts.pop((stage, unit), None)
+            self._remembered.clear()
             return None
         return at if self.graph[stage].reuse or self._is_of_newest_run(at) else None
 
@@ -204,7 +227,7 @@ class Build:
             raise PermanentError(
                 f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
             )
-        stage_of_unit.gate(self)
+        self.remembered(("gate", stage), lambda: stage_of_unit.gate(self))
         path, checks = self._run_and_check(stage, unit, verify=verify)
         blamed = {step for check in checks if check.of_content for step in check.blame or ((stage, unit),)}
         if blamed:
@@ -266,7 +289,7 @@ class Build:
             verify=verify,
             versions=tokenizer_versions(self.config),
         )
-        self._receipts[stage, unit] = read_receipt(path)
+        self._put((stage, unit), read_receipt(path))
         return path
 
     def _run_again(self, stage: str, unit: str) -> None:
@@ -291,6 +314,7 @@ class Build:
     def _forget(self) -> None:
         """Read every receipt anew: a step has run again."""
         self._receipts.clear()
+        self._remembered.clear()
         self._steps.clear()
         self._asked.clear()
 

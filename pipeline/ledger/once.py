@@ -137,9 +137,9 @@ def run_once(
             blocks=xxhash.xxh3_128_hexdigest(blocks),
         )
         if written == folder:
-            return write_receipt(receipt.sealed(), folder)
+            return write_receipt(receipt, folder)
         move_up(written, folder)
-        write_receipt(receipt.sealed(), folder)
+        write_receipt(receipt, folder)
         remove_others(folder, {RECEIPT_NAME, BLOCKS_NAME, LOCK_NAME, *(one.name for one in outputs)})
         return receipt_path
 

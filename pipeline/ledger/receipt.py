@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import corpusmill
 from corpusmill.errors import CorruptDataError, PermanentError
-from corpusmill.fingerprint import Algorithm, canonical_json, file_digests, fingerprint
+from corpusmill.fingerprint import Algorithm, file_digests, fingerprint
 
 RECEIPT_NAME = "receipt.json"
 
@@ -89,7 +89,8 @@ class Receipt(BaseModel):
     `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of the
     data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the wire),
     `versions` and `inputs` say how the step came about and are outside the digest. `blocks` is the XXH3-128 of the
-    outputs' block digests (blocks.py), `seal` that of all the rest: a receipt that was damaged or edited is none.
+    outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was damaged or edited is
+    none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -122,23 +123,27 @@ class Receipt(BaseModel):
             }
         )
 
-    def sealed(self) -> Receipt:
-        """The same with its seal."""
-        return self.model_copy(update={"seal": self.expected_seal()})
+    def text(self) -> bytes:
+        """What its file holds: JSON, sealed."""
+        values = self.model_dump(mode="json") | {"seal": ""}
+        unsealed = json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+        return unsealed.replace(_sealed_with(""), _sealed_with(xxhash.xxh3_128_hexdigest(unsealed)))
 
-    def expected_seal(self) -> str:
-        """32 hex digits over everything else that the receipt says."""
-        return xxhash.xxh3_128_hexdigest(canonical_json(self.model_dump(mode="json", exclude={"seal"})))
+
+def _sealed_with(seal: str) -> bytes:
+    return b'\n "seal": "%s"' % seal.encode()  # one space: of the object itself, and no string holds a line feed
 
 
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt; CorruptDataError if the file is not one, or not the one that was written."""
-    receipt = parse_receipt(path)
-    if receipt.seal != receipt.expected_seal():
+    text = path.read_bytes()
+    receipt = _parsed(text, path)
+    seal = xxhash.xxh3_128_hexdigest(text.replace(_sealed_with(receipt.seal), _sealed_with("")))
+    if receipt.seal != seal:
         raise CorruptDataError(
             "a receipt is not the one that was written",
             where=path,
-            expected=f"seal {receipt.expected_seal()}, of what it says",
+            expected=f"seal {seal}, of what it says",
             got=f"seal {receipt.seal}" if receipt.seal else "no seal: an earlier version wrote it",
             next_step="run again: the step runs anew",
         )
@@ -147,8 +152,12 @@ def read_receipt(path: Path) -> Receipt:
 
 def parse_receipt(path: Path) -> Receipt:
     """Read a receipt, sealed or not; CorruptDataError if the file is not one."""
+    return _parsed(path.read_bytes(), path)
+
+
+def _parsed(text: bytes, path: Path) -> Receipt:
     try:
-        return Receipt.model_validate_json(path.read_bytes())
+        return Receipt.model_validate_json(text)
     except ValidationError as error:
         raise CorruptDataError(
             "a receipt cannot be read",
@@ -160,12 +169,11 @@ def parse_receipt(path: Path) -> Receipt:
 
 
 def write_receipt(receipt: Receipt, folder: Path) -> Path:
-    """Write `receipt` into `folder`: to the device first, then by atomic rename."""
+    """Write `receipt`, sealed, into `folder`: to the device first, then by atomic rename."""
     path = folder / RECEIPT_NAME
     temporary = folder / f".{RECEIPT_NAME}"
-    text = json.dumps(receipt.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     with temporary.open("wb") as file:
-        file.write(text.encode())
+        file.write(receipt.text())
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

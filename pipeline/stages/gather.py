@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
     """Records (or slots) of every cell of a kind, summed over the shards; known before anything is gathered."""
+    return build.remembered(("per cell", kind, what), lambda: _per_cell(build, kind, what))
+
+
+def _per_cell(build: Build, kind: str, what: str) -> list[int]:
     columns = [build.receipt("scatter", unit).details[f"{what}_per_cell"] for unit in scattered_units(build, kind)]
     return [sum(one) for one in (columns if scatter.in_source_order(build) else zip(*columns, strict=True))]
 
 
 def scattered_units(build: Build, kind: str) -> list[str]:
     """The scatter units of one kind of record, in order of shard."""
-    return [unit for unit in build.units("scatter") if unit.startswith(f"{kind}-")]
+    return build.remembered(
+        ("scattered", kind), lambda: [unit for unit in build.units("scatter") if unit.startswith(f"{kind}-")]
+    )
 
 
 def permutation_check(build: Build, kind: str) -> list[Check]:

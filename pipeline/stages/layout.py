@@ -49,6 +49,10 @@ class CellSlice:
 
 def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
     """Every output of one format, in order."""
+    return build.remembered(("outputs", format_name), lambda: _output_plans(build, format_name))
+
+
+def _output_plans(build: Build, format_name: str) -> list[OutputPlan]:
     total = sum(positions_per_cell(build, format_name))
     exports = build.config.exports
     if format_name == "webdataset":
@@ -220,8 +224,7 @@ def shares_tokens(build: Build) -> bool:
 
 def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:
     """The export unit that writes an output."""
-    groups = unit_outputs(build, format_name)
-    number = next(number for number, group in enumerate(groups) if group[-1].number >= output.number)
+    number = output.number // _outputs_of_a_unit(build, format_name)
     name = next(name for name, formats in unit_formats(build).items() if format_name in formats)
     return f"{name}-{number:05d}"
 
@@ -229,9 +232,12 @@ def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:
 def unit_outputs(build: Build, format_name: str) -> list[list[OutputPlan]]:
     """The outputs that each export unit writes: as many consecutive ones as come to UNIT_BYTES, by the configuration
     alone, so that a growing dataset leaves its units as they are."""
-    outputs = output_plans(build, format_name)
-    group = max(1, UNIT_BYTES // _output_bytes(build, format_name))
+    outputs, group = output_plans(build, format_name), _outputs_of_a_unit(build, format_name)
     return [outputs[start : start + group] for start in range(0, len(outputs), group)]
+
+
+def _outputs_of_a_unit(build: Build, format_name: str) -> int:
+    return max(1, UNIT_BYTES // _output_bytes(build, format_name))
 
 
 def _output_bytes(build: Build, format_name: str) -> int:

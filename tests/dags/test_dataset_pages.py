@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,7 @@ def write_receipt(work: Path, unit: str) -> str:
         seconds=1.0,
         peak_rss_bytes=0,
     )
-    (folder / RECEIPT_NAME).write_text(json.dumps(receipt.sealed().model_dump(mode="json")))
+    (folder / RECEIPT_NAME).write_bytes(receipt.text())
     return str(folder / RECEIPT_NAME)
 
 

@@ -250,7 +250,7 @@ def test_verify_missing_folder_is_named_and_nothing_else(built, tmp_path, stage:
 
 
 def resealed(receipt: dict[str, Any]) -> bytes:
-    return Receipt.model_validate(receipt).sealed().model_dump_json().encode()
+    return Receipt.model_validate(receipt).text()
 
 
 def edited(value: Any) -> Any:
