@@ -86,11 +86,11 @@ class InputReceipt(BaseModel):
 class Receipt(BaseModel):
     """The receipt of one step.
 
-    `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of the
-    data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the wire),
-    `versions` and `inputs` say how the step came about and are outside the digest. `blocks` is the XXH3-128 of the
-    outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was damaged or edited is
-    none.
+    `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of
+    the data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the
+    wire), `versions` and `inputs` say how the step came about and are outside the digest. `blocks` is the XXH3-128
+    of the outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was damaged
+    or edited is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
