@@ -1,4 +1,4 @@
-"""Before hours of work: can the build be planned, read its vocabulary, write its destinations, and is there room?
+"""Before hours of work: can the build be planned, load its tokenizer, write its destinations, and is there room?
 
 Every check is made, and all that fail are one error. A bucket is tried by writing a few bytes beside the versions and
 deleting them; a folder by asking. Room is needed on each file system for what the last estimate of these sources and
@@ -14,11 +14,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute
-from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
+from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TokenizerError, TransientError
 from corpusmill.stages.scatter import KINDS
+from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.storage import is_local, open_store
+
+if TYPE_CHECKING:
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 PROBE = ".corpusmill-may-write"
 # Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.
@@ -50,6 +55,23 @@ class Problems:
                 f"the build cannot begin, for {len(self.errors)} reasons",
                 details=tuple((str(number), error) for number, error in enumerate(self.errors, 1)),
             )
+
+
+def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
+    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that its exports ask for."""
+    tokenizer = configured_tokenizer(config)
+    exports = config.exports
+    asking = {
+        "packing.bos": config.packing.bos and exports.webdataset is not None,
+        "framing.bos": config.framing.bos and (exports.megatron or exports.nanoset) is not None,
+    }
+    if any(asking.values()) and tokenizer.bos_id is None:
+        raise TokenizerError(
+            f"the tokenizer {tokenizer.name} has no BOS token, or several that could be",
+            where=", ".join(key for key, asks in asking.items() if asks),
+            next_step="name the token as tokenizer.bos, or leave bos out",
+        )
+    return tokenizer
 
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:

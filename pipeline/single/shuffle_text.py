@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from corpusmill.documents.compression import Compression, compression_of, open_compressed, open_decompressed
-from corpusmill.documents.lines import read_line_blocks
+from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.files import whole_file
 from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
@@ -24,8 +24,8 @@ STANDARD = "-"
 def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int, scratch: Path) -> Shuffled:
     """Write every line of `inputs` once to `output` (`-`: standard output); endings .gz and .zst are (de)compressed.
 
-    Folders are searched recursively for .jsonl files, in order of path. The order of the lines is a function of the
-    lines, their order and the seed. Raises SourceError when there is no input or the output is one of them.
+    Folders are searched recursively for .jsonl files, in order of path. A byte order mark at the start of a file is
+    dropped. The order of the lines is a function of the lines, their order and the seed. Raises SourceError when there is no input or the output is one of them.
     """
     files = list_inputs(inputs, ENDINGS)
     if output != STANDARD and any(Path(output).resolve() == Path(one).resolve() for one in files if one != STANDARD):
@@ -72,12 +72,14 @@ def _blocks(name: str) -> Iterator[bytes]:
         stream: BinaryIO = raw
         if _compression(name) is not Compression.NONE:
             stream = stack.enter_context(open_decompressed(raw, name))
-        for block in read_line_blocks(stream, block_bytes=BLOCK_BYTES):
+        for number, block in enumerate(read_line_blocks(stream, block_bytes=BLOCK_BYTES)):
             if block.cut:
                 raise CorruptDataError(
                     "a line is longer than 1 GiB", where=name, next_step="is this a file of lines that end in newlines?"
                 )
-            yield block.data
+            data = block.data.removeprefix(BYTE_ORDER_MARK) if number == 0 else block.data
+            if data:  # a file of a mark alone holds no line
+                yield data
 
 
 @contextmanager

@@ -10,10 +10,17 @@ import pytest
 
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
-from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.plan import check_dataset, plan_dataset
 from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, TransientError
+from corpusmill.errors import (
+    PermanentError,
+    SourceError,
+    StorageFullError,
+    StoreUnavailableError,
+    TokenizerError,
+    TransientError,
+)
 from corpusmill.stages.graph import open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -49,6 +56,24 @@ def test_build_that_cannot_end_says_every_reason_at_once_and_runs_nothing(
 def test_one_reason_is_said_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="a source does not exist"):
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
+
+
+@pytest.mark.parametrize("section", ["packing", "framing"])
+@pytest.mark.parametrize("check", [check_dataset, build_dataset])
+def test_bos_without_a_bos_token_is_refused_before_anything_is_read(tmp_path: Path, section: str, check: Any) -> None:
+    """cl100k has no BOS: the build failed only once every document was tokenized."""
+    write_corpus(tmp_path / "corpus")
+    with pytest.raises(TokenizerError, match="has no BOS token") as caught:
+        check(config(tmp_path, **{section: {"bos": True}}))
+    assert f"{section}.bos" in str(caught.value)
+    assert list(tmp_path.rglob("receipt.json")) == []
+    named = {"name": "cl100k_base", "bos": "<|fim_prefix|>"}
+    check_dataset(config(tmp_path, tokenizer=named, **{section: {"bos": True}}))
+
+
+def test_bos_of_exports_that_are_not_written_is_not_asked_for(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus")
+    check_dataset(config(tmp_path, packing={"bos": True}, framing={"bos": True}, exports={"numpy": {}}))
 
 
 @pytest.mark.parametrize(
