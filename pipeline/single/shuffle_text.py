@@ -25,7 +25,8 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
     """Write every line of `inputs` once to `output` (`-`: standard output); endings .gz and .zst are (de)compressed.
 
     Folders are searched recursively for .jsonl files, in order of path. A byte order mark at the start of a file is
-    dropped. The order of the lines is a function of the lines, their order and the seed. Raises SourceError when there is no input or the output is one of them.
+    dropped. The order of the lines is a function of the lines, their order and the seed. Raises SourceError when there
+    is no input, ConfigError when the output is one of them.
     """
     files = list_inputs(inputs, ENDINGS)
     if output != STANDARD and any(Path(output).resolve() == Path(one).resolve() for one in files if one != STANDARD):
