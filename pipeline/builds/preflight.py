@@ -17,9 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute
-from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TokenizerError, TransientError
+from corpusmill.errors import (
+    ConfigError,
+    CorpusmillError,
+    PermanentError,
+    StorageFullError,
+    TokenizerError,
+    TransientError,
+)
 from corpusmill.stages.scatter import KINDS
-from corpusmill.stages.tokenize import configured_tokenizer
+from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
 from corpusmill.storage import is_local, open_store
 
 if TYPE_CHECKING:
@@ -58,7 +65,11 @@ class Problems:
 
 
 def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
-    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that its exports ask for."""
+    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that its exports ask for.
+
+    ConfigError for a setting that its vocabulary leaves no room for.
+    """
+    _refuse_settings_without_effect(config)
     tokenizer = configured_tokenizer(config)
     exports = config.exports
     asking = {
@@ -72,6 +83,22 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
             next_step="name the token as tokenizer.bos, or leave bos out",
         )
     return tokenizer
+
+
+def _refuse_settings_without_effect(config: DatasetConfig) -> None:
+    """A tokenizer.json and a published encoding say themselves how text is split and which tokens are special."""
+    from corpusmill.tokens.vocabulary import PATTERNS
+
+    wanted = config.tokenizer
+    given = [key for key in ("pattern", "special_tokens") if getattr(wanted, key)]
+    if given and (wanted.name in PATTERNS or vocabulary_file(config).kind == "tokenizer.json"):
+        raise ConfigError(
+            "the tokenizer would not use these settings: its vocabulary says them itself",
+            where=", ".join(f"tokenizer.{key}" for key in given),
+            expected="them beside a .tiktoken file alone",
+            got=wanted.path() or wanted.name,
+            next_step="leave them out, or change the tokenizer.json where its ids shall differ",
+        )
 
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:

@@ -14,6 +14,7 @@ from corpusmill.builds.plan import check_dataset, plan_dataset
 from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.errors import (
+    ConfigError,
     PermanentError,
     SourceError,
     StorageFullError,
@@ -24,6 +25,7 @@ from corpusmill.errors import (
 from corpusmill.stages.graph import open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+from tests.tokens.vocabularies import GPT2, described, written
 
 
 def config(root: Path, **changes: Any) -> DatasetConfig:
@@ -69,6 +71,20 @@ def test_bos_without_a_bos_token_is_refused_before_anything_is_read(tmp_path: Pa
     assert list(tmp_path.rglob("receipt.json")) == []
     named = {"name": "cl100k_base", "bos": "<|fim_prefix|>"}
     check_dataset(config(tmp_path, tokenizer=named, **{section: {"bos": True}}))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"pattern": "gpt2"}, {"special_tokens": {"<|x|>": 50300}}], ids=["pattern", "special"]
+)
+@pytest.mark.parametrize("name", ["cl100k_base", "ours"])
+def test_tokenizer_setting_without_effect_is_refused(tmp_path: Path, name: str, setting: dict[str, Any]) -> None:
+    """A tokenizer.json's own split and tokens counted, and what the configuration said of them was passed over."""
+    write_corpus(tmp_path / "corpus")
+    file = {} if name == "cl100k_base" else {"file": written(described(GPT2), tmp_path)}
+    for check in (check_dataset, build_dataset):
+        with pytest.raises(ConfigError, match="would not use") as caught:
+            check(config(tmp_path, tokenizer={"name": name, **file, **setting}))
+        assert f"tokenizer.{next(iter(setting))}" in str(caught.value)
 
 
 def test_bos_of_exports_that_are_not_written_is_not_asked_for(tmp_path: Path) -> None:
