@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from corpusmill.documents.compression import Compression, compression_of, open_compressed, open_decompressed
+from corpusmill.documents.compression import Compression, compression_of_lines, open_compressed, open_decompressed
 from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.files import whole_file
@@ -71,8 +71,9 @@ def _blocks(name: str) -> Iterator[bytes]:
     with ExitStack() as stack:
         raw = sys.stdin.buffer if name == STANDARD else stack.enter_context(Path(name).open("rb"))
         stream: BinaryIO = raw
-        if _compression(name) is not Compression.NONE:
-            stream = stack.enter_context(open_decompressed(raw, name))
+        compression = compression_of_lines(name)
+        if compression is not Compression.NONE:
+            stream = stack.enter_context(open_decompressed(raw, name, compression))
         for number, block in enumerate(read_line_blocks(stream, block_bytes=BLOCK_BYTES)):
             if block.cut:
                 raise CorruptDataError(
@@ -92,13 +93,9 @@ def _open_output(name: str) -> Iterator[BinaryIO]:
         return
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     with whole_file(Path(name)) as file:
-        if _compression(name) is Compression.NONE:
+        compression = compression_of_lines(name)
+        if compression is Compression.NONE:
             yield file
         else:
-            with open_compressed(file, name) as compressed:
+            with open_compressed(file, compression) as compressed:
                 yield compressed
-
-
-def _compression(name: str) -> Compression:
-    """By ending; every file that does not say so is plain."""
-    return compression_of(name) if name.endswith((".gz", ".zst", ".zstd")) else Compression.NONE

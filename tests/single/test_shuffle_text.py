@@ -133,6 +133,20 @@ def test_shuffle_text_byte_order_mark_of_a_file_stands_nowhere_in_the_output(tmp
     assert done.records == 62
 
 
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".zstd"])
+def test_shuffle_text_compresses_lines_of_any_name_by_the_last_ending(tmp_path, ending: str) -> None:
+    """`--output x.gz` was refused, though its help says that .gz compresses; only .jsonl.gz did."""
+    lines = [b"%d\n" % number for number in range(100)]
+    (tmp_path / "in.txt").write_bytes(b"".join(lines))
+    packed, again = tmp_path / f"packed{ending}", tmp_path / "again.txt"
+    for source, output in ((tmp_path / "in.txt", packed), (packed, again)):
+        command = ["shuffle-text", "--input", str(source), "--output", str(output), "--scratch", str(tmp_path / "s")]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    assert packed.read_bytes()[:2] == (b"\x1f\x8b" if ending == ".gz" else b"\x28\xb5")
+    assert sorted(again.read_bytes().splitlines(keepends=True)) == sorted(lines)
+
+
 def test_shuffle_text_nothing_in_gives_nothing_out(tmp_path) -> None:
     (tmp_path / "empty.jsonl").touch()
     done = shuffle_text(
