@@ -60,6 +60,17 @@ def test_one_reason_is_said_as_it_is(tmp_path: Path) -> None:
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
 
 
+@pytest.mark.parametrize("there", [None, "work", "work/tiny", "work/tiny/plan"])
+def test_refused_first_plan_leaves_the_folders_that_were_there(tmp_path: Path, there: str | None) -> None:
+    """It left the dataset's work folder, with a lock and nothing else in it."""
+    if there:
+        (tmp_path / there).mkdir(parents=True)
+    with pytest.raises(SourceError):
+        build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
+    folders = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_dir()}
+    assert folders == ({Path(there), *Path(there).parents} - {Path()} if there else set())
+
+
 @pytest.mark.parametrize("section", ["packing", "framing"])
 @pytest.mark.parametrize("check", [check_dataset, build_dataset])
 def test_bos_without_a_bos_token_is_refused_before_anything_is_read(tmp_path: Path, section: str, check: Any) -> None:
