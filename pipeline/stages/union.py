@@ -197,6 +197,7 @@ STAGE = Stage(
     per_shard=True,
     group="find_ranges",
     approval=removal_in_words,
+    approved="removal",
     units=_units,
     inputs=_inputs,
     settings=_settings,
