@@ -111,13 +111,16 @@ def estimate(plan_receipt: str) -> bool:
     return False
 
 
-class ApproveRemoval(ApprovalOperator):
-    """With approve_removal: waits until somebody has seen how much deduplication would remove, and approved."""
+class Approve(ApprovalOperator):
+    """With approve_removal: waits until somebody has seen what a stage found (how much would go), and approved."""
 
     template_fields = (*ApprovalOperator.template_fields, "plan_receipt")
 
     def __init__(self, *, plan_receipt: str, stage: str, **arguments: Any) -> None:
-        super().__init__(subject="Approve what deduplication removes?", fail_on_reject=True, **arguments)
+        approved = GRAPH[stage].approved or stage
+        super().__init__(
+            task_id=f"approve_{approved}", subject=f"Approve the {approved}?", fail_on_reject=True, **arguments
+        )
         self.plan_receipt = plan_receipt
         self.stage = stage
 
@@ -223,7 +226,7 @@ def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
         [ended[name] for name in GRAPH.after(stage.name)] >> work
         ended[stage.name] = work
         if stage.approval:
-            approve = ApproveRemoval(task_id="approve_removal", plan_receipt=PLAN_RECEIPT, stage=stage.name, retries=0)
+            approve = Approve(plan_receipt=PLAN_RECEIPT, stage=stage.name, retries=0)
             work >> approve
             ended[stage.name] = approve
     reported = report(plan_receipt=PLAN_RECEIPT)

@@ -13,6 +13,7 @@ import typer
 from corpusmill.errors import CorpusmillError
 from corpusmill.single import in_order_commands, store_commands
 from corpusmill.single.dedup_commands import dedup, index
+from corpusmill.single.local_paths import refuse_addresses
 from corpusmill.single.shuffle_commands import register
 
 if TYPE_CHECKING:
@@ -423,6 +424,10 @@ def config_check(config: ConfigFile) -> None:
     from corpusmill.builds.plan import check_dataset
 
     typer.echo(check_dataset(load_config(config)))
+
+
+for commands in (app, config_app):
+    refuse_addresses(commands)
 
 
 def main() -> None:

@@ -59,7 +59,7 @@ def _step(config: DatasetConfig, plan: Plan) -> Step:
 def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
     from corpusmill.builds.memory import require_memory
-    from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
+    from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
     from corpusmill.engine.estimates import estimate_of
     from corpusmill.engine.runs import DELIVERED
     from corpusmill.stages.tokenize import locked
@@ -69,6 +69,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         require_memory(config, where=config.name)
     with problems.kept():
         config = locked(config)
+        ready_tokenizer(config)
     with problems.kept():
         _, plan = _planned(config)
     for destination in config.destinations:
@@ -87,9 +88,10 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
 
 def check_dataset(config: DatasetConfig) -> str:
     """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
-    from corpusmill.stages.tokenize import configured_tokenizer, locked
+    from corpusmill.builds.preflight import ready_tokenizer
+    from corpusmill.stages.tokenize import locked
 
-    tokenizer = configured_tokenizer(locked(config))
+    tokenizer = ready_tokenizer(locked(config))
     files, plan = _planned(config)
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())

@@ -1,4 +1,4 @@
-"""Before hours of work: can the build be planned, read its vocabulary, write its destinations, and is there room?
+"""Before hours of work: can the build be planned, load its tokenizer, write its destinations, and is there room?
 
 Every check is made, and all that fail are one error. A bucket is tried by writing a few bytes beside the versions and
 deleting them; a folder by asking. Room is needed on each file system for what the last estimate of these sources and
@@ -14,11 +14,23 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute
-from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
+from corpusmill.errors import (
+    ConfigError,
+    CorpusmillError,
+    PermanentError,
+    StorageFullError,
+    TokenizerError,
+    TransientError,
+)
 from corpusmill.stages.scatter import KINDS
+from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
 from corpusmill.storage import is_local, open_store
+
+if TYPE_CHECKING:
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 PROBE = ".corpusmill-may-write"
 # Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.
@@ -50,6 +62,43 @@ class Problems:
                 f"the build cannot begin, for {len(self.errors)} reasons",
                 details=tuple((str(number), error) for number, error in enumerate(self.errors, 1)),
             )
+
+
+def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
+    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that its exports ask for.
+
+    ConfigError for a setting that its vocabulary leaves no room for.
+    """
+    _refuse_settings_without_effect(config)
+    tokenizer = configured_tokenizer(config)
+    exports = config.exports
+    asking = {
+        "packing.bos": config.packing.bos and exports.webdataset is not None,
+        "framing.bos": config.framing.bos and (exports.megatron or exports.nanoset) is not None,
+    }
+    if any(asking.values()) and tokenizer.bos_id is None:
+        raise TokenizerError(
+            f"the tokenizer {tokenizer.name} has no BOS token, or several that could be",
+            where=", ".join(key for key, asks in asking.items() if asks),
+            next_step="name the token as tokenizer.bos, or leave bos out",
+        )
+    return tokenizer
+
+
+def _refuse_settings_without_effect(config: DatasetConfig) -> None:
+    """A tokenizer.json and a published encoding say themselves how text is split and which tokens are special."""
+    from corpusmill.tokens.vocabulary import PATTERNS
+
+    wanted = config.tokenizer
+    given = [key for key in ("pattern", "special_tokens") if getattr(wanted, key)]
+    if given and (wanted.name in PATTERNS or vocabulary_file(config).kind == "tokenizer.json"):
+        raise ConfigError(
+            "the tokenizer would not use these settings: its vocabulary says them itself",
+            where=", ".join(f"tokenizer.{key}" for key in given),
+            expected="them beside a .tiktoken file alone",
+            got=wanted.path() or wanted.name,
+            next_step="leave them out, or change the tokenizer.json where its ids shall differ",
+        )
 
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:

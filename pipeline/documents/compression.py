@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 from enum import Enum
+from pathlib import PurePath
 from typing import BinaryIO, cast
 
 import zstandard
@@ -63,25 +64,30 @@ def compression_of(name: str) -> Compression:
     )
 
 
-def open_decompressed(raw: BinaryIO, name: str) -> BinaryIO:
+def compression_of_lines(name: str) -> Compression:
+    """The compression of a file of any lines: plain unless its ending says another."""
+    return ENDINGS.get(".jsonl" + PurePath(name).suffix, Compression.NONE)
+
+
+def open_decompressed(raw: BinaryIO, name: str, compression: Compression | None = None) -> BinaryIO:
     """A readable stream of the decompressed bytes of `raw`, read forwards only. Closing it leaves `raw` open.
 
-    `name` is the file's name or path: its ending chooses the format, and messages show it. Raises SourceError at once
-    for an ending that is not accepted; while reading, CorruptDataError for a stream that is damaged or cut off, after
-    handing on what came before. What no reader can see: a flipped byte in a Zstandard file written without checksums.
+    `name` is the file's name or path: its ending chooses the format unless `compression` does, and messages show it.
+    Raises SourceError at once for an ending that is not accepted; while reading, CorruptDataError for a stream that is
+    damaged or cut off, after handing on what came before. What no reader can see: a flipped byte in a Zstandard file
+    written without checksums.
     """
-    return io.BufferedReader(PieceStream(_PIECES[compression_of(name)](raw, name)), BUFFER_BYTES)
+    return io.BufferedReader(PieceStream(_PIECES[compression or compression_of(name)](raw, name)), BUFFER_BYTES)
 
 
-def open_compressed(raw: BinaryIO, name: str) -> BinaryIO:
-    """A writable stream that compresses into `raw` as the ending of `name` says. Closing it writes the end of the
-    frame or member and leaves `raw` open; leaving a `with` block by an exception does not write that end, so that
-    what was written cannot pass for a whole file.
+def open_compressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
+    """A writable stream that compresses into `raw`. Closing it writes the end of the frame or member and leaves `raw`
+    open; leaving a `with` block by an exception does not write that end, so that what was written cannot pass for a
+    whole file.
 
     The same bytes written give the same compressed bytes, as long as the two libraries stay the same: one thread, a
     fixed level, no time and no file name in the header, and no effect of how the writes were cut.
     """
-    compression = compression_of(name)
     if compression is Compression.GZIP:
         return cast("BinaryIO", CompressingStream(raw, gzip_member()))
     if compression is Compression.ZSTD:

@@ -80,8 +80,11 @@ def this_process() -> Holder:
 def claimed(work: Path) -> Iterator[None]:
     """Have the dataset of a work folder while the body of the `with` runs; for processes that build or clean up.
 
+    A work folder that this made, and in which nothing was written, is removed in the end: the build was refused.
+
     Raises RunUnderWayError if a run has it or a process of another machine, LockHeldError if one of this machine has.
     """
+    made = [folder for folder in (work, *work.parents) if not folder.exists()]
     work.mkdir(parents=True, exist_ok=True)
     me = this_process()
     with held(work / RUN_LOCK, wait=False):
@@ -92,6 +95,16 @@ def claimed(work: Path) -> Iterator[None]:
                 yield
         finally:
             _remove(work, me)
+            _remove_unused(made, work)
+
+
+def _remove_unused(made: list[Path], work: Path) -> None:
+    """Remove the folders `made`, the inner ones first, if nothing but the lock, which is held, lies in `work`."""
+    if made and sorted(path.name for path in work.iterdir()) == [RUN_LOCK]:
+        (work / RUN_LOCK).unlink()
+        with suppress(OSError):  # another process has put something there since
+            for folder in made:
+                folder.rmdir()
 
 
 def claim_dataset(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: str = "") -> None:

@@ -97,6 +97,7 @@ class Stage:
     `most_tasks`    how many tasks its units may be divided into, if few are better: each of them loads much
     `memory`        (the key that decides, bytes) that one task takes by its settings, if that is much
     `approval`      Markdown that a person may have to approve before anything goes on, "" if there is nothing to ask
+    `approved`      what that is, in a word that names the task which asks; "": the stage
 
     How people see it:
 
@@ -126,6 +127,7 @@ class Stage:
     most_tasks: int = sys.maxsize
     memory: Callable[[DatasetConfig], tuple[str, int] | None] = lambda _config: None
     approval: Callable[[Build], str] | None = None
+    approved: str = ""
     unit_word: str = "shard"
     flows: Callable[[Build], dict[str, Flow]] = _no_flows
     on_trunk: bool = True

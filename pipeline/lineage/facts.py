@@ -23,7 +23,7 @@ class SourceDocument:
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens of one document that stand in a record.
+    """Tokens of one document that stand in a record; none of a document that is there as special tokens alone.
 
     record_tokens    where they stand in the record (numpy: in the file)
     document_tokens  which of the document's tokens they are
@@ -64,7 +64,10 @@ class RecordTrace:
 
 @dataclass(frozen=True)
 class Holding:
-    """A record that holds tokens of a document; the arguments of `trace` that lead back to it, and both spans."""
+    """A record that holds tokens of a document; the arguments of `trace` that lead back to it, and both spans.
+
+    Both are empty for a document without tokens, of which the record holds the special tokens, if any.
+    """
 
     export: str
     file: str
@@ -96,9 +99,9 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Located:
-    """What became of a document: its size, its duplicates, and every record that holds tokens of it.
+    """What became of a document: its size, its duplicates, and every record that holds it.
 
-    `removed_bytes` is 0 where duplicates are only annotated.
+    `removed_bytes` is 0 where duplicates are only annotated. `too_short_for` is the setting that left the document out.
     """
 
     document: SourceDocument
@@ -107,6 +110,7 @@ class Located:
     tokens: int
     duplicates: tuple[Duplicate, ...]
     records: tuple[Holding, ...]
+    too_short_for: str = ""
 
 
 @dataclass(frozen=True)

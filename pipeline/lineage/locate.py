@@ -14,6 +14,7 @@ from corpusmill.lineage.records import holdings
 from corpusmill.lineage.shards import Shard, Shards, place_of_line
 
 if TYPE_CHECKING:
+    from corpusmill.config import SelectionConfig
     from corpusmill.engine.build import Build
 
 IDS_AT_ONCE = 1 << 20
@@ -76,14 +77,25 @@ def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
 
 def _located(shards: Shards, shard: Shard, ordinal: int) -> Located:
     first, last = shard.text_span(ordinal)
+    kept_bytes = sum(end - start for start, end in shard.kept(ordinal))
+    tokens = shard.stream.tokens(ordinal)
     return Located(
         document=shard.document(ordinal),
         text_bytes=last - first,
-        removed_bytes=last - first - sum(end - start for start, end in shard.kept(ordinal)),
-        tokens=shard.stream.tokens(ordinal),
+        removed_bytes=last - first - kept_bytes,
+        tokens=tokens,
         duplicates=_duplicates(shards, shard, ordinal),
         records=tuple(holdings(shards.build, shard, ordinal)),
+        too_short_for=_too_short_for(shards.build.config.selection, kept_bytes) if kept_bytes and not tokens else "",
     )
+
+
+def _too_short_for(selection: SelectionConfig, kept_bytes: int) -> str:
+    """The setting that took the tokens of a document with text; "" if none did."""
+    for name, least in selection.model_dump(exclude_none=True).items():
+        if name == "minimum_tokens" or kept_bytes < least:
+            return f"selection.{name}: {least}"
+    return ""
 
 
 def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, ...]:

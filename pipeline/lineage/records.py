@@ -91,19 +91,24 @@ def record_stretches(
         return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.tokens.ends, ordinal)
     if export == "numpy":
         return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
+    bos, eot = _specials_around(build, tokens)
+    return shard, ordinal, document_stretches(ordinal, tokens, bos=bos, eot=eot)
+
+
+def _specials_around(build: Build, tokens: int) -> tuple[bool, bool]:
+    """Whether BOS and EOT stand around a whole document of so many tokens."""
     framing = build.config.framing
     framed = tokens > 0 or framing.empty_documents == "eod"
-    return shard, ordinal, document_stretches(ordinal, tokens, bos=framing.bos and framed, eot=framing.eod and framed)
+    return framing.bos and framed, framing.eod and framed
 
 
 def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
-    """Every record that holds tokens of a document: by export, in the order of the document's tokens."""
-    if not shard.stream.tokens(ordinal):
-        return
+    """Every record that holds tokens of a document, or the special tokens of one without any: by export, in order."""
     formats = build.config.exports.formats()
     if build.config.exports.webdataset:
         yield from _context_holdings(build, shard, ordinal)
-    if whole := [export for export in formats if scatter.KINDS[export] == "documents"]:
+    whole = [export for export in formats if scatter.KINDS[export] == "documents"]
+    if whole and (shard.stream.tokens(ordinal) or scatter.keeps_empty(build)):
         rank = ordinal if scatter.keeps_empty(build) else shard.stream.rank(ordinal)
         ((cell, row),) = places(build, "documents", shard, [rank], [ordinal])
         for export in whole:
@@ -118,7 +123,8 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
     outputs = layout.output_plans(build, export)
     if export != "numpy":
         output = _output_at(outputs, base + row)
-        held = (int(build.config.framing.bos), tokens + build.config.framing.bos)
+        bos = int(_specials_around(build, tokens)[0])
+        held = (bos, tokens + bos)
         yield Holding(export, f"{export}/{output.name}", base + row - output.first, held, (0, tokens))
         return
     eot = base + int(stream_ends(rows[: row + 1])[-1]) - tokens - 1

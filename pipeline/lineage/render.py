@@ -64,11 +64,12 @@ def render_located(found: Located | RejectedLine) -> str:
 
 
 def _fate(found: Located) -> str:
+    records = f"in {_number(len(found.records), 'record')}" if found.records else "in no record"
+    if found.too_short_for:
+        return f"left out as too short, {found.too_short_for}: {records}"
     if not found.text_bytes:
-        return "empty: in no record"
-    if found.removed_bytes == found.text_bytes:
-        return "removed whole: in no record"
-    return f"in {_number(len(found.records), 'record')}"
+        return f"empty: {records}"
+    return f"removed whole: {records}" if found.removed_bytes == found.text_bytes else records
 
 
 def _duplicates(found: Located) -> list[str]:

@@ -16,7 +16,10 @@ from corpusmill.tokens.packing import ContextPlan, Packing
 
 @dataclass(frozen=True)
 class Stretch:
-    """Positions [first, last) of a record: tokens of a document from `document_first` on, or special ones."""
+    """Positions [first, last) of a record: tokens of a document from `document_first` on, or special ones.
+
+    Of a document without tokens it is empty, and stands where they would.
+    """
 
     first: int
     last: int
@@ -86,17 +89,18 @@ def file_stretches(ordinal: int, tokens: int, eot: int, size: int) -> list[Stret
 
     `eot` is negative when the file before this one holds the beginning.
     """
-    return [*_eot_within(eot, 0, size), *_tokens_within(ordinal, tokens, eot + 1, 0, size)]
+    if not 0 <= eot < size:
+        return _tokens_within(ordinal, tokens, eot + 1, 0, size) if tokens else []
+    return [Stretch(eot, eot + 1, special=EOT), *_tokens_within(ordinal, tokens, eot + 1, 0, size)]
 
 
 def _tokens_within(ordinal: int, tokens: int, start: int, first: int, last: int) -> list[Stretch]:
     """The tokens of a document that begins at position `start`, as far as they lie in [first, last)."""
+    if not tokens:
+        place = min(max(start, first), last)
+        return [Stretch(place, place, ordinal)]
     low, high = max(start, first), min(start + tokens, last)
     return [Stretch(low, high, ordinal, low - start)] if low < high else []
-
-
-def _eot_within(eot: int, first: int, last: int) -> list[Stretch]:
-    return [Stretch(eot, eot + 1, special=EOT)] if first <= eot < last else []
 
 
 def kept_spans(text_bytes: int, removed: list[Span]) -> list[Span]:

@@ -32,7 +32,7 @@ def trace(build: Build, export: str, file: int | str, record: int) -> RecordTrac
     output = find_output(build, export, file)
     shard, _, stretches = record_stretches(Shards(build), export, output, record)
     parts = [Special(one.special, (one.first, one.last)) if one.special else _piece(shard, one) for one in stretches]
-    span = (stretches[0].first, stretches[-1].last) if stretches else (0, 0)
+    span = stretches[0].first, stretches[-1].last
     return RecordTrace(export, f"{export}/{output.name}", record, span, tuple(parts))
 
 

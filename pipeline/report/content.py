@@ -26,6 +26,16 @@ class RepeatedString(Facts):
     excerpt: str
 
 
+def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None) -> str:
+    """What a range of duplicate text is, as `dedup` has it; ranges of less than `minimum_bytes` are accounted for."""
+    words = f"strings of at least {minimum_bytes:,} bytes that stand earlier in the dataset, cut at whole characters"
+    if keep == "every_string":
+        words += "; without what belongs to a copy that stays, so that a range may be far shorter"
+    if fuzzy_share is not None:
+        words += f", and what lies between them where they cover {fuzzy_share:.0%} or more"
+    return words
+
+
 class DuplicateSummary(Facts):
     """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
 
@@ -35,6 +45,8 @@ class DuplicateSummary(Facts):
 
     mode: Literal["remove", "annotate"]
     minimum_bytes: Count
+    keep: Literal["first_window", "every_string"] = "first_window"
+    fuzzy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     ranges: PowerHistogram
     text_bytes: Count
     documents: Count
@@ -48,6 +60,11 @@ class DuplicateSummary(Facts):
     def duplicate_bytes(self) -> int:
         """Bytes inside duplicate ranges."""
         return self.ranges.total
+
+    @property
+    def range_in_words(self) -> str:
+        """What a range is, for people."""
+        return range_in_words(self.minimum_bytes, self.keep, self.fuzzy_share)
 
 
 class LengthSummary(Facts):

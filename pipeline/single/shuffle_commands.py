@@ -16,7 +16,7 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset co
 
 def shuffle_text(
     input: Inputs,
-    output: Annotated[str, typer.Option(help="A file (.gz and .zst compress), or - for standard output.")] = "-",
+    output: Annotated[Path, typer.Option(help="A file (.gz and .zst compress), or - for standard output.")] = Path("-"),
     seed: Seed = 1234,
     memory: Memory = "1GiB",
     scratch: Scratch = Path("work/scratch"),
@@ -24,7 +24,7 @@ def shuffle_text(
     """Shuffle the lines of jsonl files globally: every line once, the same bytes whatever the memory."""
     from corpusmill.single.shuffle_text import shuffle_text as run
 
-    done = run(input, output, seed=seed, memory_bytes=_size(memory), scratch=scratch)
+    done = run(input, str(output), seed=seed, memory_bytes=_size(memory), scratch=scratch)
     typer.echo(f"{done.records:,} lines, {done.data_bytes:,} bytes shuffled", err=True)
 
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from corpusmill.documents.compression import Compression, compression_of, open_compressed, open_decompressed
-from corpusmill.documents.lines import read_line_blocks
+from corpusmill.documents.compression import Compression, compression_of_lines, open_compressed, open_decompressed
+from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.files import whole_file
 from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
@@ -24,8 +24,9 @@ STANDARD = "-"
 def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int, scratch: Path) -> Shuffled:
     """Write every line of `inputs` once to `output` (`-`: standard output); endings .gz and .zst are (de)compressed.
 
-    Folders are searched recursively for .jsonl files, in order of path. The order of the lines is a function of the
-    lines, their order and the seed. Raises SourceError when there is no input or the output is one of them.
+    Folders are searched recursively for .jsonl files, in order of path. A byte order mark at the start of a file is
+    dropped. The order of the lines is a function of the lines, their order and the seed. Raises SourceError when there
+    is no input, ConfigError when the output is one of them.
     """
     files = list_inputs(inputs, ENDINGS)
     if output != STANDARD and any(Path(output).resolve() == Path(one).resolve() for one in files if one != STANDARD):
@@ -70,14 +71,17 @@ def _blocks(name: str) -> Iterator[bytes]:
     with ExitStack() as stack:
         raw = sys.stdin.buffer if name == STANDARD else stack.enter_context(Path(name).open("rb"))
         stream: BinaryIO = raw
-        if _compression(name) is not Compression.NONE:
-            stream = stack.enter_context(open_decompressed(raw, name))
-        for block in read_line_blocks(stream, block_bytes=BLOCK_BYTES):
+        compression = compression_of_lines(name)
+        if compression is not Compression.NONE:
+            stream = stack.enter_context(open_decompressed(raw, name, compression))
+        for number, block in enumerate(read_line_blocks(stream, block_bytes=BLOCK_BYTES)):
             if block.cut:
                 raise CorruptDataError(
                     "a line is longer than 1 GiB", where=name, next_step="is this a file of lines that end in newlines?"
                 )
-            yield block.data
+            data = block.data.removeprefix(BYTE_ORDER_MARK) if number == 0 else block.data
+            if data:  # a file of a mark alone holds no line
+                yield data
 
 
 @contextmanager
@@ -89,13 +93,9 @@ def _open_output(name: str) -> Iterator[BinaryIO]:
         return
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     with whole_file(Path(name)) as file:
-        if _compression(name) is Compression.NONE:
+        compression = compression_of_lines(name)
+        if compression is Compression.NONE:
             yield file
         else:
-            with open_compressed(file, name) as compressed:
+            with open_compressed(file, compression) as compressed:
                 yield compressed
-
-
-def _compression(name: str) -> Compression:
-    """By ending; every file that does not say so is plain."""
-    return compression_of(name) if name.endswith((".gz", ".zst", ".zstd")) else Compression.NONE

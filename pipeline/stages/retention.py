@@ -23,6 +23,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.engine.build import Build
@@ -31,6 +32,9 @@ from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.stages.manifest import DATASET
 from corpusmill.storage import Store, is_local, open_store
+
+if TYPE_CHECKING:
+    from corpusmill.sources.plan import Plan
 
 LATEST = "latest.json"
 log = logging.getLogger(__name__)
@@ -49,7 +53,8 @@ class OldVersion:
 def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
     """The versions that may go when the newest `keep` stay, by destination, the newest first. Nothing is changed.
 
-    PermanentError if a destination's latest.json is there but cannot be read: then nothing says what is in use.
+    PermanentError if a destination's latest.json is there but cannot be read, or a plan of another dataset beside this
+    one: then nothing says what is in use.
     """
     work = work_of(config)
     places = [(f"{absolute(one.path).rstrip('/')}/{config.name}", one.endpoint_url) for one in config.destinations]
@@ -134,8 +139,22 @@ def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
 def _sources_of_others(work: Path) -> set[str]:
     """Where the source files lie that plans of the other datasets beside `work` need."""
     others = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
-    plans = [read_plan(plan) for other in others for plan in needed_plans(other)]
+    plans = [_readable_plan(plan) for other in others for plan in needed_plans(other)]
     return {file.location for plan in plans for shard in plan.shards for file in shard}
+
+
+def _readable_plan(receipt: Path) -> Plan:
+    """The plan of another dataset; PermanentError if it is damaged: it may need any version."""
+    try:
+        return read_plan(receipt)
+    except (CorpusmillError, OSError, ValueError) as error:
+        raise PermanentError(
+            "a plan of another dataset cannot be read, so nothing says which versions it is built against",
+            where=receipt.parent,
+            got=error if isinstance(error, CorpusmillError) else type(error).__name__,
+            next_step="build that dataset, which plans it anew, or remove its work folder if it is no longer used;"
+            " then collect again",
+        ) from error
 
 
 def _is_below(location: str, folder: str) -> bool:

@@ -139,6 +139,8 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
     return DuplicateSummary(
         mode=dedup.mode,
         minimum_bytes=dedup.minimum_bytes,
+        keep=dedup.keep,
+        fuzzy_share=dedup.fuzzy_share,
         ranges=_histogram(build, "union", "range_bytes"),
         text_bytes=build.total("index", "text_bytes_out"),
         documents=build.total("index", "documents_out"),

@@ -130,27 +130,31 @@ def removal_in_words(build: Build) -> str:
 
     "" if the dataset is not deduplicated. Read from receipts; StepMissingError before union has finished.
     """
-    if build.config.dedup.mode == "none":
+    from corpusmill.report.content import range_in_words
+    from corpusmill.report.facts import PowerHistogram
+
+    dedup = build.config.dedup
+    if dedup.mode == "none":
         return ""
+    assert dedup.minimum_bytes is not None
+    receipts = build.receipts("union")
+    ranges = sum(PowerHistogram.model_validate(one.details["range_bytes"]).count for one in receipts)
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
-    counts = {
-        name: build.total("union", name)
-        for name in ("removed_bytes", "ranges_out", "documents_touched", "documents_emptied")
-    }
-    verb = "removed" if build.config.dedup.mode == "remove" else "annotated, and kept"
+    counts = {name: build.total("union", name) for name in ("removed_bytes", "documents_touched", "documents_emptied")}
+    verb = "removed" if dedup.mode == "remove" else "annotated, and kept"
     rows = [
         f"**{counts['removed_bytes']:,} of {text_bytes:,} bytes of text"
-        f" ({_share(counts['removed_bytes'], text_bytes)}) would be {verb}**, in {counts['ranges_out']:,} ranges.",
+        f" ({_share(counts['removed_bytes'], text_bytes)}) would be {verb}**, in {ranges:,} ranges.",
         "",
         f"* {counts['documents_touched']:,} of {documents:,} documents are touched,"
         f" {counts['documents_emptied']:,} of them wholly.",
-        f"* A range is a repeat of at least {build.config.dedup.minimum_bytes:,} bytes.",
+        f"* Ranges are {range_in_words(dedup.minimum_bytes, dedup.keep, dedup.fuzzy_share)}.",
         "",
         "| source file | bytes of text | would go | share |",
         "|---|--:|--:|--:|",
         *(
             f"| {code_span(path)} | {whole:,} | {gone:,} | {_share(gone, whole)} |"
-            for gone, whole, path in _files(build.receipts("union"))[:SHOWN_FILES]
+            for gone, whole, path in _files(receipts)[:SHOWN_FILES]
         ),
     ]
     return "\n".join(rows)
@@ -193,6 +197,7 @@ STAGE = Stage(
     per_shard=True,
     group="find_ranges",
     approval=removal_in_words,
+    approved="removal",
     units=_units,
     inputs=_inputs,
     settings=_settings,

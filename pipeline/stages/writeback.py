@@ -46,7 +46,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from corpusmill.dedup.ranges import read_ranges
     from corpusmill.dedup.writeback import write_back_file
-    from corpusmill.documents.compression import open_compressed
+    from corpusmill.documents.compression import compression_of, open_compressed
     from corpusmill.documents.text_shard import open_text_shard
 
     options = _options(build)
@@ -74,7 +74,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                 with open_table(copy) as table:
                     counts = write_back_table(table, file, row_groups=row_groups, **edit)
             else:
-                with open_lines(copy) as lines, open_compressed(file, copy.name) as sink:
+                with open_lines(copy) as lines, open_compressed(file, compression_of(copy.name)) as sink:
                     counts = write_back_file(lines, sink, **edit)
         for field in fields(counts):
             (content if field.name in content else totals)[field.name] += getattr(counts, field.name)

@@ -172,11 +172,16 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "failures": [task for task in tasks if task.state == "failed"],
         "reprocessing": _reprocessing(session, user, run, tasks),
         "changes": _changes(run, tasks, plan, table),
-        "asks": not run.is_over and records.state_of_task(session, run, records.APPROVAL) in WAITS_FOR_SOMEBODY,
-        "approval": records.APPROVAL,
+        "asking": None if run.is_over else _asking(session, run),
         "estimate": _estimate_in_words(session, run),
         "configuration_is_gone": _configuration_is_gone(session, dag_id),
     }
+
+
+def _asking(session: Session, run: records.Run) -> str | None:
+    """The task that waits for somebody's approval."""
+    asking = (one for one in records.APPROVALS if records.state_of_task(session, run, one) in WAITS_FOR_SOMEBODY)
+    return next(asking, None)
 
 
 def _path(paths: dict[tuple[str, int], list[str]], task_id: str) -> Path | None:

@@ -20,7 +20,8 @@ from corpusmill.stages.graph import GRAPH
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
-APPROVAL, ESTIMATE = "approve_removal", "estimate"
+ESTIMATE = "estimate"
+APPROVALS = tuple(f"approve_{stage.approved or stage.name}" for stage in GRAPH if stage.approval)  # their tasks
 WHY = "why"  # the XCom of a task that does not go on (dags/running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
 LISTS = "units"  # the group of tasks that list the units of stages (dags/stage_tasks.py)

@@ -10,13 +10,22 @@ import pytest
 
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
-from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.plan import check_dataset, plan_dataset
 from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.errors import PermanentError, SourceError, StorageFullError, StoreUnavailableError, TransientError
+from corpusmill.errors import (
+    ConfigError,
+    PermanentError,
+    SourceError,
+    StorageFullError,
+    StoreUnavailableError,
+    TokenizerError,
+    TransientError,
+)
 from corpusmill.stages.graph import open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+from tests.tokens.vocabularies import GPT2, described, written
 
 
 def config(root: Path, **changes: Any) -> DatasetConfig:
@@ -49,6 +58,49 @@ def test_build_that_cannot_end_says_every_reason_at_once_and_runs_nothing(
 def test_one_reason_is_said_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="a source does not exist"):
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
+
+
+@pytest.mark.parametrize("there", [None, "work", "work/tiny", "work/tiny/plan"])
+def test_refused_first_plan_leaves_the_folders_that_were_there(tmp_path: Path, there: str | None) -> None:
+    """It left the dataset's work folder, with a lock and nothing else in it."""
+    if there:
+        (tmp_path / there).mkdir(parents=True)
+    with pytest.raises(SourceError):
+        build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
+    folders = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_dir()}
+    assert folders == ({Path(there), *Path(there).parents} - {Path()} if there else set())
+
+
+@pytest.mark.parametrize("section", ["packing", "framing"])
+@pytest.mark.parametrize("check", [check_dataset, build_dataset])
+def test_bos_without_a_bos_token_is_refused_before_anything_is_read(tmp_path: Path, section: str, check: Any) -> None:
+    """cl100k has no BOS: the build failed only once every document was tokenized."""
+    write_corpus(tmp_path / "corpus")
+    with pytest.raises(TokenizerError, match="has no BOS token") as caught:
+        check(config(tmp_path, **{section: {"bos": True}}))
+    assert f"{section}.bos" in str(caught.value)
+    assert list(tmp_path.rglob("receipt.json")) == []
+    named = {"name": "cl100k_base", "bos": "<|fim_prefix|>"}
+    check_dataset(config(tmp_path, tokenizer=named, **{section: {"bos": True}}))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"pattern": "gpt2"}, {"special_tokens": {"<|x|>": 50300}}], ids=["pattern", "special"]
+)
+@pytest.mark.parametrize("name", ["cl100k_base", "ours"])
+def test_tokenizer_setting_without_effect_is_refused(tmp_path: Path, name: str, setting: dict[str, Any]) -> None:
+    """A tokenizer.json's own split and tokens counted, and what the configuration said of them was passed over."""
+    write_corpus(tmp_path / "corpus")
+    file = {} if name == "cl100k_base" else {"file": written(described(GPT2), tmp_path)}
+    for check in (check_dataset, build_dataset):
+        with pytest.raises(ConfigError, match="would not use") as caught:
+            check(config(tmp_path, tokenizer={"name": name, **file, **setting}))
+        assert f"tokenizer.{next(iter(setting))}" in str(caught.value)
+
+
+def test_bos_of_exports_that_are_not_written_is_not_asked_for(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus")
+    check_dataset(config(tmp_path, packing={"bos": True}, framing={"bos": True}, exports={"numpy": {}}))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from corpusmill.config import check_config
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import open_build
 from tests.dags.conftest import PASSWORDS
-from tests.dags.seeded import seed_dags, seed_run
+from tests.dags.seeded import _task, seed_dags, seed_run
 from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
 
@@ -271,6 +272,21 @@ def test_green_run_of_which_a_cleared_task_failed_says_so_and_what_still_stands(
     assert "What this run delivered stands" in text
     assert "index failed" in text  # its shard, in the table of them
     assert [one for one in page.all("a") if "tasks/index/mapped/1" in str(one.get("href"))]
+
+
+def test_run_that_asks_for_an_approval_leads_to_the_task_that_waits(ask: Ask, built: Path, client: Any) -> None:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert
+
+    run = seed_run(built, "asking", until="union", state="running")
+    assert "This run waits for you" not in ask(f"build_dataset/{run}/live").text
+    waiting = _task("approve_removal", -1, None, "awaiting_input", datetime.now(UTC), None)
+    with create_session() as session:
+        session.execute(insert(TaskInstance), [waiting | {"dag_id": "build_dataset", "run_id": run}])
+    page = ask(f"build_dataset/{run}/live").text
+    assert "This run waits for you" in page
+    assert f"/runs/{run}/tasks/approve_removal" in page
 
 
 def test_cleared_task_that_waits_for_another_run_says_for_which(ask: Ask, built: Path, client: Any) -> None:

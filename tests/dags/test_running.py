@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,11 @@ import pytest
 from corpusmill.config import DatasetConfig, check_config, load_config
 from corpusmill.engine.build import PlanGoneError
 from corpusmill.engine.claim import CLAIM, PlanChangedError, claimed
+from corpusmill.engine.graph import Graph
 from corpusmill.engine.runs import begun_at, why_latest_stays
 from corpusmill.errors import ConfigError, StorageFullError
 from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.stages.graph import open_build
+from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
 
 if TYPE_CHECKING:
@@ -295,6 +297,25 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
     assert approve.fail_on_reject
     assert "find_ranges.union" in approve.get_flat_relative_ids(upstream=True)
     assert {"tokenize", "writeback"} <= approve.downstream_task_ids
+
+
+def test_second_stage_with_an_approval_has_a_task_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were called approve_removal, and no DAG was made."""
+    import stage_tasks
+    from airflow.sdk import DAG, task
+
+    stages = [replace(stage, approval=str) if stage.name == "tokenize" else stage for stage in GRAPH]
+    monkeypatch.setattr(stage_tasks, "GRAPH", Graph(stages))
+
+    @task
+    def plan() -> str:
+        return "a plan's receipt"
+
+    with DAG("approvals", schedule=None) as dag:
+        stage_tasks.chain_stages(plan(), stage_tasks.Placement())
+    assert {"approve_removal", "approve_tokenize"} <= set(dag.task_ids)
+    assert dag.get_task("approve_tokenize").upstream_task_ids == {"tokenize"}
+    assert "audit" in dag.get_task("approve_tokenize").downstream_task_ids
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 
+from corpusmill.dedup.addresses import _ODD_1, _ODD_2, _ODD_3, bytes_hash
+from corpusmill.dedup.anchors import open_anchors, write_anchors
 from corpusmill.dedup.match_kernels import find_groups
+from corpusmill.dedup.matches import IndexedShard, match_partition
+
+MINIMUM_BYTES = 16  # a document of so many bytes is one window and one anchor, of two words
 
 
 def groups_of(hashes: np.ndarray, key: int) -> tuple[int, np.ndarray]:
@@ -33,3 +39,55 @@ def test_groups_are_numbered_in_order_of_their_first_anchors() -> None:
     slots, kept = groups_of(np.array([9, 5, 7, 5, 9, 9], np.uint64), 3)
     assert slots == (1 + 3) + (1 + 2)
     assert kept.tolist() == [[0, 0], [1, 4], [3, 4], [4, 0], [5, 0]]
+
+
+def inverse(odd: int) -> np.uint64:
+    return np.uint64(pow(odd, -1, 1 << 64))
+
+
+def crafted_documents(candidates: int) -> np.ndarray:
+    """uint8[n, 16], ASCII: documents whose hashes differ in bits 20 to 43 alone; the last word is solved for."""
+    first = b"crafted "
+    hashes = np.arange(1, candidates, dtype=np.uint64) << np.uint64(20) | np.uint64(0xABC << 52)
+    for odd in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):  # the final mix, backwards: x ^ x >> 33 is its own inverse
+        hashes ^= hashes >> np.uint64(33)
+        hashes *= inverse(odd)
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= inverse(int(_ODD_1))
+    hashes = hashes >> np.uint64(31) | hashes << np.uint64(33)
+    lane = MINIMUM_BYTES * int(_ODD_3) + int.from_bytes(first, "little") * int(_ODD_2) & (1 << 64) - 1
+    lane = (lane << 31 | lane >> 33) * int(_ODD_1) & (1 << 64) - 1
+    words = (hashes - np.uint64(lane)) * inverse(int(_ODD_2))
+    words = words[(words & np.uint64(0x8080808080808080)) == 0]  # one of 256
+    documents = np.empty((len(words), MINIMUM_BYTES), np.uint8)
+    documents[:, :8] = np.frombuffer(first, np.uint8)
+    documents[:, 8:] = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return documents
+
+
+def duplicates_of(documents: np.ndarray, folder: Path) -> tuple[list[list[int]], float]:
+    """The windows that occurred earlier, and the seconds of this thread that finding them took."""
+    folder.mkdir()
+    text = np.insert(documents, 0, 0xFF, axis=1).reshape(-1)
+    offsets = np.arange(len(documents), dtype=np.uint64) * np.uint64(MINIMUM_BYTES + 1)
+    write_anchors(text, offsets, MINIMUM_BYTES, folder)
+    shards = [IndexedShard(text, open_anchors(folder))]
+    began = time.thread_time()
+    matches, _ = match_partition(shards, 0, 1, MINIMUM_BYTES)
+    return matches.windows[0].tolist(), time.thread_time() - began
+
+
+def test_documents_crafted_to_share_a_place_are_matched_as_fast_as_others(tmp_path: Path) -> None:
+    """bytes_hash can be inverted: with places that follow from the hash alone these take 2,000,000,000 looks."""
+    documents = crafted_documents(1 << 24)
+    assert len(documents) > 60_000
+    hashes = {int(bytes_hash(one.ctypes.data, MINIMUM_BYTES)) for one in documents[:1000]}
+    assert len(hashes) == 1000
+    assert {(value >> 44, value & 0xFFFFF) for value in hashes} == {(0xABC00, 0)}
+
+    documents[-1] = documents[7]
+    duplicates_of(documents[[7, 7]], tmp_path / "compiled")
+    windows, seconds = duplicates_of(documents, tmp_path / "crafted")
+    first = (len(documents) - 1) * (MINIMUM_BYTES + 1) + 1
+    assert windows == [[first, first + 1]]
+    assert seconds < 0.5

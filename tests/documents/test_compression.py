@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.documents.compression import ENDINGS, open_compressed, open_decompressed
+from corpusmill.documents.compression import ENDINGS, compression_of, open_compressed, open_decompressed
 from corpusmill.documents.decompressing import ZSTD_FEED_BYTES
 from corpusmill.errors import CorruptDataError, SourceError
 
@@ -25,7 +25,7 @@ SKIPPABLE_FRAME = struct.pack("<II", 0x184D2A50, 4) + b"abcd"
 
 def compressed(data: bytes, name: str, *, write_bytes: int = 1 << 30) -> bytes:
     raw = io.BytesIO()
-    with open_compressed(raw, name) as stream:
+    with open_compressed(raw, compression_of(name)) as stream:
         for start in range(0, len(data), write_bytes):
             assert stream.write(data[start : start + write_bytes]) == len(data[start : start + write_bytes])
     return raw.getvalue()
@@ -55,10 +55,9 @@ def gzip_member_with_every_header_field(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["a.json.bz2", "a.txt", "a.jsonl.bz2", "a.JSONL", "jsonl", "a.jsonl.gz.part"])
-@pytest.mark.parametrize("open_stream", [open_decompressed, open_compressed])
-def test_ending_not_accepted_names_the_accepted_ones(name: str, open_stream: object) -> None:
+def test_ending_not_accepted_names_the_accepted_ones(name: str) -> None:
     with pytest.raises(SourceError, match=r"\.jsonl, \.jsonl\.gz, \.jsonl\.zst, \.jsonl\.zstd"):
-        open_stream(io.BytesIO(), name)  # type: ignore[operator]
+        open_decompressed(io.BytesIO(), name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,7 +88,7 @@ def test_open_compressed_headers_hold_no_time_and_no_name_but_a_checksum() -> No
 @pytest.mark.parametrize("name", COMPRESSED_NAMES)
 def test_open_compressed_left_by_an_exception_is_not_a_whole_file(name: str) -> None:
     def write_and_fail() -> None:
-        with open_compressed(raw, name) as stream:
+        with open_compressed(raw, compression_of(name)) as stream:
             stream.write(TEXT * 6000)
             raise KeyError
 
@@ -104,7 +103,7 @@ def test_open_compressed_left_by_an_exception_is_not_a_whole_file(name: str) -> 
 @pytest.mark.parametrize("name", NAMES)
 def test_streams_closed_leave_raw_open(name: str) -> None:
     raw = io.BytesIO()
-    open_compressed(raw, name).close()
+    open_compressed(raw, compression_of(name)).close()
     raw.seek(0)
     open_decompressed(raw, name).close()
     assert not raw.closed

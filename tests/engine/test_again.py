@@ -10,13 +10,16 @@ import pytest
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
+from corpusmill.dedup.ranges import read_ranges
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
 from corpusmill.errors import SourceError
 from corpusmill.ledger import read_receipt
+from corpusmill.report.summary import from_json
 from corpusmill.stages.announce import announcement
 from corpusmill.stages.graph import open_build
-from corpusmill.stages.union import code_span, removal_in_words
+from corpusmill.stages.report import SUMMARY, UNIT
+from corpusmill.stages.union import CUT_RANGES, code_span, removal_in_words
 from corpusmill.tokens.tokenizer import Tokenizer
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
@@ -174,6 +177,22 @@ def test_removal_in_words_states_the_counts_of_the_receipts(build: Build) -> Non
     said = removal_in_words(build)
     assert f"{build.total('union', 'removed_bytes'):,} of {build.total('index', 'text_bytes_out'):,} bytes" in said
     assert said.count("| `") == 5
+
+
+@pytest.mark.parametrize("dedup", [{"keep": "every_string"}, {"fuzzy_share": 0.8}], ids=["every string", "fuzzy"])
+def test_duplicates_in_words_are_those_that_are_removed(root: Path, dedup: dict[str, object]) -> None:
+    """Of fuzzy removal the ranges were counted before they were joined, and each was called a whole repeat."""
+    changes = {"dedup": {"mode": "remove", "minimum_bytes": 20, **dedup}, "work_folder": str(root / next(iter(dedup)))}
+    built = open_build(build_dataset(check_config(configuration(root, **changes), where="a test"), workers=1))
+    cut = [read_ranges(built.folder("union", shard) / CUT_RANGES) for shard in built.units("union")]
+    said = removal_in_words(built)
+    assert f"in {sum(map(len, cut)):,} ranges" in said
+    summary = from_json((built.folder("report", UNIT) / SUMMARY).read_bytes()).duplicates
+    assert summary is not None
+    assert summary.ranges.count == sum(map(len, cut))
+    assert f"Ranges are {summary.range_in_words}." in said
+    shortest = min(int((rows[:, 1] - rows[:, 0]).min()) for rows in cut if len(rows))
+    assert (shortest < 20 - 6) == ("a range may be far shorter" in said)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_stream_ranks_and_sizes_of_documents_equal_those_counted(lengths: list[i
         assert stream.rank(number) == sum(1 for one in lengths[:number] if one)
 
 
-@given(st.integers(1, 9), st.integers(-12, 12), st.integers(1, 12))
+@given(st.integers(0, 9), st.integers(-12, 12), st.integers(1, 12))
 def test_file_stretches_are_the_part_of_the_document_in_the_file(tokens: int, eot: int, size: int) -> None:
     slots = {eot: "EOT", **{eot + 1 + token: (3, token) for token in range(tokens)}}
     expected = [slots[position] for position in range(size) if position in slots]

@@ -64,6 +64,25 @@ def test_render_html_usual_build_says_the_facts() -> None:
         assert fact in text, fact
 
 
+@pytest.mark.parametrize(
+    ("dedup", "words"),
+    [
+        ({}, "earlier in the dataset, cut at whole characters."),
+        ({"keep": "every_string"}, "cut at whole characters; without what belongs to a copy that stays, so that"),
+        ({"fuzzy_share": 0.8}, "cut at whole characters, and what lies between them where they cover 80% or more."),
+    ],
+    ids=["first window", "every string", "fuzzy"],
+)
+def test_render_html_says_of_shorter_ranges_than_the_minimum_why_they_are(dedup: dict, words: str) -> None:
+    """Under every_string it said "331 ranges: strings of at least 200 bytes" above bars that began at 1 B."""
+    usual = examples.usual()
+    summary = usual.model_copy(update={"duplicates": usual.duplicates.model_copy(update=dedup)})
+    text = Page(render_html(summary)).text
+    assert words in text
+    assert "of the text: strings of at least 500 bytes" in text
+    assert ("dedup.fuzzy_share removes them, too" in text) == (dedup.get("keep") is None)
+
+
 def test_render_html_both_colour_schemes_define_every_colour_used() -> None:
     text = render_html(examples.usual())
     style = text[text.index("<style>") : text.index("</style>")]

@@ -117,6 +117,36 @@ def test_shuffle_text_files_in_any_compression_and_a_last_line_without_newline(t
     assert sorted(plain.read_bytes().split(b"\n")) == [b"", b"", b'{"text":"a"}', b'{"text":"b"}', b'{"text":"c"}']
 
 
+def test_shuffle_text_byte_order_mark_of_a_file_stands_nowhere_in_the_output(tmp_path) -> None:
+    """It went along with the first line into the middle, where no parser of JSON takes it."""
+    mark = "\ufeff".encode()
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        lines = b"".join(b'{"text":"%s%d"}\n' % (name.encode(), number) for number in range(20))
+        (tmp_path / "in" / f"{name}.jsonl").write_bytes(mark + lines)
+    (tmp_path / "in" / "mark.jsonl").write_bytes(mark)
+    (tmp_path / "in" / "twice.jsonl").write_bytes(b"first\n" + mark + b"second\n")  # of a later line it is content
+    out = tmp_path / "out"
+    done = shuffle_text([str(tmp_path / "in")], str(out), seed=3, memory_bytes=1 << 20, scratch=tmp_path / "s")
+    expected = [f'{{"text":"{name}{number}"}}'.encode() for name in "abc" for number in range(20)]
+    assert sorted(out.read_bytes().splitlines()) == sorted([*expected, b"first", mark + b"second"])
+    assert done.records == 62
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".zstd"])
+def test_shuffle_text_compresses_lines_of_any_name_by_the_last_ending(tmp_path, ending: str) -> None:
+    """`--output x.gz` was refused, though its help says that .gz compresses; only .jsonl.gz did."""
+    lines = [b"%d\n" % number for number in range(100)]
+    (tmp_path / "in.txt").write_bytes(b"".join(lines))
+    packed, again = tmp_path / f"packed{ending}", tmp_path / "again.txt"
+    for source, output in ((tmp_path / "in.txt", packed), (packed, again)):
+        command = ["shuffle-text", "--input", str(source), "--output", str(output), "--scratch", str(tmp_path / "s")]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    assert packed.read_bytes()[:2] == (b"\x1f\x8b" if ending == ".gz" else b"\x28\xb5")
+    assert sorted(again.read_bytes().splitlines(keepends=True)) == sorted(lines)
+
+
 def test_shuffle_text_nothing_in_gives_nothing_out(tmp_path) -> None:
     (tmp_path / "empty.jsonl").touch()
     done = shuffle_text(

@@ -312,6 +312,68 @@ def test_locate_empty_document_says_so(built) -> None:
     assert "empty: in no record" in render_located(found)
 
 
+@pytest.mark.parametrize(
+    ("framing", "exports"),
+    [
+        ({"empty_documents": "eod", "bos": True}, ("webdataset", "numpy", "megatron", "nanoset")),
+        ({"empty_documents": "boundary", "bos": True}, ("webdataset", "megatron")),
+    ],
+    ids=["eod", "boundary"],
+)
+@pytest.mark.parametrize("eot", ["after", "around"])
+def test_locate_document_without_tokens_names_the_records_that_hold_its_eod_and_trace_leads_back(
+    root, tmp_path, framing: dict[str, object], exports: tuple[str, ...], eot: str
+) -> None:
+    """It was said to be in no record, and the trace of its record named nobody."""
+    (tmp_path / "corpus").symlink_to(root / "corpus")
+    kept = build(
+        tmp_path,
+        tokenizer={"name": "cl100k_base", "bos": "<|fim_prefix|>"},
+        framing=framing,
+        packing={"empty_documents": "keep", "eot": eot, "bos": True},
+        exports={export: configuration(tmp_path)["exports"][export] for export in exports},
+    )
+    empty = [*locate_id(kept, "empty"), locate_id(kept, "first")[1]]
+    assert [one.text_bytes == 0 for one in empty] == [True, False]
+    for found in empty:
+        assert found.tokens == 0
+        assert {one.export for one in found.records} == set(exports)
+        assert f"in {len(found.records)} record" in render_located(found)
+        for one in found.records:
+            record = trace(kept, one.export, one.file, one.record)
+            held = [piece for piece in record.parts if isinstance(piece, Piece) and piece.document == found.document]
+            assert [(piece.record_tokens, piece.document_tokens) for piece in held] == [(one.record_tokens, (0, 0))]
+            around = [part.what for part in record.parts if isinstance(part, Special)]
+            if one.export != "webdataset":
+                framed = {"numpy": ["EOT"]}.get(one.export, ["BOS", "EOT"])
+                assert around == (framed if framing["empty_documents"] == "eod" else [])
+            assert f"{found.document.source}:{found.document.line}" in render_trace(record)
+    assert verify_records(kept, sample=10**6, seed=0).records["megatron"] == kept.total("tokenize", "documents_out")
+
+
+@pytest.mark.parametrize(
+    ("selection", "reason"),
+    [
+        ({"minimum_tokens": 6}, "selection.minimum_tokens: 6"),
+        ({"minimum_bytes": 20, "minimum_tokens": 6}, "selection.minimum_bytes: 20"),
+        ({"minimum_bytes": 3, "minimum_tokens": 6}, "selection.minimum_tokens: 6"),
+    ],
+)
+def test_locate_document_that_was_too_short_says_which_setting_left_it_out(
+    root, tmp_path, selection: dict[str, int], reason: str
+) -> None:
+    (tmp_path / "corpus").symlink_to(root / "corpus")
+    selected = build(tmp_path, selection=selection)
+    found = locate(selected, "c.jsonl", 3)
+    assert isinstance(found, Located)
+    assert (found.tokens, found.records, found.too_short_for) == (0, (), reason)
+    assert f"left out as too short, {reason}: in no record" in render_located(found)
+    (empty,) = locate_id(selected, "empty")
+    long = locate_id(selected, "first")[0]
+    assert [empty.too_short_for, long.too_short_for] == ["", ""]
+    assert "empty: in no record" in render_located(empty)
+
+
 @pytest.mark.parametrize(("document_id", "line"), [("17", 4), ("[1.50]", 12), ("", 3)])
 def test_locate_id_finds_ids_that_are_no_strings_and_none(built, document_id: str, line: int) -> None:
     assert ("c.jsonl", line) in [(one.document.source, one.document.line) for one in locate_id(built, document_id)]

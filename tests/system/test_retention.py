@@ -105,6 +105,20 @@ def test_version_that_another_dataset_is_built_against_stays(three: tuple[Path, 
     assert old(root, keep=1) == [second]
 
 
+@pytest.mark.parametrize("torn", ["plan.json", "receipt.json", "plan.json is gone"])
+def test_damaged_plan_of_another_dataset_is_named_and_removes_nothing(three: tuple[Path, list[str]], torn: str) -> None:
+    """Such a plan may need any version; the error was a traceback of the reader's."""
+    root, versions = three
+    other = plan_dataset(check_config(configuration(root, name="other"), where="test"))
+    begin_run(other)
+    file = other.parent / torn.split(maxsplit=1)[0]
+    file.unlink() if "gone" in torn else file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(PermanentError, match="a plan of another dataset cannot be read") as caught:
+        gc(root, "--keep", 1, "--remove")
+    assert str(other.parent) in str(caught.value)
+    assert there(root) == set(versions)
+
+
 def test_versions_that_no_run_here_delivered_stay(three: tuple[Path, list[str]]) -> None:
     root, (first, second, _) = three
     shutil.copytree(root / "outputs" / "tiny" / first, root / "outputs" / "tiny" / "0123456789ab")
