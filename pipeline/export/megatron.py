@@ -9,12 +9,13 @@
           34   i32 x S    tokens of each sequence, special tokens included
       34+ 4S   i64 x S    byte offset of each sequence in .bin
       34+12S   i64 x D    document boundaries as sequence ordinals: 0, ... S
-   34+12S+8D   i8  x S    modes, of multimodal datasets only, which are neither written nor read here
+   34+12S+8D   i8  x S    modes, of multimodal datasets only: nothing in the header says whether they are there
 
 Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`).
 
-Invariants: the index has 34 + 12 S + 8 D bytes; pointers are the exclusive prefix sum of the lengths times the width;
-no sequence is empty; the index gets its name last.
+Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read and merged here, never
+written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
+name last.
 
 Price: one pass over the tokens. Memory is a batch and a block of the index, whatever the number of documents (the
 reference merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made
@@ -148,7 +149,10 @@ def finish_index(index: BinaryIO, sequences: int, boundaries: BinaryIO, document
 
 @dataclass(frozen=True, slots=True)
 class MegatronPart:
-    """An opened part; every array is memory-mapped. `boundaries` has one item more than there are documents."""
+    """An opened part; every array is memory-mapped. `boundaries` has one item more than there are documents.
+
+    `modes` int8: of the sequences of a multimodal part, else empty.
+    """
 
     index_path: Path
     data_path: Path
@@ -156,6 +160,7 @@ class MegatronPart:
     pointers: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     tokens: TokenArray
+    modes: NDArray[np.int8]
 
     def __len__(self) -> int:
         """The number of sequences."""
@@ -180,8 +185,8 @@ class MegatronPart:
         return self.tokens[start : start + int(self.lengths[first:last].sum(dtype=np.int64))]
 
 
-def open_part(prefix_path: Path) -> MegatronPart:
-    """Map a part by its path without extension.
+def open_part(prefix_path: Path, *, multimodal: bool = False) -> MegatronPart:
+    """Map a part by its path without extension; whether it is multimodal only its maker knows.
 
     Raises VerificationError for what Megatron's own reader refuses (magic, version, code, an index shorter than its
     header says) and for bytes behind the index, which it accepts.
@@ -198,11 +203,10 @@ def open_part(prefix_path: Path) -> MegatronPart:
         raise fault("the index has an unknown version", index_path, 9, expected=VERSION, got=version)
     if code not in DTYPES:
         raise fault("the index has a dtype code no exporter writes", index_path, 17, expected="8 or 4", got=code)
-    expected_bytes = HEADER.size + 12 * sequences + 8 * boundaries
+    modes_at = HEADER.size + 12 * sequences + 8 * boundaries
+    expected_bytes = modes_at + sequences * multimodal
     if index_bytes != expected_bytes:
         what = "the index is truncated" if index_bytes < expected_bytes else "the index has bytes behind its end"
-        if index_bytes == expected_bytes + sequences:
-            what += ", one a sequence: those of a multimodal dataset, which is not read here"
         raise fault(what, index_path, min(index_bytes, expected_bytes), expected=expected_bytes, got=index_bytes)
     dtype = DTYPES[code]
     return MegatronPart(
@@ -212,4 +216,5 @@ def open_part(prefix_path: Path) -> MegatronPart:
         mapped(index_path, "<i8", sequences, HEADER.size + 4 * sequences),
         mapped(index_path, "<i8", boundaries, HEADER.size + 12 * sequences),
         mapped(data_path, dtype, data_bytes // dtype.itemsize),
+        mapped(index_path, "i1", sequences * multimodal, modes_at),
     )

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.errors import ConfigError, CorruptDataError, VerificationError
+from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame
 from corpusmill.export.megatron_verify import verify_part
-from corpusmill.export.merge import merge_parts
 from corpusmill.export.nanoset_verify import verify_file
 from tests.oracles import export as oracle
 
@@ -97,13 +96,13 @@ def test_megatron_m10_list_text_is_many_sequences_of_one_document(tmp_path):
     assert (counted["documents"], counted["tokens"], counted["special_tokens"]) == (2, 4, 2)
 
 
-def test_megatron_m28_modes_of_a_multimodal_part_are_refused_by_name(tmp_path):
+def test_megatron_m28_modes_of_a_multimodal_part_are_read(tmp_path):
     part = written(tmp_path, [[[1, 2]], [[3]]], eod=None)
     part.index_path.write_bytes(part.index_path.read_bytes() + b"\0\1")
-    for read in (megatron.open_part, lambda prefix: merge_parts([prefix], tmp_path / "merged")):
-        with pytest.raises(VerificationError, match="multimodal"):
-            read(tmp_path / "x_text_document")
-    assert not list(tmp_path.glob("merged*"))
+    assert part.index_path.stat().st_size == 34 + 12 * 2 + 8 * 3 + 2
+    read = megatron.open_part(tmp_path / "x_text_document", multimodal=True)
+    assert read.modes.tolist() == [0, 1]
+    assert read.sequence(1).tolist() == [3]
 
 
 def test_megatron_m15_sequence_of_2_to_the_31_tokens_with_both_special_ones_is_refused():
