@@ -13,7 +13,7 @@
 
 Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`).
 
-Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read and merged here, never
+Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read here, never merged or
 written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
 name last.
 
