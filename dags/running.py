@@ -79,11 +79,13 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
 @contextmanager
 def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
     """For the work of a task after the plan's: have the dataset, or look again; fail if the run has another plan."""
+    from corpusmill.builds.plan import require_same_code
     from corpusmill.engine.claim import beating, hold_dataset
     from corpusmill.stages.graph import open_build
 
     receipt = Path(plan_receipt)
     open_build(receipt)  # is there, or claiming it would make a work folder anew that was renamed
+    require_same_code(receipt)
 
     def run_plan() -> str:
         return Path(context["ti"].xcom_pull(task_ids="plan") or "").parent.name

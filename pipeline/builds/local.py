@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.plan import plan_dataset, require_same_code
 from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
@@ -96,6 +96,7 @@ def run_task(plan_receipt: Path, stage: str, task: str, *, processes: int = 1, a
 
     Whoever calls it has claimed the dataset.
     """
+    require_same_code(plan_receipt)
     build = open_build(plan_receipt)
     name = _task_called(build, stage, task)
     if name is None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import corpusmill
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
-from corpusmill.ledger import Outcome, Step, run_once
+from corpusmill.errors import PermanentError
+from corpusmill.ledger import Outcome, Step, read_receipt, run_once
 from corpusmill.sources.plan import OtherFiles, Plan, plan_files
+from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile
 from corpusmill.storage.listing import Listing, list_all
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +47,28 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     return run_once(_step(config, plan), work_of(config), write, verify=True, versions=tokenizer_versions(config))
 
 
+def require_same_code(plan_receipt: Path) -> None:
+    """PermanentError for a plan of another version: its steps have other identities here, so a run would mix two."""
+    made_by, here = read_receipt(plan_receipt).settings.get("code", {}), _code()
+    if made_by != here:
+        changed = sorted(name for name in made_by.keys() | here.keys() if made_by.get(name) != here.get(name))
+        raise PermanentError(
+            "the code was replaced while the run was under way",
+            where=plan_receipt,
+            expected="the versions that planned it",
+            got=f"others of {', '.join(changed)}",
+            next_step="clear the run from its first task on, or start a new one: finished steps are reused",
+        )
+
+
+def _code() -> dict[str, str]:
+    """The versions of this program and of its stages."""
+    return {"corpusmill": corpusmill.__version__, **{stage.name: str(stage.version) for stage in GRAPH}}
+
+
 def _step(config: DatasetConfig, plan: Plan) -> Step:
     settings = {
+        "code": _code(),
         "config": config.model_dump(mode="json", exclude_none=True),
         "plan": plan.model_dump(mode="json", exclude_none=True),
     }

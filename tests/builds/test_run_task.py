@@ -14,7 +14,7 @@ import pytest
 from corpusmill.builds.local import build_dataset, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
 
@@ -48,6 +48,16 @@ def test_run_task_beyond_the_units_does_nothing(plan: Path) -> None:
 def test_run_task_of_a_number_that_no_task_has_is_refused(plan: Path, task: str) -> None:
     with pytest.raises(ConfigError, match="no such task"):
         run_task(plan, "download", task)
+
+
+def test_run_task_of_a_plan_of_another_version_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corpusmill.__version__", "99.0")
+    with pytest.raises(PermanentError, match="the code was replaced") as caught:
+        run_task(plan, "download", "1/1")
+    assert "corpusmill" in str(caught.value)
+    replaced = plan_dataset(open_build(plan).config)
+    assert replaced != plan
+    assert run_task(replaced, "download", "1/1")
 
 
 def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> None:

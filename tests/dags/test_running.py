@@ -18,7 +18,7 @@ from corpusmill.engine.build import PlanGoneError
 from corpusmill.engine.claim import CLAIM, PlanChangedError, claimed
 from corpusmill.engine.graph import Graph
 from corpusmill.engine.runs import begun_at, why_latest_stays
-from corpusmill.errors import ConfigError, StorageFullError
+from corpusmill.errors import ConfigError, PermanentError, StorageFullError
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
@@ -36,7 +36,9 @@ def _dags_on_the_path(airflow_database: None, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> DatasetConfig:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetConfig:
+    """Of plans of which there is only the receipt's name."""
+    monkeypatch.setattr("corpusmill.builds.plan.require_same_code", lambda _receipt: None)
     return load_config(DAGS / "datasets" / "demo.yaml").model_copy(update={"work_folder": str(tmp_path)})
 
 
@@ -219,6 +221,20 @@ def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared
     running.close(ended("one"), second, "")
     with pytest.raises(PlanChangedError):  # also when nobody has the dataset any more
         work(first, context("one", plan=second))
+
+
+def test_task_of_a_run_whose_code_was_replaced_fails_until_it_is_planned_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import running
+
+    file = planned(tmp_path)
+    before = running.plan_run(file, context("one"), None, file)
+    monkeypatch.setattr("corpusmill.__version__", "99.0")
+    with pytest.raises(PermanentError, match="the code was replaced"), running.held(before, context("one"), "here"):
+        pass
+    with running.held(running.plan_run(file, context("one"), None, file), context("one"), "here"):
+        pass
 
 
 @pytest.mark.parametrize("gone", ["renamed", "never planned"])
