@@ -196,7 +196,10 @@ def test_source_order_other_keys_of_the_section_change_nothing(built, root) -> N
         assert all(again.reused(stage, unit) for unit in again.units(stage))
 
 
-def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_from_scratch(tmp_path) -> None:
+def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_from_scratch(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("corpusmill.stages.layout.UNIT_BYTES", 1)  # a step for each file
     write_corpus(tmp_path / "corpus")
     build(tmp_path)
     more = lines_of(make_documents(30, seed=8), 500)
