@@ -36,18 +36,21 @@ MAY_IMPORT = {
     "dedup": "config content content_kernels documents errors slices words",
     "tokens": "content content_kernels errors fingerprint slices words",
     "shuffle": "content content_kernels errors fingerprint slices tokens",
-    "export": "addresses content content_kernels errors kernels slices",
-    "mixture": "errors export kernels report",
+    "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
     " slices sources storage tokens",
-    "builds": "config content_kernels documents engine errors fingerprint ledger sources stages storage tokens",
-    "lineage": "config dedup documents errors export fingerprint sources stages tokens",
+    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens",
+    "lineage": "dedup documents errors export fingerprint sources stages tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
-    "single": "builds config documents engine errors export ledger report shuffle slices sources stages storage"
-    " tokens verify",
-    "cli": "builds config documents engine errors export lineage mixture report single stages tokens verify",
+    "datasets": "addresses config errors export stages storage tokens verify",
+    "mixture": "errors export kernels report",
+    "reshuffle": "documents errors export shuffle slices storage tokens",
+    "in_order": "builds config documents errors export sources storage tokens",
+    "commands": "builds config datasets documents engine in_order lineage mixture report reshuffle stages tokens"
+    " verify",
+    "cli": "commands errors",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a
@@ -67,8 +70,8 @@ LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
     "documents/sample_corpus.py": "removes what it finds",
     "ledger/once.py": "removes what it finds",
-    "single/output_folder.py": "asks whether there is anything",
-    "single/ready.py": "asks whether there is anything",
+    "storage/output_folder.py": "asks whether there is anything",
+    "reshuffle/folders.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
     "builds/estimate.py": "sizes are summed",

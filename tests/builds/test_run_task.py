@@ -73,7 +73,7 @@ def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> N
             str(plan),
             "download",
             "1/1",
-            "--processes",
+            "--workers",
             "2",
         ],
         env=os.environ | {"HELD": str(write_end)},
