@@ -9,8 +9,11 @@ stages without knowing any of them; ``stages`` is where the rooms meet, a file p
 estimates and runs a whole build, or its first stages. On top, ``lineage`` follows tokens to their documents and back,
 ``verify`` reads everything again, ``datasets`` opens, merges and repairs what is finished, and ``mixture`` plans the
 training on several datasets. Without a build, ``in_order`` tokenizes files as they are and ``reshuffle`` gives ready
-files another order. ``commands`` is the command line. Nothing in this package imports
+files another order. ``commands`` is the command line, ``api`` what people script. Nothing in this package imports
 Airflow; tests/test_house_rules.py says who imports whom.
 """
 
-__version__ = "0.1.0"
+from corpusmill.api import build, load, open_dataset, plan, trace
+from corpusmill.version import __version__
+
+__all__ = ["__version__", "build", "load", "open_dataset", "plan", "trace"]

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "kernels": "",
     "slices": "kernels",
     "addresses": "",
+    "version": "",
     "fingerprint": "errors",
     "yaml_text": "errors",
     "schedule": "section yaml_text",
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "form": "addresses config errors section",
     "storage": "addresses errors fingerprint kernels",
     "bounds": "config errors form storage",
-    "ledger": "content errors fingerprint",
+    "ledger": "content errors fingerprint version",
     "report": "errors",
     "documents": "content_kernels errors storage",
     "dedup": "config content content_kernels documents errors slices words",
@@ -40,17 +41,18 @@ MAY_IMPORT = {
     "sources": "config documents errors storage",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
-    " slices sources storage tokens",
+    " slices sources storage tokens version",
     "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens",
     "lineage": "dedup documents errors export fingerprint sources stages tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
-    "datasets": "addresses config errors export stages storage tokens verify",
-    "mixture": "errors export kernels report",
+    "datasets": "addresses config documents errors export stages storage tokens verify",
+    "mixture": "datasets errors export kernels report",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "commands": "builds config datasets documents engine in_order lineage mixture report reshuffle stages tokens"
     " verify",
     "cli": "commands errors",
+    "api": "builds config datasets engine lineage stages",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.config import DatasetConfig
-from corpusmill.errors import PermanentError, SourceError, TokenizerError, visible
+from corpusmill.datasets.dataset import dataset_above
+from corpusmill.datasets.records import open_documents, open_stream, read_records
+from corpusmill.errors import PermanentError, TokenizerError, visible
 from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
-DATASET = "dataset.json"
 IDS_SHOWN = 16
 
 
@@ -40,46 +39,23 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     dataset, PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a
     vocabulary that the dataset's name for it does not find: then `config` has to say where it lies.
     """
-    tokenizer = _tokenizer(path, config)
-    records, ids = _read(path, record)
+    named = dataset_above(path).vocabulary
+    tokenizer = _tokenizer(path, named, config)
+    records, ids = _read(path, record, named["dtype"])
     shown = ids[:tokens]
     return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
 
 
-def _read(path: Path, record: int) -> tuple[int | None, NDArray[Any]]:
+def _read(path: Path, record: int, dtype: str) -> tuple[int | None, NDArray[Any]]:
     """How many records there are, if that can be told without reading all; the record's ids."""
-    if path.suffix == ".bin" and not path.with_suffix(".idx").exists():
-        from corpusmill.export.numpy_shards import open_shard
-
-        raw = open_shard(path, np.dtype(_vocabulary(path)["dtype"]))
-        return len(raw), raw[_within(path, record, len(raw)) :]
-    if path.suffix in {".bin", ".idx"}:
-        from corpusmill.export.megatron import open_part
-
-        part = open_part(path.with_suffix(""))
-        return part.documents, part.document(_within(path, record, part.documents))
-    if path.suffix == ".ds":
-        from corpusmill.export.nanoset import open_file
-
-        opened = open_file(path)
-        return len(opened), opened.document(_within(path, record, len(opened)))
-    if path.suffix == ".npy":
-        from corpusmill.export.numpy_shards import open_shard
-
-        stream = open_shard(path)
-        return len(stream), stream[_within(path, record, len(stream)) :]
     if path.suffix == ".tar":
-        from corpusmill.export.webdataset import read_shard
-
-        for _, context in islice(read_shard(path), record, record + 1):
+        for context in islice(read_records(path, dtype), record, record + 1):
             return None, context
         raise PermanentError("there is no such record", where=path, got=f"record {record}")
-    raise SourceError(
-        "this is not a file that can be peeked into",
-        where=path,
-        expected="a .tar, .npy, .bin or .ds file of a finished dataset",
-        got=path.suffix or "no extension",
-    )
+    if (stream := open_stream(path, dtype)) is not None:
+        return len(stream), stream[_within(path, record, len(stream)) :]
+    count, document = open_documents(path)
+    return count, document(_within(path, record, count))
 
 
 def _within(path: Path, record: int, records: int) -> int:
@@ -90,8 +66,7 @@ def _within(path: Path, record: int, records: int) -> int:
     return record
 
 
-def _tokenizer(path: Path, config: DatasetConfig | None) -> Tokenizer:
-    named = _vocabulary(path)
+def _tokenizer(path: Path, named: dict[str, Any], config: DatasetConfig | None) -> Tokenizer:
     if config is None:
         revision = named.get("revision") or None
         try:
@@ -114,19 +89,6 @@ def _tokenizer(path: Path, config: DatasetConfig | None) -> Tokenizer:
             next_step="give the configuration that built this dataset",
         )
     return found
-
-
-def _vocabulary(path: Path) -> dict[str, Any]:
-    """What the dataset that the file lies in says of its tokenizer."""
-    for folder in path.resolve().parents:
-        if (folder / DATASET).is_file():
-            found: dict[str, Any] = json.loads((folder / DATASET).read_bytes())["vocabulary"]
-            return found
-    raise SourceError(
-        "the file does not lie in a finished dataset, so that nobody says which tokenizer made it",
-        where=path,
-        expected=f"{DATASET} in a folder above it",
-    )
 
 
 def render_peek(peek: Peek) -> str:

@@ -140,7 +140,7 @@ def test_shuffle_text_compresses_lines_of_any_name_by_the_last_ending(tmp_path, 
     (tmp_path / "in.txt").write_bytes(b"".join(lines))
     packed, again = tmp_path / f"packed{ending}", tmp_path / "again.txt"
     for source, output in ((tmp_path / "in.txt", packed), (packed, again)):
-        command = ["shuffle-text", "--input", str(source), "--output", str(output), "--scratch", str(tmp_path / "s")]
+        command = ["shuffle-text", str(source), "--output", str(output), "--work-folder", str(tmp_path / "s")]
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
     assert packed.read_bytes()[:2] == (b"\x1f\x8b" if ending == ".gz" else b"\x28\xb5")
