@@ -17,6 +17,7 @@ from corpusmill.commands.options import (
     Format,
     Shard,
     Workers,
+    claimed_build,
     claimed_dataset,
     planned,
 )
@@ -105,15 +106,12 @@ def reprocess(
 ) -> None:
     """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
     from corpusmill.builds.local import run_watched
-    from corpusmill.builds.plan import plan_dataset
     from corpusmill.builds.reprocess import ask_for_shard, digests, render_comparison
-    from corpusmill.stages.graph import open_build
 
-    with claimed_dataset(config) as dataset:
-        plan_receipt = plan_dataset(dataset)
-        before = digests(open_build(plan_receipt))
-        asked = ask_for_shard(open_build(plan_receipt), stage, f"{shard:05d}")
-        after = digests(run_watched(plan_receipt, workers=workers))
+    with claimed_build(config) as build:
+        before = digests(build)
+        asked = ask_for_shard(build, stage, f"{shard:05d}")
+        after = digests(run_watched(build.plan_receipt, workers=workers))
     typer.echo(render_comparison(asked, before, after))
 
 

@@ -26,32 +26,23 @@ def verify(
 ) -> None:
     """Read everything again: digests, accounts, exports, destinations. Exits 1 when something is wrong."""
     from corpusmill.builds.local import worker_count
+    from corpusmill.config import load_config
+    from corpusmill.lineage import render_verified, verify_records
+    from corpusmill.verify import render, render_version, verify_build, verify_version
+    from corpusmill.verify.delivered import VERSION
 
-    if version is not None:
-        _verify_version(config, version, worker_count(workers))
-    elif sample:
-        from corpusmill.lineage import render_verified, verify_records
-
+    if sample:
         typer.echo(render_verified(verify_records(planned(config), sample, seed)))
-    else:
-        from corpusmill.verify import render, verify_build
-
+        return
+    if version is None:
         build = planned(config)
         verification = verify_build(build, workers=worker_count(workers, build.plan.source_bytes()))
         typer.echo(render(verification))
-        if verification.findings:
-            raise typer.Exit(EXIT_FAILED)
-
-
-def _verify_version(config: Path, version: str, workers: int) -> None:
-    from corpusmill.config import load_config
-    from corpusmill.verify import render_version, verify_version
-    from corpusmill.verify.delivered import VERSION
-
-    if version != "latest" and not VERSION.fullmatch(version):
-        raise typer.BadParameter(f"{version!r} is neither 12 hex digits nor latest", param_hint="--version")
-    verification = verify_version(load_config(config), version, workers=workers)
-    typer.echo(render_version(verification))
+    else:
+        if version != "latest" and not VERSION.fullmatch(version):
+            raise typer.BadParameter(f"{version!r} is neither 12 hex digits nor latest", param_hint="--version")
+        verification = verify_version(load_config(config), version, workers=worker_count(workers))
+        typer.echo(render_version(verification))
     if verification.findings:
         raise typer.Exit(EXIT_FAILED)
 

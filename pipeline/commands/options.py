@@ -99,6 +99,13 @@ def claimed_dataset(config: Path) -> Iterator[DatasetConfig]:
         yield dataset
 
 
+@contextmanager
+def claimed_build(config: Path) -> Iterator[Build]:
+    """The dataset of a configuration file, planned, and claimed meanwhile."""
+    with claimed_dataset(config):
+        yield planned(config)
+
+
 def tokenizer_of(
     name: str,
     engine: str = "gigatoken",

@@ -7,18 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from corpusmill.commands import options
 from corpusmill.commands.app import STEPS, command
-from corpusmill.commands.options import (
-    EndpointUrl,
-    Inputs,
-    Memory,
-    Seed,
-    TextField,
-    TokenizerName,
-    TokensPerShard,
-    WorkFolder,
-    tokenizer_of,
-)
+from corpusmill.commands.options import tokenizer_of
 
 SCRATCH = "scratch"
 
@@ -29,9 +20,9 @@ def shuffle_text(
         list[str], typer.Argument(metavar="INPUT", help="Files or folders of JSON lines, or - for standard input.")
     ],
     output: Annotated[Path, typer.Option(help="A file (.gz and .zst compress), or - for standard output.")] = Path("-"),
-    seed: Seed = 1234,
-    memory: Memory = 1 << 30,
-    work_folder: WorkFolder = Path("work"),
+    seed: options.Seed = 1234,
+    memory: options.Memory = 1 << 30,
+    work_folder: options.WorkFolder = Path("work"),
 ) -> None:
     """Shuffle the lines of jsonl files globally: every line once, the same bytes whatever the memory."""
     from corpusmill.reshuffle.lines import shuffle_text as run
@@ -47,19 +38,19 @@ def shuffle(
         typer.Argument(metavar="INPUT", help="Tars, token shards or .npy shards, or folders of one of them."),
     ],
     output: Annotated[Path, typer.Option(help="A new or empty folder.")],
-    seed: Seed = 1234,
+    seed: options.Seed = 1234,
     contexts_per_shard: Annotated[
         int | None, typer.Option(help="Tars: contexts in each; default: 8192.", min=1)
     ] = None,
-    tokens_per_shard: TokensPerShard = None,
+    tokens_per_shard: options.TokensPerShard = None,
     eot_id: Annotated[
         int | None, typer.Option(help=".npy: shuffle whole documents, each behind this id.", min=0)
     ] = None,
     context_tokens: Annotated[
         int | None, typer.Option(help=".npy: shuffle slices of so many tokens instead.", min=1)
     ] = None,
-    memory: Memory = 1 << 30,
-    work_folder: WorkFolder = Path("work"),
+    memory: options.Memory = 1 << 30,
+    work_folder: options.WorkFolder = Path("work"),
 ) -> None:
     """Reshuffle ready tars, token shards or .npy shards (tokshuf's --shuffle-only); the same kind comes out."""
     from corpusmill.reshuffle.folders import ready_inputs
@@ -101,12 +92,12 @@ def _refuse_options_of_other_kinds(kind: str, given: dict[str, Any]) -> None:
 
 @command(STEPS, "find-batch data --tokenizer cl100k_base --seconds 0.2 --output batches.csv")
 def find_batch(
-    inputs: Inputs,
+    inputs: options.Inputs,
     output: Annotated[Path, typer.Option(help="A CSV file of sizes and rates; sizes it has are not measured again.")],
-    tokenizer: TokenizerName,
-    text_field: TextField = "text",
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
     seconds: Annotated[float, typer.Option(help="CPU seconds for every size.", min=0.01)] = 5.0,
-    endpoint_url: EndpointUrl = None,
+    endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Measure how much text to encode at once on this machine, and say which tokenizer.batch_bytes is best."""
     from corpusmill.builds.find_batch import choose

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from corpusmill.commands import options
 from corpusmill.commands.app import STEPS, command
-from corpusmill.commands.options import (
-    Bos,
-    BosToken,
-    EndpointUrl,
-    Engine,
-    Eod,
-    EotToken,
-    Inputs,
-    Memory,
-    Pattern,
-    RejectedShare,
-    ShardBytes,
-    SpecialTokens,
-    TextField,
-    TokenizerName,
-    TokensPerShard,
-    Workers,
-    WorkFolder,
-    tokenizer_of,
-)
+from corpusmill.commands.options import tokenizer_of
 
 if TYPE_CHECKING:
     from corpusmill.in_order.source import Source, Written
@@ -37,7 +19,7 @@ Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an e
 
 @command(STEPS, "dedup data --minimum-bytes 100 --output clean")
 def dedup(
-    inputs: Inputs,
+    inputs: options.Inputs,
     output: Output,
     minimum_bytes: Annotated[int, typer.Option(help="Repeats of at least this many bytes (7 or more).")] = 500,
     mode: Annotated[
@@ -51,30 +33,29 @@ def dedup(
     drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
     fuzzy_share: Annotated[float | None, typer.Option(help="Also remove gaps where repeats cover this share.")] = None,
     method: Annotated[Literal["anchors", "suffix_array"], typer.Option(help="How repeats are found.")] = "anchors",
-    memory: Memory = 1 << 30,
-    text_field: TextField = "text",
-    endpoint_url: EndpointUrl = None,
-    shard_bytes: ShardBytes = 256 << 20,
-    work_folder: WorkFolder = Path("work"),
-    workers: Workers = None,
+    memory: options.Memory = 1 << 30,
+    text_field: options.TextField = "text",
+    endpoint_url: options.EndpointUrl = None,
+    shard_bytes: options.ShardBytes = 256 << 20,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines, over all files at once. Resumable."""
     from corpusmill.builds.dedup_alone import dedup_config, deduplicate, render_finished
 
-    values: dict[str, Any] = {
-        "mode": mode,
-        "minimum_bytes": minimum_bytes,
-        "keep": keep,
-        "fuzzy_share": fuzzy_share,
-        "annotate_key": annotate_key,
-        "replace_existing": replace_existing,
-        "drop_empty": drop_empty,
-        "memory": memory,
-    }
     config = dedup_config(
         inputs,
         output,
-        values,
+        {
+            "mode": mode,
+            "minimum_bytes": minimum_bytes,
+            "keep": keep,
+            "fuzzy_share": fuzzy_share,
+            "annotate_key": annotate_key,
+            "replace_existing": replace_existing,
+            "drop_empty": drop_empty,
+            "memory": memory,
+        },
         source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
         index={"method": method},
         work_folder=str(work_folder),
@@ -84,14 +65,14 @@ def dedup(
 
 @command(STEPS, "infini-gram data --output ngrams")
 def infini_gram(
-    inputs: Inputs,
+    inputs: options.Inputs,
     output: Output,
     unigram: Annotated[bool, typer.Option("--unigram", help="Also count bytes.")] = False,
-    text_field: TextField = "text",
-    endpoint_url: EndpointUrl = None,
-    shard_bytes: ShardBytes = 256 << 20,
-    work_folder: WorkFolder = Path("work"),
-    workers: Workers = None,
+    text_field: options.TextField = "text",
+    endpoint_url: options.EndpointUrl = None,
+    shard_bytes: options.ShardBytes = 256 << 20,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
 ) -> None:
     """Write an infini-gram index (token type u8) of JSON lines: one folder 0, 1, ... per shard. Resumable."""
     from corpusmill.builds.dedup_alone import dedup_config, render_finished, write_index
@@ -109,15 +90,15 @@ def infini_gram(
 
 @command(STEPS, "tokenize data --tokenizer cl100k_base --output tokens")
 def tokenize(
-    inputs: Inputs,
+    inputs: options.Inputs,
     output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
-    tokenizer: TokenizerName,
-    text_field: TextField = "text",
-    engine: Engine = "gigatoken",
-    pattern: Pattern = None,
-    special_tokens: SpecialTokens = None,
-    eot_token: EotToken = None,
-    endpoint_url: EndpointUrl = None,
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
+    engine: options.Engine = "gigatoken",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
     from corpusmill.in_order.token_shards import tokenize_files
@@ -130,16 +111,16 @@ def tokenize(
 
 @command(STEPS, "megatron data --tokenizer cl100k_base --output parts/web")
 def megatron(
-    inputs: Inputs,
+    inputs: options.Inputs,
     output: Annotated[Path, typer.Option(help="A prefix: {prefix}_{key}_document.bin and .idx are written.")],
-    tokenizer: TokenizerName,
+    tokenizer: options.TokenizerName,
     text_field: Annotated[
         list[str], typer.Option(help="A JSON key of every line; repeat for a pair of files each.")
     ] = [  # noqa: B006
         "text"
     ],
-    eod: Eod = True,
-    bos: Bos = False,
+    eod: options.Eod = True,
+    bos: options.Bos = False,
     empty_documents: Annotated[
         Literal["boundary", "skip", "eod"], typer.Option(help="A repeated boundary, nothing, or an EOD alone.")
     ] = "boundary",
@@ -149,13 +130,13 @@ def megatron(
     as_preprocess_data: Annotated[
         bool, typer.Option("--as-preprocess-data", help="int32 for 65,500 to 65,536 ids, as Megatron's tool.")
     ] = False,
-    max_rejected_share: RejectedShare = 0.001,
-    engine: Engine = "gigatoken",
-    pattern: Pattern = None,
-    special_tokens: SpecialTokens = None,
-    eot_token: EotToken = None,
-    bos_token: BosToken = None,
-    endpoint_url: EndpointUrl = None,
+    max_rejected_share: options.RejectedShare = 0.001,
+    engine: options.Engine = "gigatoken",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    bos_token: options.BosToken = None,
+    endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
     from corpusmill.in_order.megatron import write_megatron
@@ -182,25 +163,25 @@ def megatron(
 
 @command(STEPS, "nanoset data --tokenizer cl100k_base --output nanoset")
 def nanoset(
-    inputs: Inputs,
+    inputs: options.Inputs,
     output: Annotated[Path, typer.Option(help="A folder without .ds files.")],
-    tokenizer: TokenizerName,
-    text_field: TextField = "text",
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
     name: Annotated[str, typer.Option(help="{name}_00000_unshuffled.ds instead of 00000_unshuffled.ds.")] = "",
-    eod: Eod = True,
-    bos: Bos = False,
+    eod: options.Eod = True,
+    bos: options.Bos = False,
     empty_documents: Annotated[Literal["eod", "skip"], typer.Option(help="An EOD alone, or nothing.")] = "eod",
-    tokens_per_shard: TokensPerShard = None,
+    tokens_per_shard: options.TokensPerShard = None,
     loss_ranges_field: Annotated[
         str | None, typer.Option(help="Also .ds.loss: this key's ranges of characters are not trained on.")
     ] = None,
-    max_rejected_share: RejectedShare = 0.001,
-    engine: Engine = "gigatoken",
-    pattern: Pattern = None,
-    special_tokens: SpecialTokens = None,
-    eot_token: EotToken = None,
-    bos_token: BosToken = None,
-    endpoint_url: EndpointUrl = None,
+    max_rejected_share: options.RejectedShare = 0.001,
+    engine: options.Engine = "gigatoken",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    bos_token: options.BosToken = None,
+    endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
     from corpusmill.in_order.nanoset import write_nanoset

@@ -5,17 +5,13 @@ from __future__ import annotations
 import typer
 
 from corpusmill.commands.app import TRANSFERS, command
-from corpusmill.commands.options import AnyShard, ConfigFile, claimed_dataset
+from corpusmill.commands.options import AnyShard, ConfigFile, claimed_build
 
 
 @command(TRANSFERS, "download web.yaml")
 def download(config: ConfigFile, shard: AnyShard = None) -> None:
     """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
-    from corpusmill.builds.plan import plan_dataset
-    from corpusmill.stages.graph import open_build
-
-    with claimed_dataset(config) as dataset:
-        build = open_build(plan_dataset(dataset))
+    with claimed_build(config) as build:
         for unit in build.units("download") if shard is None else [f"{shard:05d}"]:
             build.run("download", unit)
             receipt = build.receipt("download", unit)
@@ -26,12 +22,9 @@ def download(config: ConfigFile, shard: AnyShard = None) -> None:
 @command(TRANSFERS, "upload web.yaml")
 def upload(config: ConfigFile) -> None:
     """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
-    from corpusmill.builds.plan import plan_dataset
-    from corpusmill.stages.graph import open_build
     from corpusmill.stages.upload import destination_folder
 
-    with claimed_dataset(config) as dataset:
-        build = open_build(plan_dataset(dataset))
+    with claimed_build(config) as build:
         for unit in build.units("upload"):
             build.run("upload", unit)
             receipt = build.receipt("upload", unit)

@@ -8,8 +8,7 @@ Out: the files that a trainer reads, byte for byte those of the trainer's own to
                       sentences                                          (the job of tools/preprocess_data.py)
     nanoset.py        {name_}00000_unshuffled.ds and its neighbours; 00001 ... when a file may only hold so many
                       tokens                                             (the job of datatrove's DocumentTokenizer)
-    source.py         reads the lines and keeps what was rejected
-    encoded.py        texts to tokens, and which of them are trained on
+    source.py         reads the lines, keeps what was rejected, and encodes the rest
 
 A text may be a list: each string in it is a sequence of one document. Malformed lines go to {prefix}.rejected.jsonl or
 rejected.jsonl; above the share that is allowed the command fails, and then no export has its name.

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from corpusmill.export import megatron
 from corpusmill.export.framing import EmptyDocuments
-from corpusmill.in_order.encoded import encoded, framing_for
-from corpusmill.in_order.source import Source, Written, refuse_there, require_tokens
+from corpusmill.in_order.source import Source, Written, encoded, framing_for, refuse_there, require_tokens
 from corpusmill.tokens.tokenizer import Tokenizer
 
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from corpusmill.export import nanoset
 from corpusmill.export.files import whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
-from corpusmill.in_order.encoded import Encoded, encoded, framing_for
-from corpusmill.in_order.source import Source, Written, refuse_there, require_tokens
+from corpusmill.in_order.source import Encoded, Source, Written, encoded, framing_for, refuse_there, require_tokens
 from corpusmill.tokens.tokenizer import Tokenizer
 
 

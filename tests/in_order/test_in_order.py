@@ -18,10 +18,9 @@ from corpusmill.export import megatron, nanoset
 from corpusmill.export.framing import Framing
 from corpusmill.export.megatron_verify import verify_part
 from corpusmill.export.nanoset_verify import verify_file
-from corpusmill.in_order.encoded import trained_tokens
 from corpusmill.in_order.megatron import write_megatron
 from corpusmill.in_order.nanoset import Pieces, write_nanoset
-from corpusmill.in_order.source import Source
+from corpusmill.in_order.source import Source, trained_tokens
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.oracles import export as oracle
 

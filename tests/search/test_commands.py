@@ -129,7 +129,9 @@ def require_dedup(commands: Commands, annotate: bool) -> None:
 
 def require_index(commands: Commands) -> None:
     root = commands.root
-    commands.run("index", root / "corpus", "--output", root / "ngrams", "--work-folder", root / "work", "--workers", 1)
+    commands.run(
+        "infini-gram", root / "corpus", "--output", root / "ngrams", "--work-folder", root / "work", "--workers", 1
+    )
     text, offsets = dedup.text_of(text for held in commands.texts.values() for text in held)
     found = commands.below("ngrams")
     assert found["0/tokenized"] == text
