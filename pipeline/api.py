@@ -33,7 +33,7 @@ def plan(configuration: Configuration) -> list[StepPreview]:
     """Every step of a build in order: whether it would be reused or run, and why. Runs nothing."""
     from corpusmill.engine.preview import preview
 
-    return preview(_planned(configuration))
+    return preview(planned(configuration))
 
 
 def build(configuration: Configuration, *, workers: int = 1, verify: bool = False) -> Build:
@@ -62,10 +62,11 @@ def trace(configuration: Configuration, format: str, file: int | str, record: in
     """
     from corpusmill.lineage import trace as traced
 
-    return traced(_planned(configuration), format, file, record)
+    return traced(planned(configuration), format, file, record)
 
 
-def _planned(configuration: Configuration) -> Build:
+def planned(configuration: Configuration) -> Build:
+    """The build that a configuration plans: its receipts, as far as there are any. Nothing is run."""
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.stages.graph import open_build
 

@@ -49,10 +49,10 @@ MAY_IMPORT = {
     "mixture": "datasets errors export kernels report",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
-    "commands": "builds config datasets documents engine in_order lineage mixture report reshuffle stages tokens"
+    "api": "builds config datasets engine lineage stages",
+    "commands": "api builds config datasets documents engine in_order lineage mixture report reshuffle stages tokens"
     " verify",
     "cli": "commands errors",
-    "api": "builds config datasets engine lineage stages",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from corpusmill.api import planned
 from corpusmill.commands.app import BUILD, command, config_app
 from corpusmill.commands.options import (
     EXIT_FAILED,
@@ -19,7 +20,6 @@ from corpusmill.commands.options import (
     Workers,
     claimed_build,
     claimed_dataset,
-    planned,
 )
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from corpusmill.api import planned
 from corpusmill.commands.app import INSPECT, command
-from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Format, Record, Seed, Workers, planned
+from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Format, Record, Seed, Workers
 
 
 @command(INSPECT, "verify web.yaml --version latest")

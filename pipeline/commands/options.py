@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from corpusmill.api import planned
+
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.engine.build import Build
@@ -77,15 +79,6 @@ EotToken = Annotated[str | None, typer.Option(help="The token that separates doc
 BosToken = Annotated[str | None, typer.Option(help="The token that begins documents, if not the tokenizer's own.")]
 Eod = Annotated[bool, typer.Option("--eod/--no-eod", help="EOD (EOS, EOT) after every document.")]
 Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every document.")]
-
-
-def planned(config: Path) -> Build:
-    """The dataset of a configuration file, planned; nothing of it is run."""
-    from corpusmill.builds.plan import plan_dataset
-    from corpusmill.config import load_config
-    from corpusmill.stages.graph import open_build
-
-    return open_build(plan_dataset(load_config(config)))
 
 
 @contextmanager
