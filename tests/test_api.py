@@ -9,12 +9,15 @@ from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import corpusmill
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export.megatron import open_part
 from tests.commands.folder import write_folder
+from tests.system.corpus import configuration
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -72,6 +75,16 @@ def test_documents_are_those_that_were_delivered(root: Path) -> None:
     dataset = corpusmill.open_dataset(root / "outputs" / "web" / "latest")
     documents = list(dataset.documents())
     assert sorted(document["id"] for document in documents) == sorted(f"doc-{number}" for number in range(80))
+
+
+def test_documents_of_parquet_sources_are_their_rows(tmp_path: Path) -> None:
+    rows = [{"id": f"row-{number}", "text": f"{number} stones in the water", "stars": number} for number in range(9)]
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data" / "rows.parquet")
+    values = configuration(tmp_path, source={"paths": [str(tmp_path / "data")]}, exports={"nanoset": {}})
+    corpusmill.build(values)
+    dataset = corpusmill.open_dataset(tmp_path / "outputs" / "tiny" / "latest")
+    assert list(dataset.documents()) == rows
 
 
 def test_open_dataset_of_another_folder_or_format_says_what_is_there(root: Path) -> None:

@@ -14,10 +14,11 @@ from corpusmill.commands.renamed import COMMANDS, OPTIONS
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 HEAD = """# Commands
 
-`corpusmill COMMAND --help` says all of this, too. Three rules hold everywhere: an option has the name of the
-configuration's key for the same thing; files that are read are arguments, and what is written goes to `--output`; a
-command on a configured dataset takes its configuration first. `python -m tests.commands.reference` writes this page,
-and a test runs every example.
+`corpusmill COMMAND --help` says all of this, too. Three rules hold everywhere. An option has the name of the
+configuration's key for the same thing; `eot` and `bos`, which are a token there and whether it is written, are
+`--eot-token`, `--bos-token` and `--eod`, `--bos`. Files that are read are arguments, and what is written goes to
+`--output`. A command on a configured dataset takes its configuration first. `python -m tests.commands.reference`
+writes this page, and a test runs every example.
 """
 
 
