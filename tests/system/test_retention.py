@@ -114,7 +114,7 @@ def test_damaged_plan_of_another_dataset_is_named_and_removes_nothing(three: tup
     file = other.parent / torn.split(maxsplit=1)[0]
     file.unlink() if "gone" in torn else file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(PermanentError, match="a plan of another dataset cannot be read") as caught:
-        gc(root, "--keep", 1, "--remove")
+        gc(root, "--keep-versions", 1, "--remove")
     assert str(other.parent) in str(caught.value)
     assert there(root) == set(versions)
 
