@@ -42,7 +42,8 @@ MAY_IMPORT = {
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
     " slices sources storage tokens version",
-    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens",
+    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
+    " version",
     "lineage": "dedup documents errors export fingerprint sources stages tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
     "datasets": "addresses config documents errors export stages storage tokens verify",
