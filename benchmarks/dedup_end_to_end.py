@@ -17,7 +17,8 @@ from pathlib import Path
 import zstandard
 from results import write_result
 
-from corpusmill.single.dedup import DEDUP_STAGES, dedup_config, deduplicate
+from corpusmill.builds.dedup_alone import dedup_config, deduplicate
+from corpusmill.stages.graph import GRAPH
 
 ROUNDS = 6
 
@@ -35,7 +36,7 @@ def run(corpus: str, minimum_bytes: int, mode: str) -> dict[str, object]:
         seconds = time.process_time() - began
         stages = {
             stage: round(sum(one.seconds for one in done.build.receipts(stage)), 2)
-            for stage in DEDUP_STAGES
+            for stage in (*GRAPH.before("writeback"), "writeback")
             if done.build.units(stage)
         }
         rounds.append((seconds, done.build.total("index", "text_bytes_out"), stages))

@@ -106,7 +106,7 @@ def numpy_in_memory(folder: Path) -> dict[str, object]:
 
 
 def text_ours(folder: Path, memory_bytes: int = TEXT_MEMORY) -> dict[str, object]:
-    from corpusmill.single.shuffle_text import shuffle_text
+    from corpusmill.reshuffle.lines import shuffle_text
 
     done = shuffle_text(
         [str(folder / "in.jsonl")], str(folder / "ours.jsonl"), seed=1, memory_bytes=memory_bytes, scratch=folder / "s"

@@ -30,7 +30,7 @@ LONG_BYTES = 100_000_000
 
 def ours(files: list[str]) -> dict[str, Any]:
     """`corpusmill tokenize`. The first pass meets every word for the first time, as the beginning of a corpus does."""
-    from corpusmill.single.tokenize_files import tokenize_files
+    from corpusmill.in_order.token_shards import tokenize_files
     from corpusmill.tokens.tokenizer import load_tokenizer
 
     folder = Path(tempfile.mkdtemp(prefix="tokenizing-"))

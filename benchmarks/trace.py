@@ -67,7 +67,7 @@ def main() -> None:
     answers = []
     for record in range(0, 7000, 1000):
         for export, shard in (("webdataset", 3), ("megatron", 0)):
-            options = ["--export", export, "--shard", str(shard), "--record", str(record)]
+            options = ["--format", export, "--file", str(shard), "--record", str(record)]
             command = [sys.executable, "-m", "corpusmill.cli", "trace", str(root / "dataset.yaml"), *options]
             answers.append(timed(command))
     figures = {

@@ -117,7 +117,7 @@ def run_program(plan_receipt: str, stage: str, unit: str, *, processes: int, aga
     another environment.
     """
     python = os.environ.get("CORPUSMILL_PYTHON", sys.executable)
-    command = [python, "-m", "corpusmill.cli", "run-task", plan_receipt, stage, unit, "--processes", str(processes)]
+    command = [python, "-m", "corpusmill.cli", "run-task", plan_receipt, stage, unit, "--workers", str(processes)]
     environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [*command, *(["--again"] if again else [])],

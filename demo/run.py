@@ -94,7 +94,9 @@ def sample_corpus() -> Iterator[None]:
         return
     print(f"Collecting sample text from the installed Python packages: {SAMPLE}")
     partial = SAMPLE.with_name(".sample-being-written")
-    with beside("The sample corpus could not be written", "-m", "corpusmill.cli", "sample-corpus", str(partial)):
+    with beside(
+        "The sample corpus could not be written", "-m", "corpusmill.cli", "sample-corpus", "--output", str(partial)
+    ):
         yield
     partial.rename(SAMPLE)
 

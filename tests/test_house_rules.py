@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "kernels": "",
     "slices": "kernels",
     "addresses": "",
+    "version": "",
     "fingerprint": "errors",
     "yaml_text": "errors",
     "schedule": "section yaml_text",
@@ -30,24 +31,29 @@ MAY_IMPORT = {
     "form": "addresses config errors section",
     "storage": "addresses errors fingerprint kernels",
     "bounds": "config errors form storage",
-    "ledger": "content errors fingerprint",
+    "ledger": "content errors fingerprint version",
     "report": "errors",
     "documents": "content_kernels errors storage",
     "dedup": "config content content_kernels documents errors slices words",
     "tokens": "content content_kernels errors fingerprint slices words",
     "shuffle": "content content_kernels errors fingerprint slices tokens",
-    "export": "addresses content content_kernels errors kernels slices",
-    "mixture": "errors export kernels report",
+    "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
-    " slices sources storage tokens",
-    "builds": "config content_kernels documents engine errors fingerprint ledger sources stages storage tokens",
-    "lineage": "config dedup documents errors export fingerprint sources stages tokens",
+    " slices sources storage tokens version",
+    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
+    " version",
+    "lineage": "dedup documents errors export fingerprint sources stages tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
-    "single": "builds config documents engine errors export ledger report shuffle slices sources stages storage"
-    " tokens verify",
-    "cli": "builds config documents engine errors export lineage mixture report single stages tokens verify",
+    "datasets": "addresses config documents errors export stages storage tokens verify",
+    "mixture": "datasets errors export kernels report",
+    "reshuffle": "documents errors export shuffle slices storage tokens",
+    "in_order": "builds config documents errors export sources storage tokens",
+    "api": "builds config datasets engine lineage stages",
+    "commands": "api builds config datasets documents engine in_order lineage mixture report reshuffle stages tokens"
+    " verify",
+    "cli": "commands errors",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a
@@ -67,8 +73,8 @@ LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
     "documents/sample_corpus.py": "removes what it finds",
     "ledger/once.py": "removes what it finds",
-    "single/output_folder.py": "asks whether there is anything",
-    "single/ready.py": "asks whether there is anything",
+    "storage/output_folder.py": "asks whether there is anything",
+    "reshuffle/folders.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
     "builds/estimate.py": "sizes are summed",

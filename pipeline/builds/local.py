@@ -75,7 +75,7 @@ def run_steps(
     With `verify` a step is reused only if its outputs still have their sha256. One worker means this process.
     """
     build = open_build(plan_receipt)
-    workers = workers or (1 if build.plan.source_bytes() <= SMALL_BYTES else os.cpu_count() or 1)
+    workers = worker_count(workers, build.plan.source_bytes())
     begin_run(plan_receipt)
     if workers == 1:
         for stage in (stage for wave in GRAPH.waves(until) for stage in wave):
@@ -83,6 +83,22 @@ def run_steps(
                 build.run(stage, unit, verify=verify)
     else:
         _run_in_workers(build, workers, GRAPH.waves(until), verify=verify)
+
+
+def run_watched(plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = "") -> Build:
+    """As run_steps, with bars (or lines) on standard error while it goes on; returns the build."""
+    from corpusmill.report.progress import progress_view
+
+    build = open_build(plan_receipt)
+    stages = {stage for wave in GRAPH.waves(until) for stage in wave}
+    with progress_view(lambda: [one for one in build.progress() if one.stage in stages and one.units_total != 0]):
+        run_steps(plan_receipt, workers=workers, verify=verify, until=until)
+    return open_build(plan_receipt)
+
+
+def worker_count(asked: int | None, source_bytes: int = sys.maxsize) -> int:
+    """As many workers as were asked for, else one per core, or one alone for little text."""
+    return asked or (1 if source_bytes <= SMALL_BYTES else os.cpu_count() or 1)
 
 
 def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import corpusmill
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
@@ -15,6 +14,7 @@ from corpusmill.sources.plan import OtherFiles, Plan, plan_files
 from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile
 from corpusmill.storage.listing import Listing, list_all
+from corpusmill.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def require_same_code(plan_receipt: Path) -> None:
 
 def _code() -> dict[str, str]:
     """The versions of this program and of its stages."""
-    return {"corpusmill": corpusmill.__version__, **{stage.name: str(stage.version) for stage in GRAPH}}
+    return {"corpusmill": __version__, **{stage.name: str(stage.version) for stage in GRAPH}}
 
 
 def _step(config: DatasetConfig, plan: Plan) -> Step:

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import xxhash
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import corpusmill
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.fingerprint import Algorithm, file_digests, fingerprint
+from corpusmill.version import __version__
 
 RECEIPT_NAME = "receipt.json"
 
@@ -199,5 +199,5 @@ def versions_of(*libraries: str) -> dict[str, str]:
 def installed_versions() -> dict[str, str]:
     """Versions of the code and of every library that can change bytes."""
     libraries = {name: metadata.version(name) for name in WITNESSED_LIBRARIES}
-    own = {"corpusmill": corpusmill.__version__, "python": platform.python_version(), "zlib": zlib.ZLIB_RUNTIME_VERSION}
+    own = {"corpusmill": __version__, "python": platform.python_version(), "zlib": zlib.ZLIB_RUNTIME_VERSION}
     return {**own, **libraries}

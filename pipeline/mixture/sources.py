@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from corpusmill.datasets.dataset import open_dataset
 from corpusmill.errors import SourceError
 from corpusmill.export.megatron import HEADER
-
-DATASET = "dataset.json"
 
 
 @dataclass(frozen=True)
@@ -47,17 +45,8 @@ class Source:
 
 def open_source(folder: Path) -> Source:
     """Read a dataset's own manifest. SourceError if the folder holds none, or neither Nanoset nor Megatron files."""
-    folder = folder.resolve()
-    path = folder / DATASET
-    if not path.is_file():
-        raise SourceError(
-            "this is not the folder of a finished dataset",
-            where=folder,
-            expected=f"{DATASET}, which a build writes last",
-            got="none",
-            next_step="give <destination>/<name>/<version>, or .../latest",
-        )
-    said = json.loads(path.read_bytes())
+    dataset = open_dataset(folder)
+    folder, said = dataset.folder, dataset.description
     sizes = {one["name"]: one["size_bytes"] for one in said["files"]}
     width_bytes = np.dtype(said["vocabulary"]["dtype"]).itemsize
     nanoset = tuple(

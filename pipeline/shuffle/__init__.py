@@ -23,7 +23,7 @@ Source order, for who asks for it: every shard is a cell of its own, the keys ar
 shard's records as they stand, batch by batch. Stages, formats and accounts stay the same.
 
 quality.py measures the order that came out; lines.py is the same shuffle for lines of text, whose number is not known
-before they are read; pipeline/single/ reshuffles tars, token shards and .npy shards that are ready.
+before they are read; pipeline/reshuffle/ reshuffles tars, token shards and .npy shards that are ready.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.

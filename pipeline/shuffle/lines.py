@@ -80,7 +80,7 @@ def shuffle_records(
             "the shuffle lost, doubled or changed a record",
             expected=f"{read.records:,} records with content {read.content}",
             got=f"{written.records:,} records with content {written.content}",
-            next_step="run again; if it stays, the disk under --scratch returns other bytes than were written",
+            next_step="run again; if it stays, the disk under --work-folder returns other bytes than were written",
         )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-import corpusmill
 from corpusmill.content import add_up
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import last_estimate
@@ -43,6 +42,7 @@ from corpusmill.stages.index import QUARANTINE, rejected_reasons
 from corpusmill.stages.manifest import QUALITY, UNIT
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.upload import destination_folder
+from corpusmill.version import __version__
 
 CHAIN = ("text", "kept text", "content", "documents content", "contexts content")  # docs/guarantees.md
 REPEATED_STRINGS = 10
@@ -55,7 +55,7 @@ def summarize(build: Build) -> BuildSummary:
     summary = BuildSummary(
         dataset=build.config.name,
         plan=build.plan_folder.name[-FOLDER_DIGITS:],
-        code_version=corpusmill.__version__,
+        code_version=__version__,
         configuration=yaml.safe_dump(build.config.model_dump(mode="json", exclude_none=True), sort_keys=False),
         source_files=sum(len(shard) for shard in plan.shards),
         other_files=str(plan.others or ""),

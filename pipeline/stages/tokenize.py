@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.config import DatasetConfig, LockConfig, absolute
+from corpusmill.config import DatasetConfig, LockConfig, absolute, load_config, parse_config
 from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
@@ -62,6 +62,20 @@ def locked(config: DatasetConfig) -> DatasetConfig:
             next_step="fetch the right one; if the change is wanted, delete the lock section and lock again",
         )
     return config.model_copy(update={"lock": now})
+
+
+def lock_file(path: Path) -> LockConfig:
+    """Lock a configuration file: its lock section, appended if there is none. TokenizerError as `locked` raises it."""
+    config = load_config(path)
+    lock = locked(config).lock
+    assert lock is not None
+    if config.lock is None:
+        text = path.read_text(encoding="utf-8")
+        text += ("" if text.endswith("\n") else "\n") + "\nlock:\n"
+        text += "".join(f'  {key}: "{value}"\n' for key, value in lock)
+        parse_config(text, where=f"{path} with a lock section behind it")
+        path.write_text(text, encoding="utf-8")
+    return lock
 
 
 def vocabulary_file(config: DatasetConfig) -> VocabularyFile:

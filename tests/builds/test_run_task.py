@@ -51,7 +51,7 @@ def test_run_task_of_a_number_that_no_task_has_is_refused(plan: Path, task: str)
 
 
 def test_run_task_of_a_plan_of_another_version_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corpusmill.__version__", "99.0")
+    monkeypatch.setattr("corpusmill.builds.plan.__version__", "99.0")
     with pytest.raises(PermanentError, match="the code was replaced") as caught:
         run_task(plan, "download", "1/1")
     assert "corpusmill" in str(caught.value)
@@ -73,7 +73,7 @@ def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> N
             str(plan),
             "download",
             "1/1",
-            "--processes",
+            "--workers",
             "2",
         ],
         env=os.environ | {"HELD": str(write_end)},

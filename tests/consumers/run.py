@@ -90,7 +90,9 @@ def write_in_order(folder: Path) -> None:
     import zstandard
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from corpusmill.single.in_order import Source, write_megatron, write_nanoset
+    from corpusmill.in_order.megatron import write_megatron
+    from corpusmill.in_order.nanoset import write_nanoset
+    from corpusmill.in_order.source import Source
     from corpusmill.tokens.tokenizer import load_tokenizer
     from tests.system.corpus import make_documents
 

@@ -92,7 +92,7 @@ def test_killed_program_of_a_task_with_several_units_is_started_again_with_fewer
     live.trigger(dag, "once")
 
     def at_work() -> list[psutil.Process]:
-        return live.processes("run-task", "tokenize", "--processes", "2")
+        return live.processes("run-task", "tokenize", "--workers", "2")
 
     program = live.wait_for("a program", at_work, every_seconds=0.2)[0]
     program.kill()

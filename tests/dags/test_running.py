@@ -230,7 +230,7 @@ def test_task_of_a_run_whose_code_was_replaced_fails_until_it_is_planned_anew(
 
     file = planned(tmp_path)
     before = running.plan_run(file, context("one"), None, file)
-    monkeypatch.setattr("corpusmill.__version__", "99.0")
+    monkeypatch.setattr("corpusmill.builds.plan.__version__", "99.0")
     with pytest.raises(PermanentError, match="the code was replaced"), running.held(before, context("one"), "here"):
         pass
     with running.held(running.plan_run(file, context("one"), None, file), context("one"), "here"):

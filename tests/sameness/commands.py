@@ -16,13 +16,13 @@ from tests.search.vocabularies import special_tokens
 
 EOT = special_tokens()["<|endoftext|>"]
 SPECIAL = " ".join(f"--special-token {token}={number}" for token, number in special_tokens().items())
-KNOWN = f"--tokenizer {RANKED} --pattern cl100k_base --eot <|endoftext|> {SPECIAL}"
+KNOWN = f"--tokenizer {RANKED} --pattern cl100k_base --eot-token <|endoftext|> {SPECIAL}"
 DEDUP = "dedup clean --minimum-bytes 12 --shard-bytes 700 --workers 1 --output"
-SHUFFLE = "--seed 7 --memory 300 --scratch scratch"
+SHUFFLE = "--seed 7 --memory 300 --work-folder scratch"
 IN_ORDER = f"--tokenizer {DESCRIBED} --bos --bos-token <|bos|>"
-MEGATRON = f"megatron {IN_ORDER} --eod-token <|endoftext|>"
-NANOSET = f"nanoset {IN_ORDER} --eos-token <|endoftext|>"
-TEXT = "--input clean/a.jsonl --input clean/deep"
+MEGATRON = f"megatron {IN_ORDER} --eot-token <|endoftext|>"
+NANOSET = f"nanoset {IN_ORDER} --eot-token <|endoftext|>"
+TEXT = "clean/a.jsonl clean/deep"
 MIX = "mix --budget-tokens 20K --sequence-tokens 16"
 
 # Folder -> the command that writes it. The datasets `one` and `two` are there already.
@@ -31,16 +31,16 @@ COMMANDS = {
     "dedup-annotate": f"{DEDUP} dedup-annotate --mode annotate --keep every_string",
     "dedup-fuzzy": f"{DEDUP} dedup-fuzzy --fuzzy-share 0.5 --method suffix_array --text-field body",
     "dedup-replace": f"{DEDUP} dedup-replace --mode annotate --annotate-key score --replace-existing",
-    "ngrams": "index clean --output ngrams --unigram --shard-bytes 6000 --workers 1",
+    "ngrams": "infini-gram clean --output ngrams --unigram --shard-bytes 6000 --workers 1",
     "shuffle-text": f"shuffle-text {TEXT} --output shuffle-text/lines.jsonl.zst {SHUFFLE}",
     "tokenize": f"tokenize clean {KNOWN} --output tokenize",
-    "shuffle-tokens": f"shuffle --input tokenize --output shuffle-tokens --tokens-per-shard 400 {SHUFFLE}",
-    "shuffle-npy": f"shuffle --input one/numpy/train --output shuffle-npy --eot-id {EOT} {SHUFFLE}",
-    "shuffle-slices": f"shuffle --input one/numpy/train --output shuffle-slices --seqlen 16 {SHUFFLE}",
-    "shuffle-tars": f"shuffle --input one/webdataset --output shuffle-tars --wds-chunk-size 5 {SHUFFLE}",
-    "megatron": f"{MEGATRON} clean/a.jsonl clean/deep --json-key text --json-key body --output-prefix megatron/m",
-    "sentences": f"{MEGATRON} {SENTENCES} --sentences --json-key sentences --output-prefix sentences/m",
-    "nanoset": f"{NANOSET} clean --maximum-tokens 2000 --output nanoset",
+    "shuffle-tokens": f"shuffle tokenize --output shuffle-tokens --tokens-per-shard 400 {SHUFFLE}",
+    "shuffle-npy": f"shuffle one/numpy/train --output shuffle-npy --eot-id {EOT} {SHUFFLE}",
+    "shuffle-slices": f"shuffle one/numpy/train --output shuffle-slices --context-tokens 16 {SHUFFLE}",
+    "shuffle-tars": f"shuffle one/webdataset --output shuffle-tars --contexts-per-shard 5 {SHUFFLE}",
+    "megatron": f"{MEGATRON} clean/a.jsonl clean/deep --text-field text --text-field body --output megatron/m",
+    "sentences": f"{MEGATRON} {SENTENCES} --sentences --text-field sentences --output sentences/m",
+    "nanoset": f"{NANOSET} clean --tokens-per-shard 2000 --output nanoset",
     "nanoset-loss": f"{NANOSET} dedup-annotate --loss-ranges-field sa_remove_ranges --output nanoset-loss",
     "merge-megatron": "merge one/megatron --output merge-megatron/m_text_document",
     "merge-nanoset": "merge one/nanoset --output merge-nanoset/m.ds",

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.single.in_order import Source as InOrder
-from corpusmill.single.in_order import write_megatron, write_nanoset
+from corpusmill.in_order.megatron import write_megatron
+from corpusmill.in_order.nanoset import write_nanoset
+from corpusmill.in_order.source import Source as InOrder
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.oracles import dedup, export
 from tests.oracles.bpe import encode
@@ -128,7 +129,9 @@ def require_dedup(commands: Commands, annotate: bool) -> None:
 
 def require_index(commands: Commands) -> None:
     root = commands.root
-    commands.run("index", root / "corpus", "--output", root / "ngrams", "--work-folder", root / "work", "--workers", 1)
+    commands.run(
+        "infini-gram", root / "corpus", "--output", root / "ngrams", "--work-folder", root / "work", "--workers", 1
+    )
     text, offsets = dedup.text_of(text for held in commands.texts.values() for text in held)
     found = commands.below("ngrams")
     assert found["0/tokenized"] == text
@@ -143,8 +146,8 @@ def require_shuffled_text(commands: Commands, number: int) -> None:
     in_order = sorted(commands.corpus.files)  # by path, as text
     lines = [line for name in in_order for line in lines_of(commands.corpus.files[name].text())]
     for memory in (300, "1GiB"):
-        options = ("--seed", number, "--memory", memory, "--scratch", root / "scratch")
-        commands.run("shuffle-text", "--input", root / "corpus", "--output", root / "lines.jsonl.gz", *options)
+        options = ("--seed", number, "--memory", memory, "--work-folder", root / "scratch")
+        commands.run("shuffle-text", root / "corpus", "--output", root / "lines.jsonl.gz", *options)
         assert lines_of(gzip.decompress((root / "lines.jsonl.gz").read_bytes())) == shuffled(lines, number)
 
 
@@ -152,16 +155,16 @@ def require_tokens(commands: Commands, number: int, size: int) -> None:
     """Token shards, and the same shuffled."""
     root = commands.root
     special = [part for token, one in special_tokens().items() for part in ("--special-token", f"{token}={one}")]
-    known = ("--pattern", "cl100k_base", "--eot", "<|endoftext|>", *special)
+    known = ("--pattern", "cl100k_base", "--eot-token", "<|endoftext|>", *special)
     commands.run("tokenize", root / "corpus", "--tokenizer", commands.vocabulary, "--output", root / "tokens", *known)
     found = commands.below("tokens")
     assert {name.rpartition("/")[0] for name in found} == set(commands.ids)
     for name, held in commands.ids.items():
         assert _documents(found, name) == held
     for memory in (300, "1GiB"):
-        options = ("--seed", number, "--memory", memory, "--scratch", root / "scratch", "--tokens-per-shard", size)
+        options = ("--seed", number, "--memory", memory, "--work-folder", root / "scratch", "--tokens-per-shard", size)
         output = root / f"again-{memory}"
-        commands.run("shuffle", "--input", root / "tokens", "--output", output, *options)
+        commands.run("shuffle", root / "tokens", "--output", output, *options)
         again = commands.below(output.name)
         shards = sorted({name.split("/")[0] for name in again})
         parts = [_documents(again, shard) for shard in shards]
@@ -226,8 +229,8 @@ def require_reshuffled_exports(commands: Commands, number: int, size: int) -> No
     documents = [ids for ids in commands.documents() if ids]
     for place, shard in enumerate(export.jaxformer_shards(documents, EOT, size)):
         np.save(root / "npy" / f"train_{place:04d}.npy", np.array(shard, "<u2"))
-    options = ("--seed", number, "--scratch", root / "scratch")
-    commands.run("shuffle", "--input", root / "npy", "--output", root / "npy-again", "--eot-id", EOT, *options)
+    options = ("--seed", number, "--work-folder", root / "scratch")
+    commands.run("shuffle", root / "npy", "--output", root / "npy-again", "--eot-id", EOT, *options)
     stream = [
         token
         for name in sorted(commands.below("npy-again"), key=natural)
@@ -241,9 +244,7 @@ def require_reshuffled_exports(commands: Commands, number: int, size: int) -> No
         members = [(f"m{at}.json.gz", body) for at, body in enumerate(some)]
         (root / "tars" / f"{place:05d}.tar").write_bytes(export.tar_of(members))
     size = 5
-    commands.run(
-        "shuffle", "--input", root / "tars", "--output", root / "tars-again", "--wds-chunk-size", size, *options
-    )
+    commands.run("shuffle", root / "tars", "--output", root / "tars-again", "--contexts-per-shard", size, *options)
     found: list[Any] = []
     for name, content in sorted(commands.below("tars-again").items()):
         if name.endswith(".tar"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import zstandard
 
-from corpusmill.single.dedup import Finished, dedup_config, deduplicate
+from corpusmill.builds.dedup_alone import Finished, dedup_config, deduplicate
 
 FILES = ("a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd")
 

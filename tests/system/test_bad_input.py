@@ -19,7 +19,7 @@ from corpusmill import cli
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.documents.quarantine import read_quarantine
-from corpusmill.errors import CorruptDataError, RejectedDocumentsError, SourceError, VerificationError
+from corpusmill.errors import CorruptDataError, RejectedDocumentsError, SourceError, StorageFullError, VerificationError
 from corpusmill.stages.graph import open_build
 from corpusmill.storage.local import LocalStore
 from tests.disks import enlarge, small_disk
@@ -296,7 +296,7 @@ def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, mo
         (disk / "ballast").write_bytes(os.urandom(1_600_000))
         config = config_file(tmp_path, work_folder=str(disk / "work"))
         code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
-        assert code == cli.EXIT_TRY_AGAIN
+        assert code == StorageFullError.exit_code
         assert "StorageFullError: no space left" in output
         assert "free space or move work_folder" in output
         (disk / "ballast").unlink()

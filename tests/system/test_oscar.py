@@ -11,12 +11,12 @@ import yaml
 from corpusmill.builds.estimate import compare_with_actual, estimate_dataset
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config, load_config
+from corpusmill.datasets.merge import merge_exports
+from corpusmill.datasets.repair import compare_copies
 from corpusmill.engine.build import Build
 from corpusmill.export import megatron
-from corpusmill.export.merge import merge_exports
 from corpusmill.mixture import mix, open_source
 from corpusmill.stages.graph import open_build
-from corpusmill.verify.repair import compare_copies
 from tests.system.corpus import make_documents
 
 RECIPE = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "oscar.yaml"

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config
+from corpusmill.datasets.peek import peek_record
 from corpusmill.errors import PermanentError, SourceError
-from corpusmill.lineage.peek import peek_record
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared
 

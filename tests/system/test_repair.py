@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import check_config
+from corpusmill.datasets.repair import compare_copies, repair_copies
 from corpusmill.errors import SourceError, VerificationError
 from corpusmill.storage import Store, open_store
 from corpusmill.storage.s3 import S3Store
-from corpusmill.verify.repair import compare_copies, repair_copies
 from tests.system.corpus import configuration, lines_of, write_corpus
 
 

@@ -71,13 +71,13 @@ def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list
     root, (first, second, third) = three
     size = sum(path.stat().st_size for path in (root / "outputs" / "tiny" / first).rglob("*") if path.is_file())
     assert gc(root) == "no version may go\n"
-    said = gc(root, "--keep", 2)
+    said = gc(root, "--keep-versions", 2)
     assert f"{size:,}  {root / 'outputs' / 'tiny' / first}  " in said
     assert "can be removed; nothing was" in said
     assert there(root) == {first, second, third}
-    assert "bytes of old versions removed" in gc(root, "--keep", 2, "--remove")
+    assert "bytes of old versions removed" in gc(root, "--keep-versions", 2, "--remove")
     assert there(root) == {second, third}
-    gc(root, "--keep", 1, "--remove")
+    gc(root, "--keep-versions", 1, "--remove")
     assert there(root) == {third}
     assert (root / "outputs" / "tiny" / "latest" / "dataset.json").is_file()
     assert (root / "corpus").is_dir()
@@ -114,7 +114,7 @@ def test_damaged_plan_of_another_dataset_is_named_and_removes_nothing(three: tup
     file = other.parent / torn.split(maxsplit=1)[0]
     file.unlink() if "gone" in torn else file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(PermanentError, match="a plan of another dataset cannot be read") as caught:
-        gc(root, "--keep", 1, "--remove")
+        gc(root, "--keep-versions", 1, "--remove")
     assert str(other.parent) in str(caught.value)
     assert there(root) == set(versions)
 
@@ -136,7 +136,7 @@ def test_links_in_and_to_an_old_version_are_not_followed(three: tuple[Path, list
     shutil.move(outputs / second, root / "moved")
     (outputs / second).symlink_to(root / "moved")
     assert old(root, keep=1) == [first]
-    gc(root, "--keep", 1, "--remove")
+    gc(root, "--keep-versions", 1, "--remove")
     assert {path.name for path in outputs.iterdir()} == {"latest", "latest.json", second, third}
     assert list((root / "corpus").iterdir())
     assert list((root / "moved").iterdir())
@@ -145,7 +145,7 @@ def test_links_in_and_to_an_old_version_are_not_followed(three: tuple[Path, list
 def test_removal_that_was_interrupted_goes_on(three: tuple[Path, list[str]]) -> None:
     root, (first, second, third) = three
     (root / "outputs" / "tiny" / first / "dataset.json").unlink()
-    gc(root, "--keep", 2, "--remove")
+    gc(root, "--keep-versions", 2, "--remove")
     assert there(root) == {second, third}
     assert old(root, keep=2) == []
 
@@ -184,4 +184,4 @@ def test_keep_versions_is_how_many_gc_keeps_unless_it_is_told(three: tuple[Path,
     with (root / "tiny.yaml").open("a") as file:
         file.write("keep_versions: 1\n")
     assert all(version in gc(root) for version in (first, second))
-    assert gc(root, "--keep", 3) == "no version may go\n"
+    assert gc(root, "--keep-versions", 3) == "no version may go\n"

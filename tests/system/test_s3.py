@@ -127,7 +127,7 @@ def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, s3_endpoint
 def test_build_n20_m27_bucket_copies_the_token_file_itself_and_repairs_the_folder(
     tmp_path, s3_endpoint, client
 ) -> None:
-    from corpusmill.verify.repair import compare_copies, repair_copies
+    from corpusmill.datasets.repair import compare_copies, repair_copies
 
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")

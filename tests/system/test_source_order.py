@@ -18,10 +18,11 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
 from corpusmill.errors import ConfigError
 from corpusmill.export import megatron, nanoset
+from corpusmill.in_order.nanoset import write_nanoset
+from corpusmill.in_order.source import Source
 from corpusmill.lineage import locate, trace, verify_records
 from corpusmill.lineage.facts import Piece
 from corpusmill.report.summary import from_json
-from corpusmill.single.in_order import Source, write_nanoset
 from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
 from corpusmill.verify import render, verify_build

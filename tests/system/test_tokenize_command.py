@@ -111,7 +111,7 @@ def test_tokenize_command_takes_names_rank_files_and_tokenizer_json(tmp_path, na
     [
         (["--tokenizer", "gpt5"], TokenizerError, "unknown tokenizer"),
         (["--tokenizer", "cl100k_base", "--engine", "tokenizers"], TokenizerError, "needs engine tiktoken because"),
-        (["--tokenizer", "cl100k_base", "--eot", "<eos>"], TokenizerError, "has no token '<eos>'"),
+        (["--tokenizer", "cl100k_base", "--eot-token", "<eos>"], TokenizerError, "has no token '<eos>'"),
     ],
 )
 def test_tokenize_command_that_cannot_be_right_writes_nothing(tmp_path, arguments, error, said: str) -> None:

@@ -1,0 +1,73 @@
+"""What people script: load a configuration, plan, build, open a dataset, trace a record (docs/python.md).
+
+Each function is what the command of its name calls; what they need is imported when they are called.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+    from corpusmill.datasets.dataset import Dataset
+    from corpusmill.engine.build import Build
+    from corpusmill.engine.preview import StepPreview
+    from corpusmill.lineage.facts import RecordTrace
+
+    Configuration = DatasetConfig | dict[str, Any] | str | Path
+
+
+def load(configuration: Configuration) -> DatasetConfig:
+    """A checked configuration, from a YAML file or from plain values; ConfigError lists everything that is wrong."""
+    from corpusmill.config import DatasetConfig, check_config, load_config
+
+    if isinstance(configuration, DatasetConfig):
+        return configuration
+    if isinstance(configuration, dict):
+        return check_config(configuration, where="the configuration")
+    return load_config(configuration)
+
+
+def plan(configuration: Configuration) -> list[StepPreview]:
+    """Every step of a build in order: whether it would be reused or run, and why. Runs nothing."""
+    from corpusmill.engine.preview import preview
+
+    return preview(planned(configuration))
+
+
+def build(configuration: Configuration, *, workers: int = 1, verify: bool = False) -> Build:
+    """Build a dataset, or reuse what is there; the build gives every step's receipt, counts and folder.
+
+    With more than one worker, the calling script needs `if __name__ == "__main__":`, as with multiprocessing.
+    With `verify` a step is reused only if its outputs still have their sha256.
+    """
+    from corpusmill.builds.local import build_dataset
+    from corpusmill.stages.graph import open_build
+
+    return open_build(build_dataset(load(configuration), workers=workers, verify=verify))
+
+
+def open_dataset(folder: str | Path) -> Dataset:
+    """A finished dataset in a folder such as `outputs/web/latest`; SourceError if there is none."""
+    from corpusmill.datasets.dataset import open_dataset as opened
+
+    return opened(folder)
+
+
+def trace(configuration: Configuration, format: str, file: int | str, record: int) -> RecordTrace:
+    """The documents in one record of an export: source file, line, id, and their spans of tokens and bytes.
+
+    `file` is the export file's number or name. PermanentError for a file or a record that is not there.
+    """
+    from corpusmill.lineage import trace as traced
+
+    return traced(planned(configuration), format, file, record)
+
+
+def planned(configuration: Configuration) -> Build:
+    """The build that a configuration plans: its receipts, as far as there are any. Nothing is run."""
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.stages.graph import open_build
+
+    return open_build(plan_dataset(load(configuration)))

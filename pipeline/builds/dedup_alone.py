@@ -1,0 +1,142 @@
+"""Deduplication, or an index, by itself: the first stages of a build under a configuration made from a few arguments.
+
+Nothing is done twice: steps have receipts below the work folder, so a command that was interrupted goes on, and one
+that is given more files reuses the shards it knows. Results are copied to the output folder, each by an atomic rename
+and checked against the sha256 of its receipt; a file that has those bytes already is left alone, and one that only an
+earlier run delivered is removed (storage/output_folder.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpusmill.builds.apart import require_apart
+from corpusmill.builds.local import run_steps, run_watched
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import DatasetConfig, absolute, check_config, work_of
+from corpusmill.engine.build import Build
+from corpusmill.engine.claim import claimed
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import Check
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.storage.output_folder import OutputFolder
+
+ENGINE_WORDS = ("tokenized", "table", "offset", "metadata", "metaoff", "unigram")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command did: its build, the accounts that balanced, and the files in the output folder."""
+
+    build: Build
+    checks: list[Check]
+    files: int
+    files_written: int
+
+
+def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **sections: Any) -> DatasetConfig:
+    """A dataset configuration for deduplication alone; what later stages need is filled in and changes no byte here.
+
+    The dataset is called like the output folder, so two outputs do not share a lock; `sections` are `source`, `index`
+    and `work_folder` as in the configuration.
+    """
+    name = re.sub(r"[^a-z0-9_-]+", "-", Path(output).name.lower()).strip("-_")[:63] or "dedup"
+    of_later_stages = {"tokenizer": {"name": "cl100k_base"}, "shuffle": {"seed": 0}, "exports": {"nanoset": {}}}
+    source = {"paths": list(inputs), **sections.pop("source", {})}
+    values = {"name": name, "source": source, "dedup": dedup, "destinations": [{"path": output}]}
+    return check_config({**values, **of_later_stages, **sections}, where="the command's arguments")
+
+
+def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
+    """Plan, and run or reuse every step up to a stage; with `watch`, bars (or lines) while it goes on."""
+    with claimed(work_of(config)):
+        plan_receipt = plan_dataset(config)
+        (run_watched if watch else run_steps)(plan_receipt, workers=workers, until=until)
+    return open_build(plan_receipt)
+
+
+def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
+    """Deduplicate the sources and put the documents below `output`, under the sources' names."""
+    folder = _output_folder(config, output, "dedup")
+    build = run_stages(config, "writeback", workers=workers, watch=watch)
+    return _delivered(build, "writeback", folder)
+
+
+def write_index(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
+    """Index the sources for infini-gram: `output`/0, 1, ... are its shards (InfiniGramEngine(index_dir=[...])).
+
+    ConfigError if the engine could not open them: it looks for its files' names in the whole path.
+    """
+    where = absolute(output)
+    words = [word for word in ENGINE_WORDS if word in where]
+    if words:
+        raise ConfigError(
+            "infini-gram's engine could not open an index in this folder",
+            where=where,
+            expected=f"a path without the words {', '.join(ENGINE_WORDS)}: the engine tells its files by them",
+            got=", ".join(words),
+            next_step="write the index to another folder",
+        )
+    folder = _output_folder(config, output, "infini-gram")
+    build = run_stages(config, "suffix_array", workers=workers, watch=watch)
+    return _delivered(build, "suffix_array", folder)
+
+
+def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:
+    """ConfigError if a source could hold what is written there, or if it holds files that are not the command's."""
+    sources = [absolute(path) for path in config.source.paths]
+    require_apart(sources, [("--output", absolute(output))])
+    return OutputFolder(absolute(output), command)
+
+
+def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
+    from corpusmill.stages.summarize import merged_checks
+    from corpusmill.stages.union import ranges_match_check
+    from corpusmill.stages.writeback import FOLDER
+
+    files = {
+        one.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{one.name}": (
+            build.folder(stage, unit) / one.name,
+            one.sha256,
+        )
+        for unit in build.units(stage)
+        for one in build.receipt(stage, unit).outputs
+    }
+    planned = (file for shard in build.plan.shards for file in shard)
+    output.replace({file.part.of if file.part else file.name for file in planned}, files)
+    written = 0
+    for name, (path, sha256) in files.items():
+        if output.store.digest(name) != sha256:
+            output.store.receive(path, name, sha256)
+            written += 1
+    checks = [check for each in (*GRAPH.before(stage), stage) for check in merged_checks(build.checks(each))]
+    if stage == "writeback":
+        checks.append(ranges_match_check(build))
+    return Finished(build, checks, len(files), written)
+
+
+def render_finished(done: Finished, output: str) -> str:
+    """What to tell the person who asked: what was found, where it lies, and the accounts."""
+    from corpusmill.stages.index import QUARANTINE
+
+    build, dedup = done.build, done.build.config.dedup
+    text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
+    lines = [f"{documents:,} documents, {text_bytes:,} bytes of text"]
+    if dedup.mode != "none":
+        found = build.total("union", "removed_bytes")
+        what = "removed" if dedup.mode == "remove" else "annotated"
+        lines += [
+            f"{found:,} bytes {what} ({found / max(1, text_bytes):.1%}):"
+            f" repeats of at least {dedup.minimum_bytes} bytes",
+            f"{build.total('union', 'documents_touched'):,} documents touched,"
+            f" {build.total('union', 'documents_emptied'):,} of them nothing but repeats",
+        ]
+    lines += [f"balance  {check.name}: {check}" for check in done.checks]
+    quarantines = (build.folder("index", unit) / QUARANTINE for unit in build.units("index"))
+    lines += [f"rejected lines  {path}" for path in quarantines if path.stat().st_size]
+    lines.append(f"output   {absolute(output)}: {done.files:,} files, {done.files_written:,} written now")
+    return "\n".join(lines)

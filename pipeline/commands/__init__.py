@@ -1,0 +1,24 @@
+"""The command line: each command parses its options, calls one function of another room and prints what it returns.
+
+    build.py       Build: config, estimate, plan, build, reprocess, run-task, export, gc
+    inspect.py     Inspect: verify, trace, locate, peek
+    steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
+    shuffling.py   Single steps on files that are ready: shuffle, shuffle-text, and find-batch
+    datasets.py    Datasets: merge, mix, repair, sample-corpus
+    transfers.py   Transfers: download, upload
+
+    app.py         the panels of `corpusmill --help`, an example for each command
+    options.py     the options that several commands have: one name, one type, one help text
+    renamed.py     old names, refused with the new one
+    local_paths.py addresses, refused where a path of this machine is meant
+
+Invariants: an option is called like the configuration's key for the same thing (`--text-field`, `--work-folder`); the
+files that are read are arguments, the place that is written is `--output`; a command on a configured dataset takes
+CONFIG first. docs/commands.md lists all of them.
+Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
+"""
+
+from corpusmill.commands import build, inspect, steps, shuffling, datasets, transfers  # isort: skip (panels' order)
+from corpusmill.commands.app import app
+
+__all__ = ["app", "build", "datasets", "inspect", "shuffling", "steps", "transfers"]

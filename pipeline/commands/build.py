@@ -1,0 +1,194 @@
+"""Commands that make a dataset: its configuration, what a build will do, and the build."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from corpusmill.api import planned
+from corpusmill.commands.app import BUILD, command, config_app
+from corpusmill.commands.options import (
+    EXIT_FAILED,
+    WORKERS,
+    ConfigFile,
+    Format,
+    Shard,
+    Workers,
+    claimed_build,
+    claimed_dataset,
+)
+
+
+@command(BUILD, "config example", name="example", to=config_app)
+def config_example() -> None:
+    """Print a complete configuration with every key explained."""
+    from corpusmill.config import EXAMPLE
+
+    typer.echo(EXAMPLE.read_text(), nl=False)
+
+
+@command(BUILD, "config check web.yaml", name="check", to=config_app)
+def config_check(config: ConfigFile) -> None:
+    """Check a configuration: its keys and values, its tokenizer, and that its sources exist."""
+    from corpusmill.builds.plan import check_dataset
+    from corpusmill.config import load_config
+
+    typer.echo(check_dataset(load_config(config)))
+
+
+@command(BUILD, "config lock web.yaml", name="lock", to=config_app)
+def config_lock(config: ConfigFile) -> None:
+    """Write the tokenizer's sha256 and revision into the file's lock section; another vocabulary is then refused."""
+    from corpusmill.stages.tokenize import lock_file
+
+    lock = lock_file(config)
+    typer.echo(f"{config}: locked to sha256 {lock.tokenizer_sha256}, revision {lock.tokenizer_revision or 'none'}")
+
+
+@command(BUILD, "estimate web.yaml")
+def estimate(config: ConfigFile) -> None:
+    """Estimate a build from an unbiased sample: tokens, duplicates, hours, memory, disk."""
+    from corpusmill.builds.estimate import estimate_dataset, render_estimate
+    from corpusmill.config import load_config
+
+    typer.echo(render_estimate(estimate_dataset(load_config(config))))
+
+
+@command(BUILD, "plan web.yaml")
+def plan(config: ConfigFile) -> None:
+    """Show what a build would reuse, what it would run, and why. Runs nothing."""
+    from corpusmill.engine.preview import preview, render_preview
+
+    build = planned(config)
+    typer.echo(render_preview(preview(build)))
+    for file in build.plan.uncut or ():
+        typer.echo(f"{file.name}: {file.why}; to split it: {file.remedy}")
+    if build.plan.others:
+        typer.echo(build.plan.others)
+
+
+@command(BUILD, "build web.yaml --workers 2")
+def build(
+    config: ConfigFile,
+    workers: Workers = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Reuse a step only if its outputs have their sha256.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
+) -> None:
+    """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
+    from corpusmill.builds.estimate import compare_with_actual
+    from corpusmill.builds.local import run_watched
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.report.summary import from_json
+    from corpusmill.report.terminal import print_summary
+    from corpusmill.stages.report import HTML, SUMMARY, UNIT
+
+    logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
+    with claimed_dataset(config) as dataset:
+        built = run_watched(plan_dataset(dataset, to_build=True), workers=workers, verify=verify)
+    if compared := compare_with_actual(built):
+        typer.echo(compared)
+    folder = built.folder("report", UNIT)
+    print_summary(from_json((folder / SUMMARY).read_bytes()), folder / HTML)
+
+
+@command(BUILD, "reprocess web.yaml --stage tokenize --shard 0")
+def reprocess(
+    config: ConfigFile,
+    stage: Annotated[str, typer.Option(help="The first stage to do again, such as tokenize.")],
+    shard: Shard,
+    workers: Workers = None,
+) -> None:
+    """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
+    from corpusmill.builds.local import run_watched
+    from corpusmill.builds.reprocess import ask_for_shard, digests, render_comparison
+
+    with claimed_build(config) as build:
+        before = digests(build)
+        asked = ask_for_shard(build, stage, f"{shard:05d}")
+        after = digests(run_watched(build.plan_receipt, workers=workers))
+    typer.echo(render_comparison(asked, before, after))
+
+
+@command(BUILD, "run-task work/books/plan/*/receipt.json tokenize 1/16")
+def run_task(
+    plan_receipt: Annotated[Path, typer.Argument(metavar="PLAN", help="The receipt of a plan.", show_default=False)],
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="A stage, such as tokenize.", show_default=False)],
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="`00007`, `00000 to 00006`, or `3/16`: the third if there are at most 16."),
+    ],
+    workers: Annotated[int, typer.Option(help=WORKERS, min=1)] = 1,
+    again: Annotated[bool, typer.Option("--again", help="Run steps that are finished, too.")] = False,
+) -> None:
+    """Run one task of a planned build, as schedulers do. Stages have to end one after another."""
+    from corpusmill.builds.local import end_with_parent
+    from corpusmill.builds.local import run_task as run
+
+    if parent := os.environ.get("CORPUSMILL_TASK"):  # the process of the scheduler's task
+        end_with_parent()
+        if os.getppid() != int(parent):
+            raise typer.Exit(EXIT_FAILED)
+    logging.getLogger().setLevel(logging.INFO)
+    for receipt in run(plan_receipt, stage, task, processes=workers, again=again):
+        typer.echo(receipt)
+
+
+@command(BUILD, "export web.yaml --format nanoset")
+def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
+    """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
+    from corpusmill.builds.local import run_steps
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import ExportsConfig
+    from corpusmill.stages.graph import open_build
+
+    with claimed_dataset(config) as dataset:
+        section = getattr(dataset.exports, format)
+        only = ExportsConfig.model_validate({format: {} if section is None else section.model_dump()})
+        plan_receipt = plan_dataset(dataset.model_copy(update={"exports": only}))
+        run_steps(plan_receipt, workers=workers, until="manifest")
+    built = open_build(plan_receipt)
+    for unit in built.units("export"):
+        typer.echo(built.folder("export", unit) / format)
+    typer.echo(built.folder("manifest", "dataset"))
+
+
+@command(BUILD, "gc web.yaml --remove")
+def gc(
+    config: ConfigFile,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
+    keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
+    destinations: Annotated[
+        bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
+    ] = False,
+    keep_versions: Annotated[
+        int | None,
+        typer.Option(help="With --destinations: how many of the newest stay; else keep_versions, else 3.", min=1),
+    ] = None,
+) -> None:
+    """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
+    from corpusmill.config import load_config, work_of
+    from corpusmill.engine.garbage import find_garbage, remove_garbage, render_garbage
+    from corpusmill.stages.graph import GRAPH
+    from corpusmill.stages.retention import find_old_versions, remove_old_version, render_old_versions
+
+    work = work_of(load_config(config))
+    if not work.is_dir():
+        typer.echo(f"{work} does not exist: nothing to remove")
+        return
+    with claimed_dataset(config) as dataset:
+        if destinations:
+            old = find_old_versions(dataset, keep_versions or dataset.keep_versions or 3)
+            for version in old if remove else ():
+                remove_old_version(version)
+            typer.echo(render_old_versions(old, removed=remove))
+            return
+        garbage = find_garbage(work, GRAPH, keep_plans=keep_plans, config=dataset)
+        if remove:
+            garbage = remove_garbage(work, GRAPH, garbage)
+    typer.echo(render_garbage(garbage, removed=remove))

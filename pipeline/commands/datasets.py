@@ -1,0 +1,89 @@
+"""Commands on finished datasets, wherever they were built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from corpusmill.commands.app import DATASETS, command
+from corpusmill.commands.options import EXIT_FAILED, Seed
+
+
+@command(DATASETS, "merge outputs/web/latest/megatron --output all_text_document")
+def merge(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT", help="Megatron prefixes or .ds files in order, or one folder of them."),
+    ],
+    output: Annotated[Path, typer.Option(help="The merged prefix, or the merged .ds file.")],
+) -> None:
+    """Merge Megatron parts, or Nanoset files, into one. Memory does not grow with the number of documents."""
+    from corpusmill.datasets.merge import merge_exports
+
+    counts = merge_exports(inputs, output)
+    typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
+@command(DATASETS, "mix outputs/web/latest=0.7 outputs/books/latest=0.3 --budget-tokens 20B --output mixture")
+def mix(
+    datasets: Annotated[
+        list[str], typer.Argument(metavar="FOLDER[=WEIGHT]", help="Finished datasets: .../<name>/<version>.")
+    ],
+    output: Annotated[Path, typer.Option(help="Where the trainers' files, mixture.html and mixture.json go.")],
+    budget_tokens: Annotated[str, typer.Option(help="Tokens to train on, such as 20B.")],
+    sequence_tokens: Annotated[int, typer.Option(help="Tokens the model sees at once.", min=1)] = 2048,
+    alpha: Annotated[
+        float | None, typer.Option(help="Instead of weights: sizes to this power, 0 (all equal) to 1 (by size).")
+    ] = None,
+    seed: Seed = 1234,
+    split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
+) -> None:
+    """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
+    from corpusmill.mixture.folders import mix_folders
+
+    mix_folders(
+        datasets,
+        output,
+        budget=budget_tokens,
+        sequence_tokens=sequence_tokens,
+        alpha=alpha,
+        seed=seed,
+        split=split,
+        say=typer.echo,
+    )
+
+
+@command(DATASETS, "repair outputs/web backup/web")
+def repair(
+    first: Annotated[str, typer.Argument(help="One copy: <destination>/<name>, or a version's folder below it.")],
+    second: Annotated[str, typer.Argument(help="The other copy of the same version.")],
+    check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 when something is wrong.")] = False,
+    first_endpoint_url: Annotated[str | None, typer.Option(help="For a copy on an S3-compatible store.")] = None,
+    second_endpoint_url: Annotated[str | None, typer.Option(help="For a copy on an S3-compatible store.")] = None,
+) -> None:
+    """Compare two copies of a finished dataset file by file, and put right at each what the other has right."""
+    from corpusmill.datasets.repair import compare_copies, render_compared, repair_copies
+
+    compared = compare_copies(
+        first, second, first_endpoint_url=first_endpoint_url, second_endpoint_url=second_endpoint_url
+    )
+    typer.echo(render_compared(compared))
+    if check:
+        raise typer.Exit(EXIT_FAILED if compared.wrong_first or compared.wrong_second else 0)
+    repaired = repair_copies(compared)
+    typer.echo(f"repaired: {repaired[0]:,} at the first, {repaired[1]:,} at the second")
+
+
+@command(DATASETS, "sample-corpus --output sample")
+def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; made if missing.")]) -> None:
+    """Collect about 40 MB of real text from the installed Python packages, as jsonl.zst."""
+    from corpusmill.documents.sample_corpus import write_sample_corpus
+
+    written = write_sample_corpus(output)
+    documents, text_bytes = sum(written.documents.values()), sum(written.text_bytes.values())
+    typer.echo(
+        f"{output}: {len(written.files)} files, {documents:,} documents, {text_bytes:,} bytes of text"
+        f" from {written.distributions} installed Python distributions"
+    )

@@ -1,0 +1,129 @@
+"""Options that several commands have, and what they are turned into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from corpusmill.api import planned
+
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.tokens.tokenizer import Tokenizer
+
+EXIT_FAILED = 1
+WORKERS = "Processes that work at the same time."
+
+
+def size_bytes(text: str | int) -> int:
+    """256MiB, 4GB or plain bytes; BadParameter for anything else."""
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except (ValidationError, OverflowError):
+        size = 0
+    if size < 1:
+        raise typer.BadParameter(f"{text!r} is no size such as 256MiB or 4GB")
+    return size
+
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
+Inputs = Annotated[
+    list[str], typer.Argument(metavar="INPUT", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
+]
+Workers = Annotated[int | None, typer.Option(help=WORKERS, min=1, show_default="one per core, or one for little text")]
+WorkFolder = Annotated[Path, typer.Option(help="Intermediate files; a build's steps in it are reused.")]
+Memory = Annotated[
+    int, typer.Option(metavar="SIZE", parser=size_bytes, show_default="1GiB", help="Memory; it changes no byte.")
+]
+Seed = Annotated[int, typer.Option(help="The same seed draws the same on every machine.", min=0)]
+_SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
+Shard = Annotated[int, _SHARD]
+AnyShard = Annotated[int | None, _SHARD]
+Record = Annotated[int, typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0)]
+Format = Annotated[
+    Literal["webdataset", "numpy", "megatron", "nanoset"], typer.Option("--format", help="An export's format.")
+]
+EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
+
+TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
+ShardBytes = Annotated[
+    int,
+    typer.Option(
+        metavar="SIZE", parser=size_bytes, show_default="256MiB", help="Source bytes per shard, the unit of work."
+    ),
+]
+TokensPerShard = Annotated[int | None, typer.Option(help="About so many tokens in each file that is written.", min=1)]
+RejectedShare = Annotated[
+    float, typer.Option(help="The command fails when more than this share of lines is malformed.", min=0, max=1)
+]
+
+TokenizerName = Annotated[
+    str, typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
+]
+Engine = Annotated[
+    Literal["gigatoken", "tiktoken", "tokenizers"], typer.Option(help="What encodes; the ids are equal.")
+]
+Pattern = Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")]
+SpecialTokens = Annotated[
+    list[str] | None,
+    typer.Option("--special-token", metavar="TOKEN=ID", help="Of a .tiktoken file; repeat for several."),
+]
+EotToken = Annotated[str | None, typer.Option(help="The token that separates documents, if not the tokenizer's own.")]
+BosToken = Annotated[str | None, typer.Option(help="The token that begins documents, if not the tokenizer's own.")]
+Eod = Annotated[bool, typer.Option("--eod/--no-eod", help="EOD (EOS, EOT) after every document.")]
+Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every document.")]
+
+
+@contextmanager
+def claimed_dataset(config: Path) -> Iterator[DatasetConfig]:
+    """A configuration, its dataset claimed meanwhile: RunUnderWayError or LockHeldError if somebody else has it."""
+    from corpusmill.config import load_config, work_of
+    from corpusmill.engine.claim import claimed
+
+    dataset = load_config(config)
+    with claimed(work_of(dataset)):
+        yield dataset
+
+
+@contextmanager
+def claimed_build(config: Path) -> Iterator[Build]:
+    """The dataset of a configuration file, planned, and claimed meanwhile."""
+    with claimed_dataset(config):
+        yield planned(config)
+
+
+def tokenizer_of(
+    name: str,
+    engine: str = "gigatoken",
+    pattern: str | None = None,
+    special_tokens: list[str] | None = None,
+    eot: str | None = None,
+    bos: str | None = None,
+) -> Tokenizer:
+    """The tokenizer that these options name; BadParameter for a special token that is not TOKEN=ID."""
+    from corpusmill.config import TokenizerConfig, absolute
+    from corpusmill.tokens.tokenizer import load_tokenizer
+
+    special = []
+    for text in special_tokens or ():
+        token, _, number = text.rpartition("=")
+        if not token or not number.isdecimal():
+            raise typer.BadParameter(f"{text!r} is not TOKEN=ID", param_hint="--special-token")
+        special.append((token, int(number)))
+    path = TokenizerConfig.model_construct(name=name).path()
+    return load_tokenizer(
+        name,
+        file=path and absolute(path),
+        engine=engine,
+        pattern=pattern,
+        special_tokens=tuple(sorted(special)),
+        eot=eot,
+        bos=bos,
+    )

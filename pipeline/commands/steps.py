@@ -1,0 +1,214 @@
+"""Single steps on text, without a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from corpusmill.commands import options
+from corpusmill.commands.app import STEPS, command
+from corpusmill.commands.options import tokenizer_of
+
+if TYPE_CHECKING:
+    from corpusmill.in_order.source import Source, Written
+
+Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an earlier run's results are replaced.")]
+
+
+@command(STEPS, "dedup data --minimum-bytes 100 --output clean")
+def dedup(
+    inputs: options.Inputs,
+    output: Output,
+    minimum_bytes: Annotated[int, typer.Option(help="Repeats of at least this many bytes (7 or more).")] = 500,
+    mode: Annotated[
+        Literal["remove", "annotate"], typer.Option(help="annotate: keep the text, add ranges.")
+    ] = "remove",
+    keep: Annotated[
+        Literal["first_window", "every_string"], typer.Option(help="every_string: a whole copy of each.")
+    ] = "first_window",
+    annotate_key: Annotated[str, typer.Option(help="What annotate adds; dots go deeper.")] = "sa_remove_ranges",
+    replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Annotate over an old value.")] = False,
+    drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
+    fuzzy_share: Annotated[float | None, typer.Option(help="Also remove gaps where repeats cover this share.")] = None,
+    method: Annotated[Literal["anchors", "suffix_array"], typer.Option(help="How repeats are found.")] = "anchors",
+    memory: options.Memory = 1 << 30,
+    text_field: options.TextField = "text",
+    endpoint_url: options.EndpointUrl = None,
+    shard_bytes: options.ShardBytes = 256 << 20,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
+) -> None:
+    """Remove or annotate every repeated stretch of text in JSON lines, over all files at once. Resumable."""
+    from corpusmill.builds.dedup_alone import dedup_config, deduplicate, render_finished
+
+    config = dedup_config(
+        inputs,
+        output,
+        {
+            "mode": mode,
+            "minimum_bytes": minimum_bytes,
+            "keep": keep,
+            "fuzzy_share": fuzzy_share,
+            "annotate_key": annotate_key,
+            "replace_existing": replace_existing,
+            "drop_empty": drop_empty,
+            "memory": memory,
+        },
+        source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
+        index={"method": method},
+        work_folder=str(work_folder),
+    )
+    typer.echo(render_finished(deduplicate(config, output, workers=workers, watch=True), output))
+
+
+@command(STEPS, "infini-gram data --output ngrams")
+def infini_gram(
+    inputs: options.Inputs,
+    output: Output,
+    unigram: Annotated[bool, typer.Option("--unigram", help="Also count bytes.")] = False,
+    text_field: options.TextField = "text",
+    endpoint_url: options.EndpointUrl = None,
+    shard_bytes: options.ShardBytes = 256 << 20,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
+) -> None:
+    """Write an infini-gram index (token type u8) of JSON lines: one folder 0, 1, ... per shard. Resumable."""
+    from corpusmill.builds.dedup_alone import dedup_config, render_finished, write_index
+
+    config = dedup_config(
+        inputs,
+        output,
+        {"mode": "none"},
+        source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
+        index={"method": "suffix_array", "unigram": unigram},
+        work_folder=str(work_folder),
+    )
+    typer.echo(render_finished(write_index(config, output, workers=workers, watch=True), output))
+
+
+@command(STEPS, "tokenize data --tokenizer cl100k_base --output tokens")
+def tokenize(
+    inputs: options.Inputs,
+    output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
+    engine: options.Engine = "gigatoken",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
+    from corpusmill.in_order.token_shards import tokenize_files
+
+    loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token)
+    for done in tokenize_files(inputs, loaded, output, text_field, endpoint_url):
+        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in done.rejected.items())
+        typer.echo(f"{done.source}: {done.documents:,} documents, {done.tokens:,} tokens{lost}")
+
+
+@command(STEPS, "megatron data --tokenizer cl100k_base --output parts/web")
+def megatron(
+    inputs: options.Inputs,
+    output: Annotated[Path, typer.Option(help="A prefix: {prefix}_{key}_document.bin and .idx are written.")],
+    tokenizer: options.TokenizerName,
+    text_field: Annotated[
+        list[str], typer.Option(help="A JSON key of every line; repeat for a pair of files each.")
+    ] = [  # noqa: B006
+        "text"
+    ],
+    eod: options.Eod = True,
+    bos: options.Bos = False,
+    empty_documents: Annotated[
+        Literal["boundary", "skip", "eod"], typer.Option(help="A repeated boundary, nothing, or an EOD alone.")
+    ] = "boundary",
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Lists are sentences: names end in _sentence.")
+    ] = False,
+    as_preprocess_data: Annotated[
+        bool, typer.Option("--as-preprocess-data", help="int32 for 65,500 to 65,536 ids, as Megatron's tool.")
+    ] = False,
+    max_rejected_share: options.RejectedShare = 0.001,
+    engine: options.Engine = "gigatoken",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    bos_token: options.BosToken = None,
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
+    from corpusmill.in_order.megatron import write_megatron
+    from corpusmill.in_order.source import REJECTED, Source
+    from corpusmill.tokens.audit import audit_tricky
+
+    loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
+    audit_tricky(loaded)
+    rejected = output.with_name(f"{output.name}.{REJECTED}")
+    source = Source(inputs, tuple(text_field), rejected, max_rejected_share, endpoint_url=endpoint_url)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    written = write_megatron(
+        source,
+        output,
+        loaded,
+        eod=eod,
+        bos=bos,
+        empty_documents=empty_documents,
+        sentences=sentences,
+        as_preprocess_data=as_preprocess_data,
+    )
+    _tell(written, source)
+
+
+@command(STEPS, "nanoset data --tokenizer cl100k_base --output nanoset")
+def nanoset(
+    inputs: options.Inputs,
+    output: Annotated[Path, typer.Option(help="A folder without .ds files.")],
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
+    name: Annotated[str, typer.Option(help="{name}_00000_unshuffled.ds instead of 00000_unshuffled.ds.")] = "",
+    eod: options.Eod = True,
+    bos: options.Bos = False,
+    empty_documents: Annotated[Literal["eod", "skip"], typer.Option(help="An EOD alone, or nothing.")] = "eod",
+    tokens_per_shard: options.TokensPerShard = None,
+    loss_ranges_field: Annotated[
+        str | None, typer.Option(help="Also .ds.loss: this key's ranges of characters are not trained on.")
+    ] = None,
+    max_rejected_share: options.RejectedShare = 0.001,
+    engine: options.Engine = "gigatoken",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    bos_token: options.BosToken = None,
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
+    from corpusmill.in_order.nanoset import write_nanoset
+    from corpusmill.in_order.source import REJECTED, Source
+    from corpusmill.tokens.audit import audit_tricky
+
+    loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
+    audit_tricky(loaded)
+    source = Source(inputs, (text_field,), output / REJECTED, max_rejected_share, loss_ranges_field, endpoint_url)
+    output.mkdir(parents=True, exist_ok=True)
+    written = write_nanoset(
+        source,
+        output,
+        loaded,
+        name=name,
+        eos=eod,
+        bos=bos,
+        empty_documents=empty_documents,
+        maximum_tokens=tokens_per_shard,
+    )
+    _tell(written, source)
+
+
+def _tell(written: list[Written], source: Source) -> None:
+    for output in written:
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in output.counts.items())
+        typer.echo(f"{output.path}: {counts}")
+    if source.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(source.rejected.items()))
+        typer.echo(f"rejected lines: {reasons}; see {source.quarantine}")

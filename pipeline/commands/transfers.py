@@ -1,0 +1,44 @@
+"""Commands that move files."""
+
+from __future__ import annotations
+
+import typer
+
+from corpusmill.commands.app import TRANSFERS, command
+from corpusmill.commands.options import AnyShard, ConfigFile, claimed_build
+
+
+@command(TRANSFERS, "download web.yaml")
+def download(config: ConfigFile, shard: AnyShard = None) -> None:
+    """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
+    with claimed_build(config) as build:
+        for unit in build.units("download") if shard is None else [f"{shard:05d}"]:
+            build.run("download", unit)
+            receipt = build.receipt("download", unit)
+            counts = receipt.counts
+            typer.echo(f"shard {unit}  {_in_words(counts['files'], counts['source_bytes'])}{_wire(receipt.traffic)}")
+
+
+@command(TRANSFERS, "upload web.yaml")
+def upload(config: ConfigFile) -> None:
+    """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
+    from corpusmill.stages.upload import destination_folder
+
+    with claimed_build(config) as build:
+        for unit in build.units("upload"):
+            build.run("upload", unit)
+            receipt = build.receipt("upload", unit)
+            counts = receipt.counts
+            sent = f"{receipt.traffic['files_sent']:,} sent of {_in_words(counts['files'], counts['dataset_bytes'])}"
+            typer.echo(f"{destination_folder(build, unit)}  {sent}{_wire(receipt.traffic)}")
+
+
+def _in_words(files: int, size_bytes: int) -> str:
+    return f"{files:,} files, {size_bytes:,} bytes"
+
+
+def _wire(traffic: dict[str, int]) -> str:
+    if "requests" not in traffic:
+        return ""
+    moved = traffic["bytes_received"] + traffic["bytes_sent"]
+    return f"; {moved:,} bytes over the wire in {traffic['requests']:,} requests, {traffic['retries']:,} retries"

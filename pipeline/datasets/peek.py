@@ -1,0 +1,101 @@
+"""One record of any export, as ids and as text: what a trainer is about to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from corpusmill.config import DatasetConfig
+from corpusmill.datasets.dataset import dataset_above
+from corpusmill.datasets.records import open_documents, open_stream, read_records
+from corpusmill.errors import PermanentError, TokenizerError, visible
+from corpusmill.stages.tokenize import configured_tokenizer
+from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
+
+IDS_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class Peek:
+    """A record (`ids`: 1-D, at most as many as asked for, of `tokens` in all) and its text."""
+
+    path: Path
+    record: int
+    records: int | None
+    tokens: int
+    ids: NDArray[Any]
+    text: str
+
+
+def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | None = None) -> Peek:
+    """Read record `record` of an output file and decode it with the tokenizer that its dataset, or `config`, names.
+
+    A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
+    stream, of which `record` is the first token shown. SourceError for another kind of file or one outside a finished
+    dataset, PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a
+    vocabulary that the dataset's name for it does not find: then `config` has to say where it lies.
+    """
+    named = dataset_above(path).vocabulary
+    tokenizer = _tokenizer(path, named, config)
+    records, ids = _read(path, record, named["dtype"])
+    shown = ids[:tokens]
+    return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
+
+
+def _read(path: Path, record: int, dtype: str) -> tuple[int | None, NDArray[Any]]:
+    """How many records there are, if that can be told without reading all; the record's ids."""
+    if path.suffix == ".tar":
+        for context in islice(read_records(path, dtype), record, record + 1):
+            return None, context
+        raise PermanentError("there is no such record", where=path, got=f"record {record}")
+    if (stream := open_stream(path, dtype)) is not None:
+        return len(stream), stream[_within(path, record, len(stream)) :]
+    count, document = open_documents(path)
+    return count, document(_within(path, record, count))
+
+
+def _within(path: Path, record: int, records: int) -> int:
+    if record >= records:
+        raise PermanentError(
+            "there is no such record", where=path, expected=f"0 to {records - 1:,}", got=f"record {record:,}"
+        )
+    return record
+
+
+def _tokenizer(path: Path, named: dict[str, Any], config: DatasetConfig | None) -> Tokenizer:
+    if config is None:
+        revision = named.get("revision") or None
+        try:
+            return load_tokenizer(named["name"], sha256=named["sha256"], revision=revision, engine="reference")
+        except TokenizerError as error:
+            raise TokenizerError(
+                "the dataset's tokenizer is not found by its name alone",
+                where=path,
+                expected=f"{named['name']}, sha256 {named['sha256']}",
+                got=error,
+                next_step="name the dataset's configuration, which says where it lies: --config CONFIG",
+            ) from error
+    found = configured_tokenizer(config, engine="reference")
+    if found.sha256 != named["sha256"]:
+        raise TokenizerError(
+            "the configuration names another tokenizer than the dataset's",
+            where=path,
+            expected=f"{named['name']}, sha256 {named['sha256']}",
+            got=f"{found.name}, sha256 {found.sha256}",
+            next_step="give the configuration that built this dataset",
+        )
+    return found
+
+
+def render_peek(peek: Peek) -> str:
+    """For people: where it is, the first and last ids, and the text."""
+    of = "" if peek.records is None else f" of {peek.records:,}"
+    ids = peek.ids.tolist()
+    listed = " ".join(map(str, ids[:IDS_SHOWN])) + (f" ... {ids[-1]}" if len(ids) > IDS_SHOWN else "")
+    shown = "" if len(ids) == peek.tokens else f", the first {len(ids):,} shown"
+    head = f"{visible(str(peek.path))}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}"
+    return f"{head}\n\n{visible(peek.text)}"

@@ -1,0 +1,53 @@
+"""`corpusmill tokenize`: files to token shards, and the same audit as in a build; no plan, no receipts, no dedup."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from corpusmill.config import absolute
+from corpusmill.storage.output_folder import OutputFolder
+
+if TYPE_CHECKING:
+    from corpusmill.tokens.files import TokenizedFile
+    from corpusmill.tokens.tokenizer import Tokenizer
+
+
+def tokenize_files(
+    inputs: list[str], tokenizer: Tokenizer, output: Path, text_field: str = "text", endpoint_url: str | None = None
+) -> Iterator[TokenizedFile]:
+    """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
+
+    Files lie here, in a bucket (`endpoint_url` is that of an S3-compatible store) or on a hub. Shards of an earlier run
+    whose files are no longer among the inputs are removed (output_folder.py).
+
+    Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there,
+    ConfigError if `output` holds anything else or lies below an input.
+    """
+    from corpusmill.builds.apart import require_apart
+    from corpusmill.sources.copies import each_file
+    from corpusmill.tokens.audit import audit_tricky
+    from corpusmill.tokens.files import SHARD_FILES, write_file_shard
+
+    audit_tricky(tokenizer)
+    place = str(output.absolute())
+    require_apart([absolute(path) for path in inputs], [("--output", place)])
+    folder = OutputFolder(place, "tokenize")
+    files = list(each_file(inputs, endpoint_url))
+    names = [name for name, _ in files]
+    folder.replace(names, (f"{name}/{part}" for name in names for part in SHARD_FILES))
+    for name, lines in files:
+        yield write_file_shard(_batches(lines, name, text_field), name, tokenizer, output / name)
+
+
+def _batches(
+    lines: AbstractContextManager[BinaryIO], name: str, text_field: str
+) -> Iterator[tuple[list[bytes], dict[str, int]]]:
+    from corpusmill.documents.jsonl import read_documents
+
+    with lines as stream:
+        for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):
+            yield batch.texts(), dict(Counter(one.reason.value for one in batch.rejections))

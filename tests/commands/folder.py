@@ -1,0 +1,22 @@
+"""A folder in which every documented example can be typed: two datasets' configurations and their sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.system.corpus import configuration, lines_of, make_documents
+
+
+def write_folder(root: Path) -> None:
+    """web.yaml with a backup, books.yaml, and JSON lines in data/."""
+    (root / "data").mkdir()
+    texts = make_documents(80)
+    (root / "data" / "news.jsonl").write_bytes(lines_of(texts[:50]))
+    (root / "data" / "talk.jsonl").write_bytes(lines_of(texts[50:], first=50))
+    shared = {"source": {"paths": ["data"], "shard_bytes": "8KiB"}, "work_folder": "work"}
+    web = configuration(root, name="web", destinations=[{"path": "outputs"}, {"path": "backup"}], **shared)
+    books = configuration(root, name="books", destinations=[{"path": "outputs"}], **shared)
+    for config in (web, books):
+        (root / f"{config['name']}.yaml").write_text(yaml.safe_dump(config))

@@ -1,0 +1,78 @@
+"""docs/commands.md as the commands' own help has it; `python -m tests.commands.reference` writes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from corpusmill.commands import app
+from corpusmill.commands.renamed import COMMANDS, OPTIONS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+HEAD = """# Commands
+
+`corpusmill COMMAND --help` says all of this, too. Three rules hold everywhere. An option has the name of the
+configuration's key for the same thing; `eot` and `bos`, which are a token there and whether it is written, are
+`--eot-token`, `--bos-token` and `--eod`, `--bos`. Files that are read are arguments, and what is written goes to
+`--output`. A command on a configured dataset takes its configuration first. `python -m tests.commands.reference`
+writes this page, and a test runs every example.
+"""
+
+
+def each_command(group: Any = None, path: str = "") -> Iterator[tuple[str, str, Any]]:
+    """(name as typed, panel, command), in the order of the help."""
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from each_command(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command.rich_help_panel, command
+
+
+def example_of(command: Any) -> str:
+    """The line of a command's help that can be typed."""
+    return str(command.epilog.rpartition("\n\n")[2])
+
+
+def names_of(parameter: Any) -> list[str]:
+    """An option as it is typed; an argument by its metavar."""
+    if parameter.param_type_name == "argument":
+        return [parameter.metavar or parameter.name.upper()]
+    return [name for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("--")]
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    commands = list(each_command())
+    for panel in dict.fromkeys(panel for _, panel, _ in commands):
+        parts += [f"\n## {panel}\n\n| command | what it does | example |\n|---|---|---|\n"]
+        for name, of, command in commands:
+            if of == panel:
+                parts.append(f"| `{name}` | {_cell(command.help)} | `{example_of(command)}` |\n")
+    parts.append("\n## Options\n\n| option | meaning | of |\n|---|---|---|\n")
+    takes: dict[str, dict[str, list[str]]] = {}
+    for name, _, command in commands:
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                option = " / ".join(names_of(parameter))
+                takes.setdefault(option, {}).setdefault(parameter.help or "", []).append(name)
+    for option, meanings in sorted(takes.items()):
+        for meaning, names in meanings.items():
+            parts.append(f"| `{option}` | {_cell(meaning)} | {', '.join(names)} |\n")
+    parts.append("\n## Old names\n\nThey are refused, and the error gives the new name.\n\n| old | now |\n|---|---|\n")
+    parts += [f"| `{old}` | `{new}` |\n" for old, new in sorted({**COMMANDS, **OPTIONS}.items())]
+    parts.append("| `export FORMAT CONFIG` | `export CONFIG --format FORMAT` |\n")
+    parts.append("| `sample-corpus FOLDER` | `sample-corpus --output FOLDER` |\n")
+    return "".join(parts)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())

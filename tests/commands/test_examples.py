@@ -1,0 +1,57 @@
+"""Every example of every `--help`, typed in a folder with two small datasets."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import chdir
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from corpusmill.commands import app
+from tests.commands.folder import write_folder
+from tests.commands.reference import each_command, example_of
+
+EXAMPLES = {name: example_of(command) for name, _, command in each_command()}
+FIRST = ("build web.yaml --workers 1", "build books.yaml --workers 1")
+WRITES = {
+    "build": "outputs/web/latest/dataset.json",
+    "tokenize": "tokens/news.jsonl/token_shard.json",
+    "dedup": "clean/news.jsonl",
+    "infini-gram": "ngrams/0/table",
+    "megatron": "parts/web_text_document.idx",
+    "nanoset": "nanoset/00000_unshuffled.ds",
+    "shuffle": "reshuffled/manifest.jsonl",
+    "shuffle-text": "shuffled.jsonl.zst",
+    "find-batch": "batches.csv",
+    "merge": "all_text_document.bin",
+    "mix": "mixture/mixture.json",
+    "sample-corpus": "sample",
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("examples")
+    write_folder(root)
+    with chdir(root):
+        for line in FIRST:
+            assert typed(line) == 0
+    return root
+
+
+def typed(line: str) -> int:
+    done = CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
+    return done.exit_code
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_of_a_commands_help_runs_as_it_is_typed(name: str, built: Path) -> None:
+    with chdir(built):
+        words = [sorted(map(str, Path().glob(word))) if "*" in word else [word] for word in shlex.split(EXAMPLES[name])]
+        program, *arguments = chain.from_iterable(words)  # as a shell does it
+        assert program == "corpusmill"
+        assert typed(shlex.join(arguments)) == 0
+        assert name not in WRITES or (built / WRITES[name]).exists()

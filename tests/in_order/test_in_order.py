@@ -1,0 +1,299 @@
+"""JSON lines straight to Megatron and Nanoset files, in the order of the source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from corpusmill.cli import app
+from corpusmill.errors import ConfigError, RejectedDocumentsError, SourceError
+from corpusmill.export import megatron, nanoset
+from corpusmill.export.framing import Framing
+from corpusmill.export.megatron_verify import verify_part
+from corpusmill.export.nanoset_verify import verify_file
+from corpusmill.in_order.megatron import write_megatron
+from corpusmill.in_order.nanoset import Pieces, write_nanoset
+from corpusmill.in_order.source import Source, trained_tokens
+from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.oracles import export as oracle
+
+EOT, SIZE = 100257, 100277
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("cl100k_base", engine="gigatoken", bos="<|fim_prefix|>")
+
+
+def write_lines(path: Path, rows: list[object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows).encode()
+    path.write_bytes(zstandard.compress(data) if path.suffix == ".zst" else data)
+    return path
+
+
+def source_of(path: Path, *keys: str, **options) -> Source:
+    return Source([str(path)], keys or ("text",), path.parent / "rejected.jsonl", **options)
+
+
+def ids(tokenizer, text: str) -> list[int]:
+    return tokenizer.encode([text.encode()])[0].tolist()
+
+
+def sequences(part: megatron.MegatronPart) -> list[list[int]]:
+    return [part.sequence(i).tolist() for i in range(len(part))]
+
+
+def test_megatron_m08_m09_every_key_has_a_complete_pair_named_as_preprocess_data_names_it(tmp_path, tokenizer):
+    rows = [{"text": "one two", "title": "a", "id": 1}, {"text": "", "title": "b"}, {"text": "three", "title": "c d"}]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    written = write_megatron(source_of(path, "text", "title"), tmp_path / "out" / "web", tokenizer)
+    names = ["web_text_document.bin", "web_text_document.idx", "web_title_document.bin", "web_title_document.idx"]
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == names
+    for key, one in zip(("text", "title"), written, strict=True):
+        part = megatron.open_part(one.path)
+        expected = [[ids(tokenizer, row[key])] for row in rows]
+        want, boundaries = oracle.framed(expected, EOT, None, "boundary")
+        assert sequences(part) == want
+        assert part.boundaries.tolist() == boundaries
+        verify_part(one.path, vocabulary_size=SIZE, eod_id=EOT, empty_documents="boundary")
+
+
+def test_megatron_m10_lists_are_sequences_of_one_document_and_sentences_name_their_level(tmp_path, tokenizer):
+    rows = [{"text": ["First one.", "", "Second."]}, {"text": "alone"}, {"text": []}]
+    path = write_lines(tmp_path / "in" / "a.jsonl.zst", rows)
+    (one,) = write_megatron(source_of(path), tmp_path / "x", tokenizer, sentences=True)
+    assert one.path.name == "x_text_sentence"
+    part = megatron.open_part(one.path)
+    first, second, alone = (ids(tokenizer, text) for text in ("First one.", "Second.", "alone"))
+    assert sequences(part) == [first, [*second, EOT], [*alone, EOT]]
+    assert part.boundaries.tolist() == [0, 2, 3, 3]
+    verify_part(one.path, vocabulary_size=SIZE, eod_id=EOT, empty_documents="boundary", several_sequences=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "blank_line"),
+        ('{"text": "broken', "broken_json"),
+        ('{"other": 1}', "missing_text"),
+        ('{"text": ["a", 5]}', "text_not_a_string"),
+        ('{"text": null}', "text_not_a_string"),
+        ('["text"]', "not_an_object"),
+    ],
+)
+def test_megatron_m16_bad_line_fails_or_is_quarantined_and_counted(tmp_path, tokenizer, line, reason):
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "good"}, line, {"text": "also"}])
+    with pytest.raises(RejectedDocumentsError, match=reason):
+        write_megatron(source_of(path), tmp_path / "x", tokenizer)
+    assert not list(tmp_path.glob("x_*"))
+    source = source_of(path, max_rejected_share=0.5)
+    (one,) = write_megatron(source, tmp_path / "x", tokenizer)
+    assert one.counts["documents"] == 2
+    assert source.rejected == {reason: 1}
+    (row,) = (tmp_path / "in" / "rejected.jsonl").read_text().splitlines()
+    assert (json.loads(row)["reason"], json.loads(row)["line"]) == (reason, 2)
+
+
+def test_megatron_m16_command_ends_with_an_error_and_not_with_half_a_pair(tmp_path):
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "good"}, "{"])
+    arguments = ["megatron", str(path), "--output", str(tmp_path / "x"), "--tokenizer", "cl100k_base"]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, RejectedDocumentsError)
+    assert not list(tmp_path.glob("x_*"))
+    done = CliRunner().invoke(app, [*arguments, "--max-rejected-share", "0.5"])
+    assert done.exit_code == 0, done.output
+    assert "1 broken_json" in done.output
+
+
+def test_megatron_m23_output_under_an_old_name_is_refused(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "good"}])
+    write_megatron(source_of(path), tmp_path / "x", tokenizer)
+    with pytest.raises(ConfigError, match="index cache"):
+        write_megatron(source_of(path), tmp_path / "x", tokenizer)
+
+
+def test_megatron_no_text_at_all_is_refused_because_no_reader_opens_it(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": ""}, {"text": []}])
+    for write in (write_megatron, write_nanoset):
+        with pytest.raises(SourceError):
+            write(source_of(path), tmp_path / "x", tokenizer, empty_documents="skip")
+    assert not list(tmp_path.rglob("*.idx"))
+    assert not list(tmp_path.rglob("*.ds"))
+
+
+def test_nanoset_n09_in_order_file_is_named_as_datatrove_names_it_and_holds_every_document(tmp_path, tokenizer):
+    rows = [{"text": "one two"}, {"text": ""}, {"text": ["three ", "four"]}]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    (one,) = write_nanoset(source_of(path), tmp_path / "out", tokenizer, bos=True, name="web")
+    assert one.path.name == "web_00000_unshuffled"
+    opened = nanoset.open_file(one.path.with_name("web_00000_unshuffled.ds"))
+    three_four = ids(tokenizer, "three ") + ids(tokenizer, "four")
+    bos = tokenizer.bos_id
+    expected = [[bos, *ids(tokenizer, "one two"), EOT], [bos, EOT], [bos, *three_four, EOT]]
+    assert [opened.document(i).tolist() for i in range(3)] == expected
+
+
+batches = st.lists(
+    st.lists(st.lists(st.lists(st.integers(0, 97), max_size=4), max_size=3), max_size=5), min_size=1, max_size=4
+)
+
+
+@settings(deadline=None)
+@given(batches, st.integers(1, 12), st.sampled_from(["skip", "eod"]))
+def test_nanoset_n11_files_close_before_they_would_exceed_the_limit(groups, limit, empty):
+    from itertools import accumulate
+
+    def encoded():
+        for documents in groups:
+            found = [sequence for document in documents for sequence in document]
+            yield (
+                (
+                    np.array([token for one in found for token in one], np.uint16),
+                    np.array(list(accumulate(map(len, found))), np.uint64),
+                    np.array(list(accumulate(map(len, documents))), np.uint64),
+                ),
+                None,
+            )
+
+    pieces = Pieces(encoded(), Framing(99, None, empty), limit)
+    files = []
+    while pieces.more():
+        file = []
+        for tokens, ends, document_ends in pieces.file(None):
+            rows = np.split(tokens, ends.astype(int)[:-1]) if ends.size else []
+            for first, last in zip([0, *document_ends.astype(int)[:-1]], document_ends.astype(int), strict=True):
+                file.append([row.tolist() for row in rows[first:last]])
+        files.append(file)
+    assert [doc for file in files for doc in file] == [doc for documents in groups for doc in documents]
+
+    def size(document):
+        tokens = sum(map(len, document))
+        return tokens + 1 if tokens or empty == "eod" else 0
+
+    for number, file in enumerate(files):
+        sizes = [size(document) for document in file]
+        assert sum(sizes) <= limit or sum(one > 0 for one in sizes) == 1
+        if number + 1 < len(files) and sum(sizes) <= limit:
+            assert sum(sizes) + size(files[number + 1][0]) > limit
+
+
+def test_nanoset_n11_command_splits_at_the_limit_and_every_file_verifies(tmp_path):
+    rows = [{"text": f"document number {i} has some words"} for i in range(40)]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    arguments = ["nanoset", str(path), "--output", str(tmp_path / "out"), "--tokenizer", "cl100k_base"]
+    done = CliRunner().invoke(app, [*arguments, "--tokens-per-shard", "100"])
+    assert done.exit_code == 0, done.output
+    files = sorted((tmp_path / "out").glob("*.ds"))
+    assert [one.name for one in files] == [f"{number:05d}_unshuffled.ds" for number in range(len(files))]
+    assert len(files) > 2
+    for one in files:
+        assert nanoset.open_file(one).tokens.size <= 100
+        verify_file(one, vocabulary_size=SIZE, eos_id=EOT, tokenizer_name="cl100k_base")
+
+
+def test_nanoset_n04_loss_follows_the_character_ranges_and_specials_are_trained_on(tmp_path, tokenizer):
+    text = "naïve question? Answer: 中文"
+    rows = [{"text": text, "mask": [[0, 15]]}, {"text": "no ranges"}, {"text": "all", "mask": [[0, 3]]}]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    (one,) = write_nanoset(source_of(path, ranges_key="mask"), tmp_path / "out", tokenizer)
+    file = one.path.with_name(f"{one.path.name}.ds")
+    verify_file(file, vocabulary_size=SIZE, eos_id=EOT, tokenizer_name="cl100k_base", loss=True)
+    opened = nanoset.open_file(file)
+    loss = np.fromfile(nanoset.loss_path(file), np.uint8)
+    masked = opened.document(0)[loss[: int(opened.ends[0])] == 0]
+    assert tokenizer.decode(masked).decode() == "naïve question?"
+    assert loss[int(opened.ends[0]) : int(opened.ends[1])].all()
+    assert loss[int(opened.ends[1]) :].tolist() == [0, 1]
+
+
+def test_trained_tokens_no_range_masks_nothing(tokenizer):
+    assert trained_tokens(b"some words", [], tokenizer).all()
+    assert trained_tokens(b"some words", [(2, 2)], tokenizer).all()
+
+
+def test_shared_bytes_n20_in_order_files_hold_the_same_tokens(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "one two"}, {"text": ""}, {"text": "three"}])
+    (pair,) = write_megatron(source_of(path), tmp_path / "x", tokenizer)
+    (file,) = write_nanoset(source_of(path), tmp_path / "out", tokenizer, empty_documents="skip")
+    assert Path(f"{pair.path}.bin").read_bytes() == Path(f"{file.path}.ds").read_bytes()
+
+
+def test_megatron_m04_band_between_65500_and_65536_follows_the_switch():
+    assert megatron.token_dtype(65_510) == megatron.UINT16
+    assert megatron.token_dtype(65_510, as_preprocess_data=True) == megatron.INT32
+
+
+def test_megatron_m11_same_bytes_whatever_the_block_size(tmp_path, tokenizer, monkeypatch):
+    from corpusmill.documents import sequences as reader
+
+    rows = [{"text": "word " * (i % 7)} for i in range(50)]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    (whole,) = write_megatron(source_of(path), tmp_path / "x", tokenizer)
+    monkeypatch.setattr(
+        reader.read_sequences, "__kwdefaults__", {**reader.read_sequences.__kwdefaults__, "block_bytes": 64}
+    )
+    (small,) = write_megatron(source_of(path), tmp_path / "y", tokenizer)
+    for suffix in (".bin", ".idx"):
+        assert Path(f"{whole.path}{suffix}").read_bytes() == Path(f"{small.path}{suffix}").read_bytes()
+    assert Path(f"{whole.path}.bin").stat().st_size > 0
+
+
+def test_nanoset_n24_bad_lines_are_counted_and_the_rest_of_the_file_is_read(tmp_path, tokenizer):
+    rows = [{"text": "one"}, '{"text": "\\ud800"}', "{", {"text": "two"}, {"text": 5}, {"text": "three"}]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    path.write_bytes(path.read_bytes() + b'{"text": "\xff"}\n' + b'{"text": "four"}\n')
+    source = source_of(path, max_rejected_share=0.6)
+    (one,) = write_nanoset(source, tmp_path / "out", tokenizer)
+    opened = nanoset.open_file(one.path.with_name(f"{one.path.name}.ds"))
+    expected = [[*ids(tokenizer, text), EOT] for text in ("one", "two", "three", "four")]
+    assert [opened.document(i).tolist() for i in range(4)] == expected
+    assert source.rejected == {"lone_surrogate": 1, "broken_json": 1, "text_not_a_string": 1, "invalid_utf8": 1}
+    with pytest.raises(RejectedDocumentsError, match="4 of 8 lines"):
+        write_nanoset(source_of(path), tmp_path / "other", tokenizer)
+
+
+def test_part_files_of_different_tokenizers_are_not_merged_and_both_are_named(tmp_path, tokenizer):
+    from corpusmill.datasets.merge import merge_files
+    from corpusmill.tokens.tokenizer import load_tokenizer as load
+
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "one"}])
+    (first,) = write_nanoset(source_of(path), tmp_path / "a", tokenizer)
+    file = nanoset.metadata_path(Path(f"{first.path}.ds"))
+    (second,) = write_nanoset(source_of(path), tmp_path / "b", load("cl100k_base", engine="gigatoken"))
+    other = nanoset.metadata_path(Path(f"{second.path}.ds"))
+    other.write_bytes(other.read_bytes().replace(b"cl100k_base", b"o200k_base"))
+    with pytest.raises(ConfigError) as caught:
+        merge_files([Path(f"{first.path}.ds"), Path(f"{second.path}.ds")], tmp_path / "merged.ds")
+    assert "cl100k_base|4" in str(caught.value)
+    assert "o200k_base|4" in str(caught.value)
+    assert file.is_file()
+
+
+@pytest.mark.parametrize("command", ["megatron", "nanoset"])
+def test_in_order_command_of_a_bucket_writes_what_it_writes_of_a_folder(
+    tmp_path, rclone, rclone_client, command: str
+) -> None:
+    for name in ("a.jsonl", "b.jsonl.zst"):
+        path = write_lines(tmp_path / "in" / name, [{"text": f"{name} {number}"} for number in range(50)] + ["no"])
+        rclone_client.put_object(Bucket="corpus", Key=f"dump/{name}", Body=path.read_bytes())
+    options = ["--tokenizer", "cl100k_base", "--max-rejected-share", "0.1"]
+    for source, out in (("s3://corpus/dump", "far"), (str(tmp_path / "in"), "near")):
+        output = ["--output", str(tmp_path / out / "x")]
+        endpoint = ["--endpoint-url", rclone.endpoint] if out == "far" else []
+        done = CliRunner().invoke(app, [command, source, *output, *options, *endpoint], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert "rejected lines: 2 broken_json" in done.output
+    far, near = (
+        {path.relative_to(tmp_path / out): path.read_bytes() for path in (tmp_path / out).rglob("*") if path.is_file()}
+        for out in ("far", "near")
+    )
+    assert far == near
+    assert any(path.suffix in {".ds", ".bin"} for path in far)
