@@ -74,6 +74,8 @@ def within(limit_bytes: int, command: list[str]) -> dict[str, Any]:
         peak = int((group / "memory.max_usage_in_bytes").read_text())
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         failures = int((group / "memory.failcnt").read_text())
+        while (group / "cgroup.procs").read_text():  # servers of workers end after the command
+            time.sleep(0.1)
         group.rmdir()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {

@@ -90,7 +90,7 @@ def hash_shared_borders(edges: Any, members: Any, width: Any, items: Any, part: 
 
 
 @kernel
-def match_pairs(
+def match_pairs(  # noqa: PLR0912 - groups, members, those before them
     edges: Any, begins: Any, members: Any, width: Any, order: Any, first: Any, later: Any, earlier: Any
 ) -> Any:
     """Compare every slice with those before it in its group that are not covered by one slice before them.
@@ -102,22 +102,25 @@ def match_pairs(
     later, earlier  uint64 (c, 2), filled: first window start and one past the last, plus shard << 44, of windows that
                     occurred earlier, and of those that they were found equal to; c is at least the square of the
                     largest group
-    Returns the place of the next group (it stops when there may be no room for it), and the rows filled.
+    Rows of one slice may overlap; what they hold already is not looked for again.
+    Returns the place of the next group (it stops when there may be no room for it), and the rows filled of both.
     """
     filled = 0
+    filled_earlier = 0
     while first < len(order):
         group = members[order[first], 0]
         stop = first + 1
         while stop < len(order) and members[order[stop], 0] == group:
             stop += 1
-        if filled + (stop - first) * (stop - first) > len(later):
-            return first, filled
+        if max(filled, filled_earlier) + (stop - first) * (stop - first) > len(later):
+            return first, filled, filled_earlier
         stays = first  # order[first:stays] are those that are not covered; it is rearranged
         for at in range(first, stop):
             member = order[at]
             _, place, left, right = members[member]
             middle, least = edges + place + left, width - 1 - right
             covered = False
+            known_low, known_most = 1, 0
             for before in range(first, stays):
                 other = order[before]
                 _, other_place, other_left, other_right = members[other]
@@ -126,14 +129,27 @@ def match_pairs(
                 low = width - 1 - common_prefix(middle, other_middle, min(right, other_right))
                 if low > most:
                     continue
-                later[filled, 0], later[filled, 1] = begins[member] - most, begins[member] - low + 1
-                earlier[filled, 0], earlier[filled, 1] = begins[other] - most, begins[other] - low + 1
-                filled += 1
+                if known_low <= low and most <= known_most:
+                    continue
+                earlier[filled_earlier, 0] = begins[other] - most
+                earlier[filled_earlier, 1] = begins[other] - low + 1
+                filled_earlier += 1
+                if known_low <= known_most and low <= known_most + 1 and known_low <= most + 1:
+                    known_low, known_most = min(known_low, low), max(known_most, most)
+                else:
+                    if known_low <= known_most:
+                        later[filled, 0] = begins[member] - known_most
+                        later[filled, 1] = begins[member] - known_low + 1
+                        filled += 1
+                    known_low, known_most = low, most
                 if most == left and low == least:
                     covered = True
                     break
+            if known_low <= known_most:
+                later[filled, 0], later[filled, 1] = begins[member] - known_most, begins[member] - known_low + 1
+                filled += 1
             if not covered:
                 order[stays] = member
                 stays += 1
         first = stop
-    return first, filled
+    return first, filled, filled_earlier

@@ -7,8 +7,8 @@ windows share is another's, too. So at each of the log2(w) + 1 steps only the pa
 however many members a group has: every step is linear. Equal windows stay together to the last step, and what is
 emitted was compared byte for byte beside grams of equal digests.
 
-Memory: 110 bytes per border and its edges (at most 2 w - 2 bytes), in as many turns, by the gram's digest, as keep that
-within a budget.
+Memory: 200 bytes per border and twice its edges (at most 2 w - 2 bytes), in as many turns, by the gram's digest, as
+keep that within a budget; each turn reads all answers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from corpusmill.dedup.shared import random_key
 from corpusmill.dedup.slices import Slicing, highs_of, lows_of, positions_of
 from corpusmill.slices import copy_slices
 
-BYTES_PER_BORDER = 110
+BYTES_PER_BORDER = 200
 
 _MOST_PAIRED = 16
 _PAIR_ROWS = 1 << 16
@@ -87,7 +87,7 @@ def match_borders(
     """
     shards = len(answered)
     borders = [settled.read(BORDERS, shard) for shard in range(shards)]
-    needed = sum(BYTES_PER_BORDER * len(own) + int((highs_of(own) + lows_of(own)).sum()) for own in borders)
+    needed = sum(BYTES_PER_BORDER * len(own) + 2 * int((highs_of(own) + lows_of(own)).sum()) for own in borders)
     turns = -(-needed // memory_bytes)
     later, earlier = [NO_RANGES], [NO_RANGES]
     for turn in range(turns):
@@ -176,10 +176,12 @@ def _compare_pairs(
     rows, equal = np.empty((_PAIR_ROWS, 2), np.uint64), np.empty((_PAIR_ROWS, 2), np.uint64)
     first, edges = 0, slices.edges.ctypes.data
     while first < len(order):
-        first, filled = match_pairs(edges, slices.begins, slices.members, slices.width, order, first, rows, equal)
-        later.append(rows[:filled].copy())
+        first, filled, filled_earlier = match_pairs(
+            edges, slices.begins, slices.members, slices.width, order, first, rows, equal
+        )
+        later.append(union_ranges(rows[:filled]))
         if earlier is not None:
-            earlier.append(union_ranges(equal[:filled]))
+            earlier.append(union_ranges(equal[:filled_earlier]))
 
 
 def _compare_crowded(
