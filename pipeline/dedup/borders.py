@@ -7,8 +7,8 @@ windows share is another's, too. So at each of the log2(w) + 1 steps only the pa
 however many members a group has: every step is linear. Equal windows stay together to the last step, and what is
 emitted was compared byte for byte beside grams of equal digests.
 
-Memory: 200 bytes per border and twice its edges (at most 2 w - 2 bytes), in as many turns, by the gram's digest, as
-keep that within a budget; each turn reads all answers.
+Memory: 200 bytes per border and its edges (at most 2 w - 2 bytes), in as many turns, by the gram's digest, as keep
+that within a budget; each turn reads all answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import OFFSETS, firsts_of, occur_again
 from corpusmill.dedup.shared import random_key
 from corpusmill.dedup.slices import Slicing, highs_of, lows_of, positions_of
-from corpusmill.slices import copy_slices
+from corpusmill.slices import copy_slices, starts_of
 
 BYTES_PER_BORDER = 200
 
@@ -87,12 +87,13 @@ def match_borders(
     """
     shards = len(answered)
     borders = [settled.read(BORDERS, shard) for shard in range(shards)]
-    needed = sum(BYTES_PER_BORDER * len(own) + 2 * int((highs_of(own) + lows_of(own)).sum()) for own in borders)
+    needed = sum(BYTES_PER_BORDER * len(own) + int((highs_of(own) + lows_of(own)).sum()) for own in borders)
     turns = -(-needed // memory_bytes)
     later, earlier = [NO_RANGES], [NO_RANGES]
     for turn in range(turns):
         slices = _read_slices(borders, answered, partition, slicing.width, turn, turns)
         _compare(slices, later, earlier if want_windows else None, most_paired)
+        del slices  # before the next turn's
     found = Matches.of_windows(
         _by_shard(later, shards), _by_shard(earlier, shards), slicing.minimum_bytes, want_windows=want_windows
     )
@@ -130,34 +131,32 @@ def _read_slices(
     turns: int,
 ) -> _Slices:
     """The slices of a turn, whole groups of them; without those whose gram has no other."""
-    rows, digests, edges = [np.empty(0, np.uint64)], [np.empty((0, 2), np.uint64)], [np.empty(0, np.uint8)]
-    shards = [0]
-    for own, answers in zip(borders, answered, strict=True):
+    kept, digests = [], []
+    for answers in answered:
         grams = answers.read(DIGESTS, partition, columns=2)
-        kept = np.flatnonzero(grams[:, 1] % np.uint64(turns) == np.uint64(turn))
-        edges.append(_kept_edges(answers.read(EDGES, partition, "u1"), own, kept))
-        rows.append(own[kept])
-        digests.append(grams[kept])
-        shards.append(len(kept))
-    shard_of = np.repeat(np.arange(len(answered), dtype=np.int64), shards[1:])
-    joined = np.concatenate(rows)
+        kept.append(np.flatnonzero(grams[:, 1] % np.uint64(turns) == np.uint64(turn)))
+        digests.append(grams[kept[-1]])
     groups = firsts_of(digests)
-    left, right = highs_of(joined), lows_of(joined)
-    members = np.column_stack([groups, np.cumsum(left + right) - left - right, left, right]).astype(np.int64)
+    del digests
     again = np.bincount(groups, minlength=len(groups))[groups] > 1
-    begins = shard_of << 44 | positions_of(joined)
-    edges.append(np.zeros(8, np.uint8))
-    return _Slices(width, begins[again], members[again], np.concatenate(edges))
-
-
-def _kept_edges(edges: NDArray[np.uint8], borders: NDArray[np.uint64], kept: NDArray[np.intp]) -> NDArray[np.uint8]:
-    if len(kept) == len(borders):
-        return edges
-    lengths = (highs_of(borders) + lows_of(borders)).astype(np.uint64)
-    starts = (np.cumsum(lengths, dtype=np.uint64) - lengths)[kept]
-    out = np.empty(int(lengths[kept].sum()), np.uint8)
-    copy_slices(edges, starts, lengths[kept], out)
-    return out
+    bounds = np.cumsum([0, *map(len, kept)])
+    kept = [own[again[first:last]] for own, (first, last) in zip(kept, pairwise(bounds.tolist()), strict=True)]
+    rows = [own[chosen] for own, chosen in zip(borders, kept, strict=True)]
+    joined = np.concatenate([np.empty(0, np.uint64), *rows])
+    left, right = highs_of(joined), lows_of(joined)
+    places = np.cumsum(left + right) - left - right
+    members = np.column_stack([groups[again], places, left, right]).astype(np.int64)
+    begins = np.repeat(np.arange(len(rows), dtype=np.int64), [len(own) for own in rows]) << 44 | positions_of(joined)
+    edges = np.zeros(int((left + right).sum()) + 8, np.uint8)
+    del joined, left, right, places
+    filled = 0
+    for own, chosen, answers in zip(borders, kept, answered, strict=True):
+        lengths = (highs_of(own) + lows_of(own)).astype(np.uint64)
+        starts, size = starts_of(lengths)[chosen], int(lengths[chosen].sum())
+        read = answers.read(EDGES, partition, "u1")
+        copy_slices(read, starts, lengths[chosen], edges[filled : filled + size])
+        filled += size
+    return _Slices(width, begins, members, edges)
 
 
 def _compare(slices: _Slices, later: list[Ranges], earlier: list[Ranges] | None, most_paired: int) -> None:
