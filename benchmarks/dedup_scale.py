@@ -25,15 +25,14 @@ from typing import Any
 
 import numpy as np
 from dedup_speed import text_shards
+from dedup_steps import covered, find_ranges
 from results import write_result
 
-from corpusmill.dedup.anchors import open_anchors, write_anchors
-from corpusmill.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from corpusmill.dedup.ranges import union_ranges, write_ranges
-from corpusmill.stages.match import partitions_for
+from corpusmill.stages.shared import partitions_for
 
 MINIMUM_BYTES = 500
 MEMORY_BYTES = 1 << 30
+MATCH_BYTES = 3 << 28  # dedup.memory: what the interpreter and its libraries take is not counted in it
 STEPS_BYTES = (97, 397)  # from one changed letter to the next; primes, so that no layout of the text agrees with them
 
 
@@ -57,47 +56,22 @@ def run(corpus: Path, copies: int) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     peak = [0]
     threading.Thread(target=_watch, args=(peak,), daemon=True).start()
-    shards = [
-        (np.memmap(corpus / str(n) / "tokenized", np.uint8, "r"), np.memmap(corpus / str(n) / "offset", "<u8", "r"))
-        for n in range(copies)
-    ]
-    text_bytes = sum(len(text) for text, _ in shards)
-    scratch = corpus / "scratch"
-    scratch.mkdir()
-    marks = [time.process_time()]
-    anchors, largest = 0, 0
-    for number, (text, offsets) in enumerate(shards):
-        (scratch / f"anchors{number}").mkdir()
-        counts = write_anchors(text, offsets, MINIMUM_BYTES, scratch / f"anchors{number}")
-        anchors, largest = anchors + counts["anchors"], largest + counts["largest_bucket"]
-    marks.append(time.process_time())
-    partitions = partitions_for(anchors, largest, MEMORY_BYTES)
-    indexed = [IndexedShard(text, open_anchors(scratch / f"anchors{n}")) for n, (text, _) in enumerate(shards)]
-    for partition in range(partitions):
-        matches, _ = match_partition(indexed, partition, partitions, MINIMUM_BYTES)
-        (scratch / f"match{partition}").mkdir()
-        write_match_ranges(scratch / f"match{partition}", matches.ranges(MINIMUM_BYTES))
-    marks.append(time.process_time())
-    removed = 0
-    for number in range(copies):
-        rows = [read_match_ranges(scratch / f"match{partition}", number) for partition in range(partitions)]
-        ranges = union_ranges(np.concatenate(rows))
-        write_ranges(scratch / f"remove_ranges{number}", ranges)
-        removed += int((ranges[:, 1] - ranges[:, 0]).sum())
-    marks.append(time.process_time())
-    scratch_bytes = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
-    seconds = np.diff(marks)
+    texts = [corpus / str(number) for number in range(copies)]
+    text_bytes = sum((text / "tokenized").stat().st_size for text in texts)
+    done = find_ranges(
+        texts, MINIMUM_BYTES, corpus / "scratch", lambda anchors, largest: partitions_for(anchors, largest, MATCH_BYTES)
+    )
     return {
         "text_bytes": text_bytes,
         "shards": copies,
-        "anchors": anchors,
-        "partitions": partitions,
-        "removed_share": round(removed / text_bytes, 4),
-        "cpu_seconds": dict(zip(("anchors", "matches", "union"), seconds.round(2).tolist(), strict=True)),
-        "megabytes_per_cpu_second": round(text_bytes / 1e6 / float(seconds.sum()), 1),
+        "partitions": done.partitions,
+        "removed_share": round(covered(done.ranges) / text_bytes, 4),
+        "cpu_seconds": done.cpu_seconds,
+        "counts": done.counts,
+        "megabytes_per_cpu_second": round(text_bytes / 1e6 / done.seconds, 1),
         "limit_of_data_bytes": MEMORY_BYTES,
         "peak_private_bytes": peak[0],
-        "scratch_bytes_per_text_byte": round(scratch_bytes / text_bytes, 3),
+        "scratch_bytes_per_text_byte": round(done.scratch_bytes / text_bytes, 3),
     }
 
 

@@ -1,9 +1,9 @@
-"""Claims: ranges at 120 MB/s of text per core at L = 500 and 50 at L = 100, 40 times infini-gram's own make-part;
-at most 0.25 bytes of scratch disk per byte of text at L = 500.
+"""Claims: ranges at 250 MB/s of text per core at L = 500 and 100 at L = 100, 40 times infini-gram's own make-part;
+at most 0.6 and 1.3 bytes of scratch disk per byte of text.
 
-One process, CPU seconds, text in the page cache. Ours: anchors written and opened, partitions matched, ranges united
-and written. The peer: `rust_indexing make-part` of the infini-gram wheel over the same `tokenized`, which makes the
-suffix array only; beside it pydivsufsort, with our ranges from its table (which must be the same ranges).
+One process, CPU seconds, text in the page cache. Ours: all steps from text shards to ranges (dedup_steps.py). The peer:
+`rust_indexing make-part` of the infini-gram wheel over the same `tokenized`, which makes the suffix array only; beside
+it pydivsufsort, with our ranges from its table (which must be the same ranges).
 `python benchmarks/dedup_speed.py CORPUS_FOLDER [--peer FOLDER_OF_THE_INFINI_GRAM_PACKAGE]`
 """
 
@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dedup_steps import covered, find_ranges
 from results import write_result
 
-from corpusmill.dedup.anchors import open_anchors, write_anchors
-from corpusmill.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from corpusmill.dedup.ranges import union_ranges, write_ranges
 from corpusmill.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
 from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
 from corpusmill.documents.compression import open_decompressed
@@ -52,48 +50,21 @@ def text_shards(corpus: Path, folder: Path) -> list[TextShard]:
     return shards
 
 
-def ranges_by_anchors(
-    shards: list[TextShard], minimum_bytes: int, folder: Path
-) -> tuple[dict[str, float], list[bytes]]:
-    """CPU seconds of every part, and the content of every shard's remove_ranges."""
-    marks = [time.process_time()]
-    for number, shard in enumerate(shards):
-        (folder / f"anchors{number}").mkdir(parents=True)
-        write_anchors(shard.text, shard.offsets, minimum_bytes, folder / f"anchors{number}")
-    marks.append(time.process_time())
-    indexed = [IndexedShard(one.text, open_anchors(folder / f"anchors{n}")) for n, one in enumerate(shards)]
-    for partition in range(PARTITIONS):
-        matches, _ = match_partition(indexed, partition, PARTITIONS, minimum_bytes)
-        (folder / f"match{partition}").mkdir()
-        write_match_ranges(folder / f"match{partition}", matches.ranges(minimum_bytes))
-    marks.append(time.process_time())
-    found = []
-    for number in range(len(shards)):
-        rows = [read_match_ranges(folder / f"match{partition}", number) for partition in range(PARTITIONS)]
-        write_ranges(folder / f"remove_ranges{number}", union_ranges(np.concatenate(rows)))
-        found.append((folder / f"remove_ranges{number}").read_bytes())
-    marks.append(time.process_time())
-    parts = dict(zip(("anchors", "matches", "union"), np.diff(marks).tolist(), strict=True))
-    return parts, found
-
-
 def ours(shards: list[TextShard], minimum_bytes: int, folder: Path) -> dict[str, object]:
     text_bytes = sum(len(shard.text) for shard in shards)
     rounds = []
     for number in range(ROUNDS + 1):  # the first round compiles
-        where = folder / f"round{number}"
-        parts, found = ranges_by_anchors(shards, minimum_bytes, where)
-        scratch = sum(path.stat().st_size for path in where.rglob("*") if path.is_file())
-        rounds.append(parts)
-        shutil.rmtree(where)
-    best = min(rounds[1:], key=lambda parts: sum(parts.values()))
-    removed = sum(int(np.diff(np.frombuffer(rows, "<u8").reshape(-1, 2).astype(np.int64)).sum()) for rows in found)
+        done = find_ranges([shard.folder for shard in shards], minimum_bytes, folder / f"round{number}", PARTITIONS)
+        shutil.rmtree(folder / f"round{number}")
+        rounds.append(done)
+    best = min(rounds[1:], key=lambda one: one.seconds)
     return {
         "text_bytes": text_bytes,
-        "removed_share": round(removed / text_bytes, 4),
-        "cpu_seconds": {name: round(seconds, 3) for name, seconds in best.items()},
-        "megabytes_per_cpu_second": round(text_bytes / 1e6 / sum(best.values()), 1),
-        "scratch_bytes_per_text_byte": round(scratch / text_bytes, 3),
+        "removed_share": round(covered(best.ranges) / text_bytes, 4),
+        "cpu_seconds": best.cpu_seconds,
+        "megabytes_per_cpu_second": round(text_bytes / 1e6 / best.seconds, 1),
+        "counts": best.counts,
+        "scratch_bytes_per_text_byte": round(best.scratch_bytes / text_bytes, 3),
     }
 
 
@@ -104,11 +75,12 @@ def suffix_arrays(text: np.ndarray, offsets: np.ndarray, folder: Path, minimum_b
     write_suffix_array(text, folder)
     made = time.process_time()
     shard = SortedShard(text, open_suffix_array(folder, len(text)))
-    matches, _ = match_suffixes([shard], 0, 1, minimum_bytes)
+    matches, _, _ = match_suffixes([shard], 0, 1, minimum_bytes)
     ended = time.process_time()
-    write_anchors(text, offsets, minimum_bytes, folder)
-    by_anchors, _ = match_partition([IndexedShard(text, open_anchors(folder))], 0, 1, minimum_bytes)
-    assert np.array_equal(by_anchors.ranges(minimum_bytes)[0], matches.ranges(minimum_bytes)[0])
+    (folder / "tokenized").write_bytes(text.data)
+    (folder / "offset").write_bytes(np.ascontiguousarray(offsets).data)
+    by_anchors = find_ranges([folder], minimum_bytes, folder / "anchors", 1)
+    assert np.array_equal(by_anchors.ranges[0], matches.ranges[0])
     return {
         "table_megabytes_per_cpu_second": round(len(text) / 1e6 / (made - began), 2),
         "ranges_megabytes_per_cpu_second": round(len(text) / 1e6 / (ended - made), 2),
@@ -159,7 +131,7 @@ def main() -> None:
         }
     shutil.rmtree(folder)
     print(json.dumps(figures, indent=1))
-    claim = "index and ranges at 120 MB/s (L = 500) and 50 MB/s (L = 100) per core, 40 times the peer; scratch <= 0.25"
+    claim = "index and ranges at 250 MB/s (L = 500) and 100 (L = 100) per core, 40 times the peer; scratch <= 0.6, 1.3"
     print(write_result("dedup_speed", claim, figures))
 
 

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "ledger": "content errors fingerprint version",
     "report": "errors",
     "documents": "content_kernels errors storage",
-    "dedup": "config content content_kernels documents errors slices words",
+    "dedup": "config content content_kernels documents errors kernels slices words",
     "tokens": "content content_kernels errors fingerprint slices words",
     "shuffle": "content content_kernels errors fingerprint slices tokens",
     "export": "content content_kernels errors kernels slices",
@@ -60,8 +60,8 @@ MAY_IMPORT = {
 # short write, so that a full disk cannot be told from other faults.
 FORBIDDEN_CALLS = {"tofile", "uuid1", "uuid4", "urandom", "default_rng", "shuffle", "permutation"}
 FORBIDDEN_IMPORTS = {"airflow", "pickle", "random", "uuid", "secrets", "shelve", "marshal"}
-# A key that nobody can know beforehand, for a table in memory; no result depends on it (dedup/levels.py says why).
-MAY_IMPORT_FORBIDDEN = {"dedup/levels.py": {"secrets"}}
+# A key that nobody can know beforehand, for a table in memory; no result depends on it (dedup/shared.py says why).
+MAY_IMPORT_FORBIDDEN = {"dedup/shared.py": {"secrets"}}
 # isal's compressor wrote unequal bytes for equal input in two processes; decompressing is checked by a checksum.
 MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.

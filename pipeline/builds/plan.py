@@ -77,7 +77,7 @@ def _step(config: DatasetConfig, plan: Plan) -> Step:
 
 def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
-    from corpusmill.builds.memory import require_memory
+    from corpusmill.builds.memory import require_memory, require_memory_for_suffix_arrays
     from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
     from corpusmill.engine.estimates import estimate_of
     from corpusmill.engine.runs import DELIVERED
@@ -91,6 +91,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         ready_tokenizer(config)
     with problems.kept():
         _, plan = _planned(config)
+        require_memory_for_suffix_arrays(config, plan.source_bytes())
     for destination in config.destinations:
         with problems.kept():
             require_writable(config, destination)

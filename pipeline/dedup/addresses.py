@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from corpusmill.kernels import kernel
 from corpusmill.words import load_byte, load_word, zero_high_bytes, zero_low_bytes
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def common_prefix(first: Any, second: Any, limit: Any) -> Any:
     """How many bytes from `first` and from `second` upward are equal, at most `limit`. Reads `limit` bytes of each."""
     done = 0
@@ -36,7 +36,7 @@ def common_prefix(first: Any, second: Any, limit: Any) -> Any:
     return done
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def common_suffix(first: Any, second: Any, limit: Any) -> Any:
     """How many bytes just below `first` and `second` are equal, at most `limit`. Reads `limit` bytes below each."""
     done = 0
@@ -55,14 +55,14 @@ _ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _ODD_3 = np.uint64(0x165667B19E3779F9)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _stir(lane: Any, word: Any) -> Any:
     """One round of xxHash's 64-bit lane: multiply, rotate by 31, multiply."""
     lane += word * _ODD_2
     return ((lane << np.uint64(31)) | (lane >> np.uint64(33))) * _ODD_1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def bytes_hash(address: Any, length: Any) -> Any:
     """uint64 hash of `length` >= 7 bytes. Reads them, and below 8 also the one byte before them.
 

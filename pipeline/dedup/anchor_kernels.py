@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from corpusmill.dedup.addresses import bytes_hash, common_prefix
+from corpusmill.kernels import kernel
 from corpusmill.words import load_word
 
 BUCKETS = 4096
@@ -21,7 +21,7 @@ MOST_TEXT_BYTES = 1 << 44
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _rank(text: Any, position: Any, near: Any, far: Any) -> Any:
     """Order of a k-gram among those of its window; the highest is the anchor. A function of the k-gram's bytes alone.
 
@@ -33,7 +33,7 @@ def _rank(text: Any, position: Any, near: Any, far: Any) -> Any:
     return (load_word(text + position + near) - load_word(text + position + far)) * _SPREAD
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _scan_back(text: Any, window: Any, width: Any, near: Any, far: Any, high_position: Any, high_rank: Any) -> Any:
     """Stack the positions with the highest rank of the rest of [window, window + width); returns the last index."""
     high = -1
@@ -48,7 +48,7 @@ def _scan_back(text: Any, window: Any, width: Any, near: Any, far: Any, high_pos
     return high
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls would have to return all of it
     text: Any,
     text_bytes: Any,
@@ -83,6 +83,8 @@ def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls wo
     far = max(kgram_bytes - 16, min(0, near))
     high_position = np.empty(width + 1, np.int64)
     high_rank = np.empty(width + 1, np.uint64)
+    best: Any
+    best_rank: Any
     found = 0
     repeated = 0
     document = state[0]
@@ -179,12 +181,12 @@ def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls wo
     return found, repeated
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _place(anchor: Any, first_window: Any, next_window: Any) -> Any:
     return np.uint64(anchor << 20 | (anchor - first_window) << 10 | (next_window - first_window - 1))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sort_into_buckets(anchors: Any, bucketed: Any, starts: Any) -> Any:
     """Copy `anchors` (n, 2) to `bucketed` by bucket, stable; fill `starts` int64[BUCKETS + 1]. Returns the windows."""
     windows = np.int64(0)

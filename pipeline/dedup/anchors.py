@@ -36,6 +36,9 @@ from corpusmill.dedup.anchor_kernels import (
 )
 from corpusmill.errors import BalanceError, ConfigError, CorruptDataError
 
+ANCHOR_ROWS = "anchors"
+SMALL_FILES = ("anchors.json", "anchor_buckets", "anchor_repeats")
+
 _RUN_ANCHORS = 1 << 22
 _REPEATS = 1 << 16
 
@@ -75,11 +78,6 @@ class Anchors:
     rows: NDArray[np.uint64]
     starts: NDArray[np.int64]
     repeats: NDArray[np.uint64]
-
-    def partition(self, partition: int, partitions: int) -> NDArray[np.uint64]:
-        """The rows of partition `partition` of `partitions`: a contiguous slice."""
-        first, last = partition_buckets(partition, partitions)
-        return self.rows[self.starts[first] : self.starts[last]]
 
 
 def partition_buckets(partition: int, partitions: int) -> tuple[int, int]:

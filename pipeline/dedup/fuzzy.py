@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.kernels import kernel
 
 
 def join_spans(ranges: Ranges, offsets: NDArray[np.uint64], share: float) -> Ranges:
@@ -25,7 +25,7 @@ def join_spans(ranges: Ranges, offsets: NDArray[np.uint64], share: float) -> Ran
     return union_ranges(np.concatenate([rightward, -leftward[::-1, ::-1]]).astype(np.uint64))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _joined(rows: Any, document: Any, share: Any) -> Any:
     """Join from the first row on: int64 (r, 2) and int64 (r,) to int64 (m, 2)."""
     spans = np.empty((len(rows), 2), np.int64)

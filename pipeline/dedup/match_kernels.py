@@ -1,38 +1,34 @@
-"""The kernels behind matches.py: find anchors with equal hashes, walk them in text order, split crowded groups."""
+"""The kernels behind shared.py, settle.py and matches.py: equal hashes, equal digests, hashes that occur again."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from corpusmill.dedup.addresses import bytes_hash, common_prefix, common_suffix
+from corpusmill.dedup.addresses import common_prefix
+from corpusmill.kernels import kernel
 from corpusmill.words import load_word, prefetch
-
-CROWDED = 1 << 62
-"""Stands where a group's number of representatives stood: the group is left to the next level."""
 
 _NUMBERED = np.uint64(1 << 63)
 
 _LOOK_AHEAD = 12
-"""Anchors between a prefetch and its use: about 12 x 15 ns of work hide one trip to memory."""
+"""Rows between a prefetch and its use: about 12 x 15 ns of work hide one trip to memory."""
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, inside one allocation of the table
-    anchors: Any, starts: Any, most: Any, key: Any, found: Any, found_starts: Any, found_ends: Any
+    anchors: Any, starts: Any, key: Any, found: Any, found_starts: Any, found_ends: Any
 ) -> Any:
-    """Keep the anchors whose hash another anchor shares, and give every group its slots, in order of first anchors.
+    """Keep the anchors whose hash another anchor shares, and number the groups in order of their first anchors.
 
     anchors         int64[S]: address of shard s's rows (hash, place), by bucket, in text order within a bucket
     starts          int64[B + 1, S]: each shard's first row of each of B buckets, and its end
-    most            representatives a group may have; it gets 1 + min(most, its size) slots
     key             odd uint64 that nobody knows: places in the table are the high bits of hash x key. bytes_hash can be
                     inverted, so text can be made whose hashes would share a place; nothing returned depends on the key
-    found           uint64 (n, 2), filled: place, first slot of its group; shard s from found_starts[s] to
-                    found_ends[s], which are int64[S]; there is room for all anchors of the shard
-    Returns the number of slots.
+    found           uint64 (n, 2), filled: place, group; shard s from found_starts[s] to found_ends[s], which are
+                    int64[S]; there is room for all anchors of the shard
+    Returns the number of groups.
     """
     shards = len(anchors)
     buckets = len(starts) - 1
@@ -42,10 +38,10 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
     size = 16
     while size < 2 * largest:
         size *= 2
-    table = np.empty((size, 2), np.uint64)  # hash; anchors counted (0: free), then _NUMBERED + first slot
+    table = np.empty((size, 2), np.uint64)  # hash; anchors counted (0: free), then _NUMBERED + group
     where = np.empty(largest, np.int64)
     found_ends[:] = found_starts
-    slots = 0
+    groups = 0
     for bucket in range(buckets):
         rows = (starts[bucket + 1] - starts[bucket]).sum()
         size = 16
@@ -81,8 +77,8 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
                     prefetch(table.ctypes.data + 16 * where[row + _LOOK_AHEAD])
                 count = table[where[row], 1]
                 if np.uint64(1) < count < _NUMBERED:
-                    table[where[row], 1] = _NUMBERED + np.uint64(slots)
-                    slots += 1 + min(most, np.int64(count))
+                    table[where[row], 1] = _NUMBERED + np.uint64(groups)
+                    groups += 1
                 if count > np.uint64(1):
                     found[to, 0] = load_word(address + 8)
                     found[to, 1] = table[where[row], 1] - _NUMBERED
@@ -90,10 +86,10 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
                 row += 1
                 address += 16
             found_ends[shard] = to
-    return slots
+    return groups
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sort_by_position(rows: Any, spare: Any, positions: Any) -> Any:
     """Radix sort of `rows` (n, 2) by the position in column 0; True if the result is in `spare` and not in `rows`.
 
@@ -119,121 +115,75 @@ def sort_by_position(rows: Any, spare: Any, positions: Any) -> Any:
     return swapped
 
 
-@njit(nogil=True, cache=True)
-def walk_anchors(  # noqa: PLR0912, PLR0915 - one anchor from place to verdict, read from top to bottom
-    texts: Any,
-    sizes: Any,
-    shard: Any,
-    found: Any,
-    found_starts: Any,
-    found_ends: Any,
-    start: Any,
-    slots: Any,
-    minimum_bytes: Any,
-    kgram_bytes: Any,
-    most: Any,
-    farthest: Any,
-    crowded: Any,
-    windows: Any,
-    earlier: Any,
-) -> Any:
-    """Match the anchors of one shard, in text order, with the representatives of their groups.
+@kernel
+def find_firsts(digests: Any, key: Any, table: Any, shift: Any, firsts: Any) -> None:
+    """For every digest: the first row that has it.
 
-    An anchor that owns the first occurrence of a window is never covered, so it becomes a representative, or goes to
-    the next level with its crowded group: whatever comes later finds it. What is emitted was compared byte for byte.
-
-    texts, sizes    int64[S]: address and length of every shard's text
-    found           uint64 (n, 2), as find_groups left it, each shard's rows sorted by position
-    start           the row to begin with
-    slots           int64, updated: per group the number of representatives, then shard << 44 | position of each
-    most            representatives after which a group is crowded
-    farthest        bytes by which a match may be followed beyond its windows, so that later anchors need no look
-    crowded         uint8[n], set to 1 at the rows that go to the next level
-    windows         uint64 (c, 2), filled: first window start and one past the last of windows that occurred earlier
-    earlier         uint64 (c, 2) or (0, 2): if it has rows, filled with what those were found equal to, both bounds as
-                    shard << 44 | position. The first of equal windows is always among it: the second has no other
-    Returns the next row to do (it stops when one of them is nearly full), and the rows filled of both.
+    digests     uint64 (n, 2)
+    key         odd uint64 that nobody knows; nothing returned depends on it
+    table       int32[2 ** (64 - shift)], all -1, longer than n: rows, at the high bits of key x the digest's first half
+    firsts      int32[n], filled
     """
-    text = texts[shard]
-    stop = found_ends[shard]
-    slots_address = slots.ctypes.data
-    most_emitted = 1 if kgram_bytes == minimum_bytes else most  # a k-gram that is a whole window covers it
-    filled = 0
-    filled_earlier = 0
-    room_earlier = len(earlier) if len(earlier) > 0 else 1 << 62
-    known_begin = np.int64(0)  # text[known_begin:known_end] occurred earlier as one piece,
-    known_end = np.int64(0)
-    known_shift = np.int64(0)  # whose places are these plus that
-    row = start
-    while row < stop and filled + most_emitted <= len(windows) and filled_earlier + most_emitted <= room_earlier:
-        if row + _LOOK_AHEAD < stop:
-            prefetch(slots_address + 8 * np.int64(found[row + _LOOK_AHEAD, 1]))
-        place = found[row, 0]
-        position = np.int64(place >> np.uint64(20))
-        before = np.int64(place >> np.uint64(10)) & 1023
-        first = position - before
-        last = first + (np.int64(place) & 1023)
-        slot = np.int64(found[row, 1])
-        row += 1
-        if first >= known_begin and last + minimum_bytes <= known_end:
-            filled = _add_windows(windows, filled, first, last + 1)
-            if len(earlier) > 0:
-                filled_earlier = _add_windows(earlier, filled_earlier, known_shift + first, known_shift + last + 1)
-            continue
-        count = slots[slot]
-        if count == CROWDED:
-            crowded[row - 1] = 1
-            continue
-        here = shard << 44 | position
-        after = last + minimum_bytes - position  # bytes from the anchor's first to the last window's last
-        covered = False
-        for candidate in range(slot + 1, slot + 1 + count):
-            other = slots[candidate]
-            if other == here:
-                continue  # two slices of neighbouring anchors may start at one place
-            other_text = texts[other >> 44]
-            other_position = other & ((1 << 44) - 1)
-            room = sizes[other >> 44] - other_position
-            right = common_prefix(text + position, other_text + other_position, min(after, room))
-            if right < kgram_bytes:
-                continue  # another k-gram with the same hash
-            left = common_suffix(text + position, other_text + other_position, min(before, other_position))
-            if left + right < minimum_bytes:
-                continue
-            filled = _add_windows(windows, filled, position - left, position + right - minimum_bytes + 1)
-            if len(earlier) > 0:
-                filled_earlier = _add_windows(earlier, filled_earlier, other - left, other + right - minimum_bytes + 1)
-            if left == before and right == after:
-                covered = True
-                known_begin = first
-                known_end = position + after
-                known_shift = other - position
-                if farthest > 0:
-                    reach = min(farthest, room - after, sizes[shard] - known_end)
-                    known_end += common_prefix(text + known_end, other_text + other_position + after, reach)
+    mask = len(table) - 1
+    for row in range(len(digests)):
+        if row + _LOOK_AHEAD < len(digests):
+            ahead = np.int64(digests[row + _LOOK_AHEAD, 0] * key >> shift)
+            prefetch(table.ctypes.data + 4 * ahead)
+        slot = np.int64(digests[row, 0] * key >> shift)
+        while table[slot] >= 0:
+            other = table[slot]
+            if digests[other, 0] == digests[row, 0] and digests[other, 1] == digests[row, 1]:
                 break
-        if covered:
-            continue
-        if count < most:
-            slots[slot + 1 + count] = here
-            slots[slot] = count + 1
-        else:
-            slots[slot] = CROWDED
-            crowded[row - 1] = 1
-            for candidate in range(slot + 1, slot + 1 + count):
-                other = slots[candidate] >> 44
-                _mark(found, found_starts[other], found_ends[other], slots[candidate] & ((1 << 44) - 1), crowded)
-    return row, filled, filled_earlier
+            slot = (slot + 1) & mask
+        if table[slot] < 0:
+            table[slot] = row
+        firsts[row] = table[slot]
 
 
-@njit(nogil=True, cache=True)
+_AGAIN = np.uint32(1 << 31)
+_HASH = np.uint32((1 << 31) - 1)
+
+
+@kernel
+def mark_again(hashes: Any, wanted: Any, key: Any, table: Any, shift: Any, again: Any) -> Any:
+    """Mark the rows whose hash (its low 31 bits, 0 and 1 being one) another row has; returns how many are marked.
+
+    hashes      uint32[n]; only rows that are `wanted`, uint8[n], are looked at
+    key         odd uint64 that nobody knows; nothing returned depends on it
+    table       uint32[2 ** (64 - shift)], zeros, longer than n
+    again       uint8[n], filled
+    """
+    mask = len(table) - 1
+    marked = 0
+    for turn in range(2):
+        for row in range(len(hashes)):
+            if row + _LOOK_AHEAD < len(hashes):
+                ahead = max(np.uint32(1), hashes[row + _LOOK_AHEAD] & _HASH)
+                prefetch(table.ctypes.data + 4 * np.int64(np.uint64(ahead) * key >> shift))
+            if turn == 0:
+                again[row] = 0
+            if wanted[row] == 0:
+                continue
+            value = max(np.uint32(1), hashes[row] & _HASH)
+            slot = np.int64(np.uint64(value) * key >> shift)
+            while table[slot] != 0 and table[slot] & _HASH != value:
+                slot = (slot + 1) & mask
+            if turn == 0:
+                table[slot] = value if table[slot] == 0 else value | _AGAIN
+            elif table[slot] & _AGAIN:
+                again[row] = 1
+                marked += 1
+    return marked
+
+
+@kernel
 def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_period: Any, earlier: Any) -> Any:
     """For windows that equal one a period earlier: which those are. Returns the rows of `earlier` filled.
 
     text            address of the shard's text
     repeats         uint64 (r, 2): first window start, one past the last; each equals one at most `most_period` earlier
     state           int64[2], updated: row of `repeats` and window start to go on from (0: the row's first)
-    earlier         uint64 (c, 2), filled: as for walk_anchors, but positions of this shard
+    earlier         uint64 (c, 2), filled: first window start, one past the last
 
     The period is not on disk: the shortest distance at which L bytes agree is one, and the only one for a window that
     occurred once before.
@@ -260,61 +210,4 @@ def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_p
             position += windows
         state[0] += 1
         state[1] = 0
-    return filled
-
-
-@njit(nogil=True, cache=True)
-def _mark(found: Any, low: Any, high: Any, position: Any, crowded: Any) -> None:
-    """Set `crowded` at the rows of `position` among found[low:high], which is sorted by position."""
-    stop = high
-    while low < high:
-        middle = (low + high) // 2
-        if np.int64(found[middle, 0] >> np.uint64(20)) < position:
-            low = middle + 1
-        else:
-            high = middle
-    while low < stop and np.int64(found[low, 0] >> np.uint64(20)) == position:
-        crowded[low] = 1
-        low += 1
-
-
-@njit(nogil=True, cache=True)
-def _add_windows(windows: Any, filled: Any, first: Any, stop: Any) -> Any:
-    if filled > 0 and np.int64(windows[filled - 1, 0]) <= first <= np.int64(windows[filled - 1, 1]):
-        windows[filled - 1, 1] = np.uint64(max(stop, np.int64(windows[filled - 1, 1])))
-        return filled
-    windows[filled, 0] = np.uint64(first)
-    windows[filled, 1] = np.uint64(stop)
-    return filled + 1
-
-
-@njit(nogil=True, cache=True)
-def slice_crowded(text: Any, rows: Any, slice_windows: Any, gram_bytes: Any, turn: Any, turns: Any, slices: Any) -> Any:
-    """Cut the open anchors of crowded groups into slices with a longer gram; returns the rows of `slices` filled.
-
-    A slice is the anchor's windows that start between n x slice_windows and (n + 1) x slice_windows - 1 bytes before
-    the anchor. They all contain the L - slice_windows + 1 = `gram_bytes` bytes from n x slice_windows before it:
-    that is an anchor again, with a longer k-gram, and equal windows are in slices of equal grams at equal offsets.
-
-    text            address of the shard's text
-    rows            uint64 (n, 2): place, not used
-    turn, turns     only slices whose hash is `turn` modulo `turns` are made: all slices of a group, or none
-    slices          uint64 (c, 2), filled: hash, place
-    """
-    filled = 0
-    for row in range(len(rows)):
-        place = rows[row, 0]
-        position = np.int64(place >> np.uint64(20))
-        most_before = np.int64(place >> np.uint64(10)) & 1023
-        least_before = most_before - (np.int64(place) & 1023)
-        for number in range(most_before // slice_windows, least_before // slice_windows - 1, -1):
-            start = number * slice_windows
-            high = min(most_before, start + slice_windows - 1)
-            low = max(least_before, start)
-            value = bytes_hash(text + position - start, gram_bytes)
-            if turns > 1 and (np.int64(value >> np.uint64(20)) & 0xFFFFFFFF) % turns != turn:
-                continue  # bits that neither the bucket nor a small table uses
-            slices[filled, 0] = value
-            slices[filled, 1] = np.uint64((position - start) << 20 | (high - start) << 10 | (high - low))
-            filled += 1
     return filled

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError
+from corpusmill.kernels import kernel
 from corpusmill.slices import copy_bytes
 from corpusmill.words import load_word
 
@@ -31,8 +31,7 @@ def union_ranges(rows: Ranges) -> Ranges:
     """
     if len(rows) == 0:
         return np.empty((0, 2), np.uint64)
-    starts = np.sort(rows[:, 0])
-    ends = np.sort(rows[:, 1])
+    starts, ends = _ascending(rows[:, 0]), _ascending(rows[:, 1])
     gaps = np.flatnonzero(starts[1:] > ends[:-1])
     merged = np.empty((len(gaps) + 1, 2), np.uint64)
     merged[0, 0] = starts[0]
@@ -40,6 +39,11 @@ def union_ranges(rows: Ranges) -> Ranges:
     merged[:-1, 1] = ends[gaps]
     merged[-1, 1] = ends[-1]
     return merged
+
+
+def _ascending(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sorted, without the work of it where they are."""
+    return values if bool((values[1:] >= values[:-1]).all()) else np.sort(values)
 
 
 def subtract_ranges(ranges: Ranges, without: Ranges) -> Ranges:
@@ -150,7 +154,7 @@ def remove_ranges_from(
     return kept, kept_offsets
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _copy_kept(text: Any, end: Any, offsets: Any, cut: Any, kept: Any, kept_offsets: Any) -> Any:
     """Copy what lies between the `cut` (r, 2) of the documents that begin at `offsets`; False if they do not fit."""
     to = kept.ctypes.data

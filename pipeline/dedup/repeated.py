@@ -1,23 +1,27 @@
 """The strings that a partition repeats most, for the report: counted exactly, one per group of anchors.
 
 The largest groups of equal k-grams are looked at. In each, a sample of its anchors says at which offset from the anchor
-windows of L bytes agree most; of all its windows there the most common content is counted, byte for byte. A run of
-short period has one anchor, so it counts once.
+windows of L bytes agree most; of all its windows there the most common content is counted, by digests. A run of short
+period has one anchor, so it counts once. The sample is asked about in the first pass over the texts (exchange.py), all
+windows at the chosen offset in the second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from corpusmill.dedup.addresses import bytes_hash, common_prefix
+from corpusmill.dedup.addresses import bytes_hash
+from corpusmill.dedup.slices import highs_of, lows_of, positions_of
+from corpusmill.kernels import kernel
 
 LISTED = 6
+CROWDS = "crowds"
 _SAMPLE = 200
 _OFFSETS = 9
 
@@ -31,42 +35,8 @@ class RepeatedWindow:
     position: int
 
 
-def most_repeated(
-    texts: Sequence[NDArray[np.uint8]],
-    candidates: Sequence[NDArray[np.uint64]],
-    slots: int,
-    minimum_bytes: int,
-) -> list[RepeatedWindow]:
-    """At most LISTED windows that occur more than once, the most frequent first.
-
-    candidates      per shard uint64 (n, 2): place, first slot of the group, in text order (match_kernels.find_groups)
-    slots           the number of all groups' slots
-    Price: 8 bytes per slot and per row of a shard, and a pass over the rows for each group.
-    """
-    sizes = np.zeros(slots, np.int64)
-    for rows in candidates:
-        np.add.at(sizes, rows[:, 1].view(np.int64), 1)
-    largest = np.argsort(sizes, kind="stable")[::-1][:LISTED] if slots else np.empty(0, np.int64)
-    addresses = np.array([text.ctypes.data for text in texts], np.int64)
-    windows = []
-    for group in largest[sizes[largest] > 1].tolist():
-        of_shards = [rows[rows[:, 1] == np.uint64(group), 0] for rows in candidates]
-        place = np.concatenate(of_shards).astype(np.int64)
-        members = _Members(
-            shards=np.repeat(np.arange(len(of_shards)), [len(rows) for rows in of_shards]),
-            positions=place >> 20,
-            before=place >> 10 & 1023,
-            last=(place >> 10 & 1023) - (place & 1023),
-        )
-        offsets = np.unique(np.linspace(members.last.min(), members.before.max(), _OFFSETS).astype(np.int64)).tolist()
-        sample = members.first(_SAMPLE)
-        offset = max(offsets, key=lambda one: _most_common(addresses, sample, one, minimum_bytes).count)
-        windows.append(_most_common(addresses, members, offset, minimum_bytes))
-    return sorted((one for one in windows if one.count > 1), key=lambda one: (-one.count, one.shard, one.position))
-
-
 @dataclass(frozen=True)
-class _Members:
+class Crowd:
     """The anchors of one group, int64 (n,) each: it owns windows that start `last` to `before` bytes before it."""
 
     shards: NDArray[np.int64]
@@ -74,35 +44,131 @@ class _Members:
     before: NDArray[np.int64]
     last: NDArray[np.int64]
 
-    def first(self, count: int) -> _Members:
-        return _Members(self.shards[:count], self.positions[:count], self.before[:count], self.last[:count])
+    def offsets(self) -> list[int]:
+        """The offsets that are tried."""
+        tried: list[int] = np.linspace(self.last.min(), self.before.max(), _OFFSETS).astype(np.int64).tolist()
+        return sorted(set(tried))
 
 
-def _most_common(texts: NDArray[np.int64], members: _Members, offset: int, minimum_bytes: int) -> RepeatedWindow:
-    """Of the windows that start `offset` bytes before an anchor: the most common content, and the first that has it."""
-    owning = (members.last <= offset) & (offset <= members.before)
-    if not owning.any():
-        return RepeatedWindow(0, 0, 0)
-    shards, starts = members.shards[owning], members.positions[owning] - offset
+@dataclass(frozen=True)
+class Windows:
+    """Windows asked about, int64 (n,) each: of which crowd, at which offset from its anchors, and where they begin."""
+
+    crowds: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    shards: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    texts: int
+
+    def rows(self) -> list[NDArray[np.uint64]]:
+        """Per shard the requests: position << 20, ascending."""
+        order = self._order()
+        rows = (self.starts[order] << 20).astype(np.uint64)
+        return np.split(rows, np.searchsorted(self.shards[order], np.arange(1, self.texts))) if self.texts else []
+
+    def in_place(self, answers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The answers, uint64 (n, 3), hash and digest: from the order of `rows` to that of the windows."""
+        placed = np.empty_like(answers)
+        placed[self._order()] = answers
+        return placed
+
+    def most_common(self, crowd: int, offset: int, own: NDArray[np.uint64]) -> RepeatedWindow:
+        """Of a crowd's windows at an offset: the most common content, and the first that has it; `own`: in_place."""
+        asked = np.flatnonzero((self.crowds == crowd) & (self.offsets == offset))
+        if not len(asked):
+            return RepeatedWindow(0, 0, 0)
+        _, first, counts = np.unique(own[asked, 0], return_index=True, return_counts=True)
+        example = asked[int(first[np.argmax(counts)])]
+        count = int((own[asked, 1:] == own[example, 1:]).all(axis=1).sum())
+        return RepeatedWindow(count, int(self.shards[example]), int(self.starts[example]))
+
+    def _order(self) -> NDArray[np.intp]:
+        return np.lexsort((self.starts, self.shards))
+
+
+def largest_groups(candidates: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.uint64]]:
+    """The anchors of at most LISTED groups, the largest first: uint64 (n, 2), shard and place, in dataset order.
+
+    candidates      per shard uint64 (n, 2): place, group, in text order (match_kernels.find_groups)
+    """
+    groups = 1 + max((int(rows[:, 1].max()) for rows in candidates if len(rows)), default=-1)
+    sizes = np.zeros(groups, np.int64)
+    for rows in candidates:
+        sizes += np.bincount(rows[:, 1].view(np.int64), minlength=groups)
+    crowds = []
+    for group in np.argsort(sizes, kind="stable")[::-1][:LISTED].tolist():
+        of_shards = [rows[rows[:, 1] == np.uint64(group), 0] for rows in candidates]
+        shards = np.repeat(np.arange(len(of_shards), dtype=np.uint64), [len(places) for places in of_shards])
+        crowds.append(np.column_stack([shards, np.concatenate(of_shards)]))
+    return crowds
+
+
+def write_crowds(folder: Path, crowds: Sequence[NDArray[np.uint64]]) -> None:
+    """Write what largest_groups found: group u64 | shard u64 | place u64 for every anchor."""
+    numbered = [np.insert(rows, 0, np.uint64(number), axis=1) for number, rows in enumerate(crowds)]
+    rows = np.concatenate(numbered) if numbered else np.empty((0, 3), np.uint64)
+    (folder / CROWDS).write_bytes(np.ascontiguousarray(rows, "<u8").data)
+
+
+def read_crowds(folder: Path) -> list[Crowd]:
+    """What write_crowds wrote."""
+    rows = np.fromfile(folder / CROWDS, "<u8").astype(np.uint64, copy=False).reshape(-1, 3)
+    crowds = []
+    for number in range(int(rows[:, 0].max()) + 1 if len(rows) else 0):
+        own = rows[rows[:, 0] == np.uint64(number)]
+        before = highs_of(own[:, 2])
+        crowds.append(Crowd(own[:, 1].astype(np.int64), positions_of(own[:, 2]), before, before - lows_of(own[:, 2])))
+    return crowds
+
+
+def sample_windows(crowds: Sequence[Crowd], texts: int) -> Windows:
+    """The windows of every crowd's first anchors, at every offset that is tried."""
+    asked = [(number, crowd, offset) for number, crowd in enumerate(crowds) for offset in crowd.offsets()]
+    return _windows(asked, texts, _SAMPLE)
+
+
+def all_windows(crowds: Sequence[Crowd], offsets: Sequence[int], texts: int) -> Windows:
+    """The windows of all anchors of every crowd at its offset."""
+    return _windows(list(zip(range(len(crowds)), crowds, offsets, strict=True)), texts, None)
+
+
+def best_offsets(crowds: Sequence[Crowd], windows: Windows, answers: NDArray[np.uint64]) -> list[int]:
+    """Of every crowd, the first offset at which most windows of the sample agree."""
+    own = windows.in_place(answers)
+    counts = [
+        [(windows.most_common(number, offset, own).count, -offset) for offset in crowd.offsets()]
+        for number, crowd in enumerate(crowds)
+    ]
+    return [-max(of_crowd)[1] for of_crowd in counts]
+
+
+def most_repeated(offsets: Sequence[int], windows: Windows, answers: NDArray[np.uint64]) -> list[RepeatedWindow]:
+    """The windows that occur more than once, the most frequent first."""
+    own = windows.in_place(answers)
+    found = [windows.most_common(number, offset, own) for number, offset in enumerate(offsets)]
+    return sorted((one for one in found if one.count > 1), key=lambda one: (-one.count, one.shard, one.position))
+
+
+def hash_spans(text: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
+    """uint64 hash of the `length` bytes from each start on."""
     hashes = np.empty(len(starts), np.uint64)
-    _hash_windows(texts, shards, starts, minimum_bytes, hashes)
-    _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
-    example = int(first[np.argmax(counts)])
-    count = _count_equal(texts, shards, starts, example, minimum_bytes)
-    return RepeatedWindow(int(count), int(shards[example]), int(starts[example]))
+    _hash_spans(text.ctypes.data, starts, length, hashes)
+    return hashes
 
 
-@njit(nogil=True, cache=True)
-def _hash_windows(texts: Any, shards: Any, starts: Any, minimum_bytes: Any, hashes: Any) -> None:
+@kernel
+def _hash_spans(text: Any, starts: Any, length: Any, hashes: Any) -> None:
     for row in range(len(starts)):
-        hashes[row] = bytes_hash(texts[shards[row]] + starts[row], minimum_bytes)
+        hashes[row] = bytes_hash(text + starts[row], length)
 
 
-@njit(nogil=True, cache=True)
-def _count_equal(texts: Any, shards: Any, starts: Any, example: Any, minimum_bytes: Any) -> Any:
-    """How many windows have the bytes of window `example`."""
-    address = texts[shards[example]] + starts[example]
-    count = 0
-    for row in range(len(starts)):
-        count += common_prefix(texts[shards[row]] + starts[row], address, minimum_bytes) == minimum_bytes
-    return count
+def _windows(asked: Sequence[tuple[int, Crowd, int]], texts: int, most: int | None) -> Windows:
+    """The windows at an offset of the first `most` anchors of crowds: (number, crowd, offset)."""
+    columns = [np.empty((4, 0), np.int64)]
+    for number, crowd, offset in asked:
+        owning = np.flatnonzero((crowd.last[:most] <= offset) & (offset <= crowd.before[:most]))
+        starts = crowd.positions[owning] - offset
+        own = np.full_like(starts, number), np.full_like(starts, offset), crowd.shards[owning], starts
+        columns.append(np.stack(own))
+    number_of, offset_of, shards, starts = np.concatenate(columns, axis=1)
+    return Windows(number_of, offset_of, shards, starts, texts)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from corpusmill.dedup.addresses import common_prefix
+from corpusmill.kernels import kernel
 from corpusmill.words import load_byte
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _pointer(table: Any, width: Any, rank: Any) -> Any:
     """The `width` bytes at `rank` of the table at an address, as int64."""
     value = np.int64(0)
@@ -20,7 +20,7 @@ def _pointer(table: Any, width: Any, rank: Any) -> Any:
     return value
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _order(texts: Any, sizes: Any, first_shard: Any, first: Any, second_shard: Any, second: Any, length: Any) -> Any:
     """-1, 0 or 1 as the first suffix, cut to `length` bytes, stands before, equals or stands after the second."""
     first_size = min(length, sizes[first_shard] - first)
@@ -31,14 +31,14 @@ def _order(texts: Any, sizes: Any, first_shard: Any, first: Any, second_shard: A
     return 1 if load_byte(texts[first_shard] + first + same) > load_byte(texts[second_shard] + second + same) else -1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _byte_before(text: Any, position: Any) -> Any:
     """The byte before a position, -1 at a document's beginning."""
     byte = np.int64(load_byte(text + position - 1)) if position > 0 else np.int64(0xFF)
     return np.int64(-1) if byte == 0xFF else byte
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _sink(heap: Any, size: Any, place: Any, texts: Any, sizes: Any, heads: Any, length: Any) -> None:
     """Restore the heap of shards (least head first; of equal ones the first shard) below `place`."""
     while True:
@@ -55,12 +55,12 @@ def _sink(heap: Any, size: Any, place: Any, texts: Any, sizes: Any, heads: Any, 
         place = least
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _set(bits: Any, base: Any, position: Any) -> None:
     bits[base + (position >> 3)] |= np.uint8(128 >> (position & 7))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _rank_among_most(most: Any, count: Any, shard: Any, position: Any) -> None:
     """Put (count, shard, position) where it belongs in `most`: more before fewer, of equal ones the first place."""
     row = len(most)
@@ -75,7 +75,7 @@ def _rank_among_most(most: Any, count: Any, shard: Any, position: Any) -> None:
         most[row] = (count, shard, position)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
     texts: Any,
     sizes: Any,

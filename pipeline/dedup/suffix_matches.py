@@ -39,15 +39,15 @@ class SortedShard:
 
 def match_suffixes(
     shards: Sequence[SortedShard], partition: int, partitions: int, minimum_bytes: int
-) -> tuple[Matches, dict[str, int]]:
-    """As matches.match_partition, for part `partition` of `partitions` of the suffixes; counts: suffixes, windows."""
+) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:
+    """The matches of part `partition` of `partitions` of the suffixes, what they repeat most; counts: suffixes."""
     firsts, lasts = (_ranks(shards, number, partitions, minimum_bytes) for number in (partition, partition + 1))
     bases = np.cumsum([0, *(shard.text.size // 8 + 1 for shard in shards)], dtype=np.int64)
     later, kept = np.zeros(bases[-1], np.uint8), np.zeros(bases[-1], np.uint8)
     most = np.zeros((_CANDIDATES, 3), np.int64)
-    counts = {"suffixes": int((lasts - firsts).sum()), "windows": 0}
+    suffixes = int((lasts - firsts).sum())  # `firsts` is used up
     if shards:
-        counts["windows"] = mark_windows(
+        mark_windows(
             np.array([shard.text.ctypes.data for shard in shards], np.int64),
             np.array([shard.text.size for shard in shards], np.int64),
             np.array([shard.suffixes.rows.ctypes.data for shard in shards], np.int64),
@@ -62,8 +62,9 @@ def match_suffixes(
         )
     spans = list(pairwise(bases.tolist()))
     windows, first_of_several = ([_runs(bits[first:last]) for first, last in spans] for bits in (later, kept))
+    matches = Matches.of_windows(windows, first_of_several, minimum_bytes, want_windows=True)
     repeated = [RepeatedWindow(*row) for row in most.tolist() if row[0]]
-    return Matches(windows, first_of_several, _apart(shards, repeated, minimum_bytes)), counts
+    return matches, _apart(shards, repeated, minimum_bytes), {"suffixes": suffixes}
 
 
 def ranks_of(shard: SortedShard, string: bytes) -> tuple[int, int]:

@@ -154,7 +154,7 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
 
 def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
     """Of all partitions, the most frequent first; of strings that begin in one document only one: they overlap."""
-    found = [RepeatedString(**one) for receipt in build.receipts("match") for one in receipt.details["repeated"]]
+    found = [RepeatedString(**one) for receipt in build.receipts("union") for one in receipt.details["repeated"]]
     found.sort(key=lambda one: (-one.count, one.source_file, one.line, one.excerpt))
     by_document: dict[tuple[str, int], RepeatedString] = {}
     for one in found:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from corpusmill.builds.local import build_dataset
-from corpusmill.builds.memory import require_memory
+from corpusmill.builds.memory import require_memory, require_memory_for_suffix_arrays
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, CorpusmillError
 from tests.system.corpus import configuration, write_corpus
 
 
@@ -61,3 +61,41 @@ def test_memory_counts_for_stages_that_run(
     with pytest.raises(ConfigError, match="more memory") as caught:
         require_memory(config(tmp_path, **changes), where="test")
     assert key in str(caught.value)
+
+
+def test_memory_suffix_arrays_that_do_not_fit_are_refused_by_the_plan_with_the_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of holes: what it holds is never read."""
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
+    (tmp_path / "corpus").mkdir()
+    with (tmp_path / "corpus" / "a.jsonl").open("wb") as file:
+        file.truncate(6 << 30)
+    sorting = config(
+        tmp_path,
+        dedup={"mode": "remove", "minimum_bytes": 100},
+        index={"method": "suffix_array"},
+        source={"paths": [str(tmp_path / "corpus")], "shard_bytes": "1GiB"},
+    )
+    with pytest.raises(CorpusmillError, match="do not fit in memory") as caught:
+        build_dataset(sorting)
+    assert "32 GiB or more" in str(caught.value)
+    assert "at most 24 GiB" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "method", "refused"),
+    [("remove", "suffix_array", True), ("none", "suffix_array", False), ("remove", "anchors", False)],
+)
+def test_memory_for_suffix_arrays_counts_where_they_are_matched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, method: str, *, refused: bool
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "1")
+    dedup = {"mode": mode} if mode == "none" else {"mode": mode, "minimum_bytes": 100}
+    one = config(tmp_path, dedup=dedup, index={"method": method})
+    require_memory_for_suffix_arrays(one, 190 << 20)
+    if not refused:
+        require_memory_for_suffix_arrays(one, 1 << 40)
+        return
+    with pytest.raises(ConfigError, match="do not fit in memory"):
+        require_memory_for_suffix_arrays(one, 200 << 20)

@@ -24,6 +24,10 @@ DEMO = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "demo.yaml"
 TASK_OF_STAGE = {
     "anchor": "find_ranges.anchor",
     "suffix_array": "find_ranges.suffix_array",
+    "shared": "find_ranges.shared",
+    "context": "find_ranges.context",
+    "settle": "find_ranges.settle",
+    "border": "find_ranges.border",
     "match": "find_ranges.match",
     "union": "find_ranges.union",
     "scatter": "shuffle.scatter",

@@ -10,8 +10,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from corpusmill.dedup.anchors import open_anchors, write_anchors
-from corpusmill.dedup.matches import IndexedShard, Matches, match_partition, read_match_ranges, write_match_ranges
+from corpusmill.dedup.borders import count_repeated, match_borders
+from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts, windows_before
+from corpusmill.dedup.matches import Matches
 from corpusmill.dedup.ranges import kept_whole, union_ranges
+from corpusmill.dedup.repeated import RepeatedWindow
+from corpusmill.dedup.sections import Sections
+from corpusmill.dedup.settle import settle
+from corpusmill.dedup.shared import AnchorSlices, share
+from corpusmill.dedup.slices import Slicing, slicing_of
 from corpusmill.dedup.suffix_array import open_suffix_array, write_suffix_array
 from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
 from tests.oracles.dedup import text_of
@@ -20,85 +27,106 @@ LENGTHS = (7, 8, 9, 10, 12, 15, 16, 17, 18, 20, 24, 30, 40, 64, 100)
 ALPHABETS = (b"a", b"ab", b"abc", b"abcdefgh", bytes([0, 1]), bytes([0, 1, 254]), "aé中😀".encode())
 
 
-def find_ranges(
-    shards: Sequence[Sequence[bytes]],
+def find_ranges(shards: Sequence[Sequence[bytes]], minimum_bytes: int, **how: int) -> tuple[list[list[list[int]]], int]:
+    """What the stages do, over files: ranges per shard, and duplicate windows summed over partitions."""
+    found, _ = matches_by_anchors(shards, minimum_bytes, **how)
+    return [united(found, shard, minimum_bytes) for shard in range(len(shards))], sum(one.windows for one in found)
+
+
+def matches_by_anchors(
+    shards: Sequence[Sequence[bytes]], minimum_bytes: int, *, run_anchors: int = 1 << 20, **how: int
+) -> tuple[list[Matches], list[RepeatedWindow]]:
+    """Every partition's matches, with what they equal, and what it repeats most: all steps of the stages."""
+    with TemporaryDirectory() as name:
+        write_anchor_folders(shards, minimum_bytes, Path(name), run_anchors=run_anchors)
+        return match_folder(Path(name), len(shards), minimum_bytes, **how)
+
+
+def write_anchor_folders(
+    shards: Sequence[Sequence[bytes]], minimum_bytes: int, folder: Path, *, run_anchors: int = 1 << 20
+) -> None:
+    """`folder`/anchors<i>: the anchors of shard i, and its `text`."""
+    for number, documents in enumerate(shards):
+        data, positions = text_of(documents)
+        own = made(folder / f"anchors{number}")
+        (own / "text").write_bytes(data)
+        offsets = np.array(positions, np.uint64)
+        write_anchors(np.frombuffer(data, np.uint8), offsets, minimum_bytes, own, run_anchors=run_anchors)
+
+
+def match_folder(
+    folder: Path,
+    shards: int,
     minimum_bytes: int,
     *,
     partitions: int = 1,
-    most_representatives: int = 16,
-    run_anchors: int = 1 << 20,
-    turn_anchors: int = 1 << 20,
-) -> tuple[list[list[list[int]]], int]:
-    """What the stages do, over files: ranges per shard, and duplicate windows summed over partitions."""
-    windows = 0
-    with TemporaryDirectory() as folder:
-        indexed = []
-        for number, documents in enumerate(shards):
-            data, positions = text_of(documents)
-            text, offsets = np.frombuffer(data, np.uint8), np.array(positions, np.uint64)
-            anchors = Path(folder) / f"shard{number}"
-            anchors.mkdir()
-            write_anchors(text, offsets, minimum_bytes, anchors, run_anchors=run_anchors)
-            indexed.append(IndexedShard(text, open_anchors(anchors)))
-        matches = []
-        for partition in range(partitions):
-            found, counts = match_partition(
-                indexed,
-                partition,
-                partitions,
-                minimum_bytes,
-                most_representatives=most_representatives,
-                turn_anchors=turn_anchors,
-            )
-            windows += counts["windows"]
-            matches.append(Path(folder) / f"partition{partition}")
-            matches[-1].mkdir()
-            write_match_ranges(matches[-1], found.ranges(minimum_bytes))
-        ranges = [
-            union_ranges(np.concatenate([read_match_ranges(match, shard) for match in matches])).tolist()
-            for shard in range(len(shards))
-        ]
-    return ranges, windows
+    block_bytes: int = 1 << 20,
+    memory_bytes: int = 1 << 30,
+    width: int = 0,
+    most_paired: int = 16,
+) -> tuple[list[Matches], list[RepeatedWindow]]:
+    """The steps behind write_anchor_folders; `width`: windows of a slice, if not as usual."""
+    anchors = [folder / f"anchors{number}" for number in range(shards)]
+    texts = [TextFile(one / "text") for one in anchors]
+    slicing = Slicing(minimum_bytes, width) if width else slicing_of(minimum_bytes)
+    shared, contexts, settled, borders = (
+        [Sections(made(folder / f"{step}{number}")) for number in range(count)]
+        for step, count in (("shared", partitions), ("contexts", shards), ("settled", partitions), ("borders", shards))
+    )
+    for part, asked in enumerate(shared):
+        share([AnchorSlices(one) for one in anchors], part, partitions, minimum_bytes, asked.folder)
+    for shard, text in enumerate(texts):
+        answer_contexts(text, shared, shard, slicing, contexts[shard].folder, block_bytes=block_bytes)
+    repeats = [open_anchors(one).repeats for one in anchors]
+    data = [np.frombuffer(text.path.read_bytes(), np.uint8) for text in texts]
+    periods = [windows_before(text, rows, minimum_bytes) for text, rows in zip(data, repeats, strict=True)]
+    windows = []
+    for part, asked in enumerate(settled):
+        added = {"repeats": repeats, "periods": periods} if part == 0 else {}
+        matches, _ = settle(shared[part], contexts, part, slicing, asked.folder, want_windows=True, **added)
+        matches.write(asked.folder, with_windows=True)
+        windows.append(matches.windows)
+    for shard, text in enumerate(texts):
+        answer_borders(text, settled, shard, slicing, borders[shard].folder, block_bytes=block_bytes)
+    found, repeated = [], []
+    for part in range(partitions):
+        wanted = {"memory_bytes": memory_bytes, "most_paired": most_paired, "settled_windows": windows[part]}
+        found.append(match_borders(settled[part], borders, part, slicing, want_windows=True, **wanted))
+        repeated += count_repeated(shared[part], settled[part], borders, part)
+    return found, repeated
 
 
-def find_matches(
-    shards: Sequence[Sequence[bytes]], minimum_bytes: int, method: str, *, partitions: int = 1, most: int = 16
-) -> list[Matches]:
-    """Every partition's matches, with what they equal, by `method`."""
-    found = []
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def matches_by_suffixes(
+    shards: Sequence[Sequence[bytes]], minimum_bytes: int, *, partitions: int = 1
+) -> tuple[list[Matches], list[RepeatedWindow]]:
+    """The same by suffix arrays."""
     with TemporaryDirectory() as folder:
-        indexed: list[IndexedShard] = []
         ordered: list[SortedShard] = []
         for number, documents in enumerate(shards):
-            data, positions = text_of(documents)
-            text, offsets = np.frombuffer(data, np.uint8), np.array(positions, np.uint64)
-            where = Path(folder) / f"shard{number}"
-            where.mkdir()
-            if method == "anchors":
-                write_anchors(text, offsets, minimum_bytes, where)
-                indexed.append(IndexedShard(text, open_anchors(where)))
-            else:
-                write_suffix_array(text, where)
-                ordered.append(SortedShard(text, open_suffix_array(where, text.size)))
-        for part in range(partitions):
-            if method == "anchors":
-                matches, _ = match_partition(
-                    indexed, part, partitions, minimum_bytes, want_earlier=True, most_representatives=most
-                )
-            else:
-                matches, _ = match_suffixes(ordered, part, partitions, minimum_bytes)
-            found.append(matches)
-    return found
+            text = np.frombuffer(text_of(documents)[0], np.uint8)
+            where = made(Path(folder) / f"shard{number}")
+            write_suffix_array(text, where)
+            ordered.append(SortedShard(text, open_suffix_array(where, text.size)))
+        parts = [match_suffixes(ordered, part, partitions, minimum_bytes) for part in range(partitions)]
+        return [matches for matches, _, _ in parts], [one for _, repeated, _ in parts for one in repeated]
+
+
+METHODS = {"anchors": matches_by_anchors, "suffix_array": matches_by_suffixes}
 
 
 def united(found: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
-    return union_ranges(np.concatenate([one.ranges(minimum_bytes)[shard] for one in found])).tolist()
+    return union_ranges(np.concatenate([one.ranges[shard] for one in found])).tolist()
 
 
 def united_kept_whole(found: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
     later, earlier = (
         union_ranges(np.concatenate([rows[shard] for rows in side]))
-        for side in ([one.windows for one in found], [one.earlier for one in found])
+        for side in ([one.later for one in found], [one.earlier for one in found])
     )
     return kept_whole(later, earlier, minimum_bytes).tolist()
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.addresses import bytes_hash, common_prefix, common_suffix
-from corpusmill.dedup.anchors import open_anchors, write_anchors
-from corpusmill.dedup.matches import IndexedShard, match_partition
+from corpusmill.dedup.anchors import write_anchors
 from corpusmill.dedup.ranges import align_ranges, remove_ranges_from
+from tests.dedup.corpora import made, match_folder
 from tests.oracles.dedup import remove_ranges
 
 PAGE = mmap.PAGESIZE
@@ -60,9 +60,11 @@ def test_ranges_of_text_that_fills_its_page_reads_nothing_outside(
     page[offsets.astype(np.int64)] = 0xFF
     page[page == 0xFF] = 0xFE
     page[offsets.astype(np.int64)] = 0xFF
-    write_anchors(page, offsets, minimum_bytes, tmp_path)
-    matches, _ = match_partition([IndexedShard(page, open_anchors(tmp_path))], 0, 1, minimum_bytes)
-    (ranges,) = matches.ranges(minimum_bytes)
+    folder = made(tmp_path / "anchors0")
+    write_anchors(page, offsets, minimum_bytes, folder)
+    (folder / "text").write_bytes(page.tobytes())
+    (matches,), _ = match_folder(tmp_path, 1, minimum_bytes)
+    (ranges,) = matches.ranges
     assert [tuple(row) for row in ranges.tolist()] == remove_ranges([page.tobytes()], minimum_bytes)[0]
     aligned = align_ranges(page, offsets, ranges)
     kept, _ = remove_ranges_from(page, offsets, aligned, 0, len(offsets))

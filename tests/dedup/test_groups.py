@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 
 from corpusmill.dedup.addresses import _ODD_1, _ODD_2, _ODD_3, bytes_hash
-from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.anchors import write_anchors
 from corpusmill.dedup.match_kernels import find_groups
-from corpusmill.dedup.matches import IndexedShard, match_partition
+from tests.dedup.corpora import made, match_folder
 
 MINIMUM_BYTES = 16  # a document of so many bytes is one window and one anchor, of two words
 
 
 def groups_of(hashes: np.ndarray, key: int) -> tuple[int, np.ndarray]:
-    """(slots, rows that were kept) of one shard whose anchors all lie in one bucket."""
+    """(groups, rows that were kept) of one shard whose anchors all lie in one bucket."""
     rows = np.stack([hashes, np.arange(len(hashes), dtype=np.uint64)], axis=1)
     kept = np.empty_like(rows)
     ends = np.zeros(1, np.int64)
     starts = np.array([[0], [len(rows)]])
-    slots = find_groups(np.array([rows.ctypes.data]), starts, 4, np.uint64(key), kept, np.zeros(1, np.int64), ends)
-    return slots, kept[: ends[0]]
+    groups = find_groups(np.array([rows.ctypes.data]), starts, np.uint64(key), kept, np.zeros(1, np.int64), ends)
+    return groups, kept[: ends[0]]
 
 
 def test_groups_of_hashes_made_to_share_a_place_take_no_longer_and_do_not_depend_on_the_key() -> None:
@@ -29,16 +29,16 @@ def test_groups_of_hashes_made_to_share_a_place_take_no_longer_and_do_not_depend
     hashes[-1] = hashes[7]
     groups_of(hashes[:2], 1)  # compiled
     began = time.monotonic()
-    (slots, kept), (same_slots, same) = (groups_of(hashes, key) for key in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93))
+    (groups, kept), (same_groups, same) = (groups_of(hashes, key) for key in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93))
     assert time.monotonic() - began < 5
-    assert slots == same_slots == 3
+    assert groups == same_groups == 1
     assert kept.tolist() == same.tolist() == [[7, 0], [299_999, 0]]
 
 
 def test_groups_are_numbered_in_order_of_their_first_anchors() -> None:
-    slots, kept = groups_of(np.array([9, 5, 7, 5, 9, 9], np.uint64), 3)
-    assert slots == (1 + 3) + (1 + 2)
-    assert kept.tolist() == [[0, 0], [1, 4], [3, 4], [4, 0], [5, 0]]
+    groups, kept = groups_of(np.array([9, 5, 7, 5, 9, 9], np.uint64), 3)
+    assert groups == 2
+    assert kept.tolist() == [[0, 0], [1, 1], [3, 1], [4, 0], [5, 0]]
 
 
 def inverse(odd: int) -> np.uint64:
@@ -67,14 +67,14 @@ def crafted_documents(candidates: int) -> np.ndarray:
 
 def duplicates_of(documents: np.ndarray, folder: Path) -> tuple[list[list[int]], float]:
     """The windows that occurred earlier, and the seconds of this thread that finding them took."""
-    folder.mkdir()
+    own = made(made(folder) / "anchors0")
     text = np.insert(documents, 0, 0xFF, axis=1).reshape(-1)
+    (own / "text").write_bytes(text.tobytes())
     offsets = np.arange(len(documents), dtype=np.uint64) * np.uint64(MINIMUM_BYTES + 1)
-    write_anchors(text, offsets, MINIMUM_BYTES, folder)
-    shards = [IndexedShard(text, open_anchors(folder))]
+    write_anchors(text, offsets, MINIMUM_BYTES, own)
     began = time.thread_time()
-    matches, _ = match_partition(shards, 0, 1, MINIMUM_BYTES)
-    return matches.windows[0].tolist(), time.thread_time() - began
+    (matches,), _ = match_folder(folder, 1, MINIMUM_BYTES)
+    return matches.later[0].tolist(), time.thread_time() - began
 
 
 def test_documents_crafted_to_share_a_place_are_matched_as_fast_as_others(tmp_path: Path) -> None:

@@ -6,20 +6,29 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.dedup import exchange
 from corpusmill.dedup.anchor_kernels import BUCKETS
-from corpusmill.dedup.anchors import open_anchors, write_anchors
-from corpusmill.dedup.levels import Level, match_level, slice_level
-from corpusmill.dedup.matches import IndexedShard, match_partition, read_match_ranges, write_match_ranges
-from corpusmill.dedup.ranges import kept_whole, union_ranges
+from corpusmill.dedup.anchors import open_anchors
+from corpusmill.dedup.ranges import kept_whole
+from corpusmill.dedup.shared import AnchorSlices, share
+from corpusmill.dedup.slices import hash_slices
 from corpusmill.errors import CorruptDataError
-from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_ranges, random_shards
+from tests.dedup.corpora import (
+    LENGTHS,
+    boilerplate_shards,
+    find_ranges,
+    made,
+    match_folder,
+    random_shards,
+    united,
+    write_anchor_folders,
+)
 from tests.oracles.dedup import cut, remove_pointers, remove_ranges, text_of
 
 
@@ -31,9 +40,10 @@ def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[li
         shards,
         minimum_bytes,
         partitions=rng.choice([1, 2, 3, 7]),
-        most_representatives=rng.choice([1, 2, 3, 16]),
         run_anchors=rng.choice([200, 1 << 20]),
-        turn_anchors=rng.choice([1, 1 << 20]),
+        block_bytes=rng.choice([64, 1000, 1 << 20]),
+        memory_bytes=rng.choice([500, 1 << 30]),
+        most_paired=rng.choice([0, 2, 16]),
     )
     texts = [text_of(documents)[0] for documents in shards]
     assert ranges == [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)], seed
@@ -75,7 +85,7 @@ def test_removed_text_does_not_depend_on_shards_partitions_or_runs(
 ) -> None:
     bounds = [0, *sorted(min(cut_at, len(documents)) for cut_at in cuts), len(documents)]
     shards = [documents[first:last] for first, last in pairwise(bounds)]
-    found, windows = find_ranges(shards, minimum_bytes, partitions=partitions, most_representatives=2, run_anchors=50)
+    found, windows = find_ranges(shards, minimum_bytes, partitions=partitions, most_paired=2, run_anchors=50)
     (whole,), windows_of_one = find_ranges([documents], minimum_bytes)
     kept = [
         document
@@ -96,22 +106,32 @@ def test_ranges_of_earlier_shards_stay_when_a_shard_is_added(
     assert after[0] == before[0]
 
 
-def test_matches_crowded_group_work_grows_with_its_size_alone(tmp_path: Path) -> None:
-    """Text one byte too short to be a duplicate, in twice as many surroundings: at most twice the candidates."""
+@pytest.mark.parametrize("most_paired", [0, 16])
+def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path: Path, most_paired: int) -> None:
+    """Twice the documents: twice the bytes that are sent, however many pairs of documents there are."""
     rng = np.random.default_rng(7)
-    boilerplate = rng.integers(97, 123, 499, np.uint8).tobytes()
-    candidates = []
+    string = rng.integers(97, 123, 1200, np.uint8).tobytes()
+    sent = []
     for copies in (1000, 2000):
-        surroundings = [rng.integers(200, 240, 300, np.uint8).tobytes() for _ in range(2 * copies)]
-        documents = [before + boilerplate + after for before, after in zip(*[iter(surroundings)] * 2, strict=True)]
-        data, offsets = text_of(documents)
-        text = np.frombuffer(data, np.uint8)
-        folder = tmp_path / str(copies)
-        folder.mkdir()
-        write_anchors(text, np.array(offsets, np.uint64), 500, folder)
-        _, counts = match_partition([IndexedShard(text, open_anchors(folder))], 0, 1, 500)
-        candidates.append(counts["candidates"])
-    assert 1000 < candidates[0] < candidates[1] < 2.2 * candidates[0]
+        around = [rng.integers(200, 240, 300, np.uint8).tobytes() for _ in range(2 * copies)]
+        documents = [before + string + after for before, after in zip(*[iter(around)] * 2, strict=True)]
+        folder = made(tmp_path / str(copies))
+        write_anchor_folders([documents], 500, folder)
+        (found,), (repeated, *_) = match_folder(folder, 1, 500, most_paired=most_paired)
+        assert (copies - 1) * 701 <= found.windows < (copies - 1) * 710  # neighbours agree by chance, too
+        assert repeated.count == copies
+        sent.append(sum(one.stat().st_size for step in ("contexts0", "borders0") for one in (folder / step).iterdir()))
+    assert sent[1] < 2.1 * sent[0]
+
+
+@settings(max_examples=40)
+@given(documents_lists, st.integers(14, 40), st.integers(0, 3), st.sampled_from([0, 2, 16]), st.integers(1, 60))
+def test_ranges_do_not_depend_on_slices_pairs_blocks_or_turns(
+    documents: list[bytes], minimum_bytes: int, width_bits: int, most_paired: int, small: int
+) -> None:
+    usual = find_ranges([documents, documents[:3]], minimum_bytes)
+    how = {"width": 1 << width_bits, "most_paired": most_paired, "block_bytes": small, "memory_bytes": 40 * small}
+    assert find_ranges([documents, documents[:3]], minimum_bytes, **how) == usual
 
 
 @pytest.mark.parametrize("minimum_bytes", [100, 500])
@@ -132,51 +152,48 @@ def test_ranges_ten_megabytes_of_one_byte_leave_one() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("different_hashes", [1, 2])
-def test_ranges_when_all_hashes_collide_equal_the_oracle(tmp_path: Path, seed: int, different_hashes: int) -> None:
-    """Every anchor of every level gets one of one or two hashes: groups then mix unequal k-grams."""
+def test_ranges_when_all_hashes_meet_equal_the_oracle(
+    tmp_path: Path, monkeypatch, seed: int, different_hashes: int
+) -> None:
+    """Anchors and slices have one or two hashes, as text could be made to have: digests and bytes tell them apart."""
     rng = random.Random(seed)
     minimum_bytes = rng.choice(LENGTHS)
     shards = [documents[:4] for documents in random_shards(rng, minimum_bytes)]
-    texts, rows = [], []
-    windows = []
-    for number, documents in enumerate(shards):
-        data, positions = text_of(documents)
-        texts.append(np.frombuffer(data, np.uint8))
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        write_anchors(texts[-1], np.array(positions, np.uint64), minimum_bytes, folder)
-        anchors = open_anchors(folder)
-        rows.append(np.array(anchors.rows))
-        windows.append([anchors.repeats])
-    level = Level(anchors.kgram_bytes, rows, np.array([[0] * len(rows), [len(one) for one in rows]]))
-    while level.anchors:
-        colliding = []
-        for one in level.rows:
-            same = one[np.argsort(one[:, 1], kind="stable")].copy()
-            same[:, 0] = (same[:, 0] % np.uint64(different_hashes)) << np.uint64(20)
-            colliding.append(same)
-        starts = np.array([[0] * len(colliding), [len(one) for one in colliding]])
-        level = Level(level.kgram_bytes, colliding, starts)
-        _, crowded = match_level(texts, level, minimum_bytes, 3, windows)
-        level = slice_level(texts, crowded, level.kgram_bytes, minimum_bytes, 0, 1)
-    pointers = [
-        [start for first, stop in union_ranges(np.concatenate(one)).tolist() for start in range(first, stop)]
-        for one in windows
-    ]
-    assert pointers == remove_pointers([text.tobytes() for text in texts], minimum_bytes)
+    write_anchor_folders(shards, minimum_bytes, tmp_path)
+    for shard in range(len(shards)):
+        path = tmp_path / f"anchors{shard}" / "anchors"
+        rows = np.fromfile(path, "<u8").reshape(-1, 2)
+        rows = rows[np.argsort(rows[:, 1], kind="stable")]
+        rows[:, 0] %= np.uint64(different_hashes)
+        path.write_bytes(rows.tobytes())
+        starts = np.full(BUCKETS + 1, len(rows), "<u8")
+        starts[0] = 0
+        (tmp_path / f"anchors{shard}" / "anchor_buckets").write_bytes(starts.tobytes())
+    monkeypatch.setattr(exchange, "hash_slices", lambda *of: hash_slices(*of) % np.uint32(different_hashes))
+    found, _ = match_folder(tmp_path, len(shards), minimum_bytes, most_paired=rng.choice([0, 16]))
+    texts = [text_of(documents)[0] for documents in shards]
+    rule = [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)]
+    assert [united(found, shard, minimum_bytes) for shard in range(len(shards))] == rule
+    assert sum(one.windows for one in found) == sum(map(len, remove_pointers(texts, minimum_bytes)))
 
 
-def test_match_partition_without_shards_finds_nothing() -> None:
-    matches, counts = match_partition([], 0, 1, 100)
-    assert matches.windows == []
-    assert counts == {"anchors": 0, "candidates": 0, "windows": 0}
+def test_matches_without_shards_are_none(tmp_path: Path) -> None:
+    (found,), repeated = match_folder(tmp_path, 0, 100)
+    assert (found.ranges, found.windows, repeated) == ([], 0, [])
 
 
-def test_match_partition_anchors_of_another_length_are_refused(tmp_path: Path) -> None:
-    text = np.frombuffer(b"\xffsome text of one document", np.uint8)
-    write_anchors(text, np.zeros(1, np.uint64), 9, tmp_path)
+def test_share_anchors_of_another_length_are_refused(tmp_path: Path) -> None:
+    write_anchor_folders([[b"some text of one document"]], 9, tmp_path)
     with pytest.raises(CorruptDataError, match="another minimum length"):
-        match_partition([IndexedShard(text, open_anchors(tmp_path))], 0, 1, 10)
+        share([AnchorSlices(tmp_path / "anchors0")], 0, 1, 10, tmp_path)
+
+
+def test_answers_about_a_text_that_is_too_short_are_refused(tmp_path: Path) -> None:
+    write_anchor_folders([[b"some text of one document " * 2] * 2], 9, tmp_path)
+    path = tmp_path / "anchors0" / "text"
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises((CorruptDataError, ValueError), match=r"shorter than|does not lie in"):
+        match_folder(tmp_path, 1, 9)
 
 
 def test_match_partition_most_partitions_possible_give_the_same_ranges() -> None:
@@ -184,36 +201,13 @@ def test_match_partition_most_partitions_possible_give_the_same_ranges() -> None
     assert find_ranges([documents], 8, partitions=BUCKETS // 16) == find_ranges([documents], 8)
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**63)), max_size=4), max_size=5))
-def test_match_ranges_written_are_read_shard_by_shard(tables: list[list[tuple[int, int]]]) -> None:
-    with TemporaryDirectory() as folder:
-        write_match_ranges(Path(folder), [np.array(rows, np.uint64).reshape(-1, 2) for rows in tables])
-        for shard, rows in enumerate(tables):
-            assert read_match_ranges(Path(folder), shard).tolist() == [list(row) for row in rows]
-
-
-@pytest.mark.parametrize("shard", [-1, 2])
-def test_match_ranges_shard_that_is_not_there_is_refused(tmp_path: Path, shard: int) -> None:
-    write_match_ranges(tmp_path, [np.array([[1, 9]], np.uint64)] * 2)
-    with pytest.raises(CorruptDataError, match="do not fit their index"):
-        read_match_ranges(tmp_path, shard)
-
-
-def test_match_ranges_shortened_file_is_refused(tmp_path: Path) -> None:
-    write_match_ranges(tmp_path, [np.array([[1, 9], [12, 20]], np.uint64)])
-    (tmp_path / "match_ranges").write_bytes((tmp_path / "match_ranges").read_bytes()[:-8])
-    with pytest.raises(CorruptDataError, match="do not fit their index"):
-        read_match_ranges(tmp_path, 0)
-
-
 @pytest.mark.parametrize("period", [b"a", b"abc", bytes(range(33, 113))])
 def test_ranges_of_ten_megabytes_of_short_period_are_one(tmp_path: Path, period: bytes) -> None:
-    data = b"\xff" + (period * (10_000_000 // len(period)))
-    text = np.frombuffer(data, np.uint8)
-    counts = write_anchors(text, np.zeros(1, np.uint64), 500, tmp_path)
-    assert counts["anchors"] < 100
-    matches, found = match_partition([IndexedShard(text, open_anchors(tmp_path))], 0, 1, 500, want_earlier=True)
-    assert matches.ranges(500)[0].tolist() == [[1 + len(period), len(data)]]
-    assert found["windows"] == len(data) - 500 - len(period)
-    kept = kept_whole(matches.windows[0], matches.earlier[0], 500)
-    assert kept.tolist() == [[500 + len(period), len(data)]]
+    data = period * (10_000_000 // len(period))
+    write_anchor_folders([[data]], 500, tmp_path)
+    assert len(open_anchors(tmp_path / "anchors0").rows) < 100
+    (found,), _ = match_folder(tmp_path, 1, 500)
+    assert found.ranges[0].tolist() == [[1 + len(period), 1 + len(data)]]
+    assert found.windows == len(data) - 499 - len(period)
+    kept = kept_whole(found.later[0], found.earlier[0], 500)
+    assert kept.tolist() == [[500 + len(period), 1 + len(data)]]

@@ -6,15 +6,16 @@ import random
 
 import pytest
 
-from corpusmill.dedup.matches import Matches
-from tests.dedup.corpora import boilerplate_shards, find_matches
+from corpusmill.dedup.repeated import RepeatedWindow
+from tests.dedup import corpora
+from tests.dedup.corpora import boilerplate_shards
 from tests.oracles.dedup import text_of
 
 METHODS = pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 
 
-def matched(shards: list[list[bytes]], minimum_bytes: int, method: str) -> tuple[list[bytes], Matches]:
-    (found,) = find_matches(shards, minimum_bytes, method)
+def matched(shards: list[list[bytes]], minimum_bytes: int, method: str) -> tuple[list[bytes], list[RepeatedWindow]]:
+    _, found = corpora.METHODS[method](shards, minimum_bytes)
     return [text_of(documents)[0] for documents in shards], found
 
 
@@ -23,9 +24,9 @@ def matched(shards: list[list[bytes]], minimum_bytes: int, method: str) -> tuple
 def test_repeated_counts_equal_a_search_for_the_string(seed: int, method: str) -> None:
     shards = boilerplate_shards(random.Random(seed), 40)
     texts, found = matched(shards, 40, method)
-    assert found.repeated
-    assert [one.count for one in found.repeated] == sorted((one.count for one in found.repeated), reverse=True)
-    for one in found.repeated:
+    assert found
+    assert [one.count for one in found] == sorted((one.count for one in found), reverse=True)
+    for one in found:
         string = texts[one.shard][one.position : one.position + 40]
         assert sum(text[i : i + 40] == string for text in texts for i in range(len(text))) == one.count
         assert texts[one.shard].index(string) == one.position
@@ -40,7 +41,7 @@ def test_repeated_string_in_most_documents_comes_first(method: str) -> None:
     other = bytes(rng.choices(b"other", k=60))
     shards = [[*(one + notice for one in often)], [*(one + other for one in seldom), b"x"]]
     texts, found = matched(shards, 50, method)
-    counts = [(one.count, texts[one.shard][one.position : one.position + 50]) for one in found.repeated]
+    counts = [(one.count, texts[one.shard][one.position : one.position + 50]) for one in found]
     assert counts[0][0] == 30
     assert counts[0][1] in notice
     assert {count for count, _ in counts} == {30, 9}
@@ -49,4 +50,4 @@ def test_repeated_string_in_most_documents_comes_first(method: str) -> None:
 @METHODS
 def test_repeated_without_repeats_is_empty(method: str) -> None:
     _, found = matched([[bytes(random.Random(2).choices(b"abcdefgh", k=4000))]], 40, method)
-    assert found.repeated == []
+    assert found == []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from corpusmill.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
 from corpusmill.documents.sample_corpus import write_sample_corpus
 from corpusmill.errors import CorruptDataError
-from tests.dedup.corpora import LENGTHS, boilerplate_shards, find_matches, random_shards, united, united_kept_whole
+from tests.dedup.corpora import LENGTHS, METHODS, boilerplate_shards, random_shards, united, united_kept_whole
 from tests.dedup.test_golden import GOLDEN
 from tests.oracles.dedup import kept_whole_ranges, remove_ranges, suffix_array, text_of
 
@@ -82,7 +82,7 @@ def test_suffix_array_of_another_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_suffix_ranges_golden_vector_are_found(name: str, partitions: int) -> None:
     minimum_bytes, shards, expected = GOLDEN[name]
-    found = find_matches(shards, minimum_bytes, "suffix_array", partitions=partitions)
+    found, _ = METHODS["suffix_array"](shards, minimum_bytes, partitions=partitions)
     assert [united(found, shard, minimum_bytes) for shard in range(len(shards))] == expected
 
 
@@ -97,8 +97,8 @@ def test_ranges_of_both_methods_equal_the_oracles(block: int, make) -> None:
         texts = [text_of(documents)[0] for documents in shards]
         rule = [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)]
         whole = [[list(row) for row in rows] for rows in kept_whole_ranges(texts, minimum_bytes)]
-        for method in ("anchors", "suffix_array"):
-            found = find_matches(shards, minimum_bytes, method, partitions=partitions, most=rng.choice([1, 2, 16]))
+        for method, find in METHODS.items():
+            found, _ = find(shards, minimum_bytes, partitions=partitions)
             numbers = range(len(shards))
             assert [united(found, shard, minimum_bytes) for shard in numbers] == rule, (seed, method)
             assert [united_kept_whole(found, shard, minimum_bytes) for shard in numbers] == whole, (seed, method)
@@ -113,7 +113,7 @@ def test_ranges_of_both_methods_on_real_text_are_equal(tmp_path: Path, minimum_b
         lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True).read()
         shards.append([json.loads(line)["text"].encode() for line in lines.splitlines()])
     anchors, suffixes = (
-        find_matches(shards, minimum_bytes, method, partitions=3) for method in ("anchors", "suffix_array")
+        METHODS[method](shards, minimum_bytes, partitions=3)[0] for method in ("anchors", "suffix_array")
     )
     for shard in range(2):
         assert len(united(anchors, shard, minimum_bytes)) > 10

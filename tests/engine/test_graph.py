@@ -59,7 +59,8 @@ def test_graph_stage_after_every_other_comes_last_wherever_it_is_listed() -> Non
 
 
 def test_graph_of_builds_is_the_chain_that_the_docs_draw() -> None:
-    chain = ["download", "index", "match", "union", "tokenize", "audit", "scatter", "gather", "export", "manifest"]
+    chain = ["download", "index", "anchor", "shared", "context", "settle", "border", "match", "union"]
+    chain += ["tokenize", "audit", "scatter", "gather", "export", "manifest"]
     for earlier, later in pairwise([*chain, "upload", "report"]):
         assert earlier in GRAPH.before(later)
     assert "writeback" in GRAPH.before("manifest")

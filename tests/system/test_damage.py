@@ -19,7 +19,21 @@ from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, write_corpus
 
-STAGES = ("download", "index", "anchor", "match", "union", "tokenize", "scatter", "gather", "export")
+STAGES = (
+    "download",
+    "index",
+    "anchor",
+    "shared",
+    "context",
+    "settle",
+    "border",
+    "match",
+    "union",
+    "tokenize",
+    "scatter",
+    "gather",
+    "export",
+)
 
 
 def build(root: Path, **changes: object) -> Build:
@@ -58,6 +72,7 @@ DAMAGE = [
         {"dedup": {"mode": "remove", "minimum_bytes": 100, "keep": "every_string"}},
     ),
     (("anchor", "00000"), "anchors", {"dedup": {"mode": "remove", "minimum_bytes": 100, "keep": "every_string"}}),
+    (("shared", "00000"), "contexts", {"dedup": {"mode": "remove", "minimum_bytes": 100, "keep": "every_string"}}),
     (("union", "00000"), "cut_ranges", {"selection": {"minimum_bytes": 30}}),
     (("download", "00000"), "files.json", {"source": {"text_field": "id"}}),
 ]

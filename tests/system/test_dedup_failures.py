@@ -8,6 +8,8 @@ import random
 import subprocess
 import sys
 import tracemalloc
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,9 @@ import pytest
 from corpusmill.dedup.ranges import read_ranges, write_ranges
 from corpusmill.dedup.writeback import WriteBackOptions, write_back_file
 from corpusmill.documents.text_shard import IndexedSource
-from corpusmill.errors import ConfigError
-from corpusmill.stages.match import BYTES_PER_ANCHOR, partitions_for
+from corpusmill.errors import ConfigError, StorageFullError
+from corpusmill.stages.shared import BYTES_PER_ANCHOR, partitions_for
+from tests.disks import small_disk
 from tests.oracles.content import text_hash
 from tests.oracles.dataset import deduplicated_texts
 from tests.system.corpus import lines_of
@@ -153,7 +156,7 @@ def test_writeback_of_a_large_file_holds_blocks_and_not_the_file() -> None:
 
 def test_memory_of_a_match_task_is_bounded_by_partitions_and_refused_beyond() -> None:
     """Out of memory in collect: here more anchors make more partitions, until there can be no more."""
-    for anchors in (0, 10**6, 10**9, 6 * 10**10):
+    for anchors in (0, 10**6, 10**9, 4 * 10**10):
         partitions = partitions_for(anchors, anchors // 4096, 1 << 30)
         assert anchors * BYTES_PER_ANCHOR <= partitions << 30
         assert partitions == 4 or anchors * BYTES_PER_ANCHOR > partitions << 29
@@ -178,6 +181,35 @@ def test_anchors_of_a_string_in_every_document_are_stated_as_the_largest_bucket(
     built = run(tmp_path, {"mode": "remove"}, source={"shard_bytes": "1"}).build
     assert built.total("anchor", "largest_bucket") >= 27
     assert built.total("union", "removed_bytes") >= 26 * len(notice)
+
+
+@pytest.mark.parametrize(
+    "step", ["shared.share", "exchange.answer_contexts", "settle.settle", "exchange.answer_borders"]
+)
+def test_disk_that_fills_between_the_exchanges_is_said_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch, step: str
+) -> None:
+    write(tmp_path, {f"{n}.jsonl": [passage(k, 900) for k in range(n, n + 9)] for n in range(6)})
+    module, _, name = step.rpartition(".")
+    module = import_module(f"corpusmill.dedup.{module}")
+    begin = getattr(module, name)
+    with small_disk(tmp_path / "disk", mebibytes=4) as disk:
+
+        def on_a_full_disk(*arguments: object, **options: object) -> object:
+            with (disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+                while ballast.write(bytes(1 << 16)):
+                    pass
+            return begin(*arguments, **options)
+
+        monkeypatch.setattr(module, name, on_a_full_disk)
+        with pytest.raises(StorageFullError, match="no space left"):
+            run(tmp_path, {"mode": "remove"}, work_folder=str(disk / "work"))
+        monkeypatch.undo()
+        (disk / "ballast").unlink()
+        run(tmp_path, {"mode": "remove"}, work_folder=str(disk / "work"))
+        once_more = [(tmp_path / "clean" / f"{n}.jsonl").read_bytes() for n in range(6)]
+    run(tmp_path, {"mode": "remove"})
+    assert once_more == [(tmp_path / "clean" / f"{n}.jsonl").read_bytes() for n in range(6)]
 
 
 @METHODS

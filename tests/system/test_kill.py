@@ -57,7 +57,7 @@ def worker_of(process: subprocess.Popen[bytes]) -> int:
                 return worker
 
 
-@pytest.mark.parametrize("stage", ["index", "match", "tokenize", "export"])
+@pytest.mark.parametrize("stage", ["index", "shared", "context", "settle", "border", "match", "tokenize", "export"])
 def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(tmp_path, stage: str) -> None:
     undisturbed = start(config_file(tmp_path / "whole"))
     config = config_file(tmp_path / "killed")

@@ -219,7 +219,8 @@ HARMS = {
 @pytest.mark.parametrize("harm", HARMS)
 def test_build_harmed_in_every_stage_is_repaired_to_the_same_bytes(root, harm: str) -> None:
     whole, built = outputs(root), build(root)
-    stages = ("download", "index", "anchor", "match", "union", "writeback", "tokenize", "audit", "scatter", "gather")
+    stages = ("download", "index", "anchor", "shared", "context", "settle", "border", "match", "union")
+    stages += ("writeback", "tokenize", "audit", "scatter", "gather")
     steps = [(stage, built.units(stage)[-1]) for stage in (*stages, "export", "manifest")]
     receipts = [built.folder(*step) / "receipt.json" for step in steps]
     for receipt in receipts:

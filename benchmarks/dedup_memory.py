@@ -1,0 +1,139 @@
+"""Claims: `dedup` of text several times the memory, page cache counted, takes at most 1/0.6 of the time in memory.
+
+The corpus is the sample again and again, under other ids, one word in a hundred changed in each copy. `corpusmill
+dedup` runs in a memory control group (cgroup v1: memory.limit_in_bytes, which counts the page cache), first without a
+limit, then within it. Peaks are the group's own (memory.max_usage_in_bytes): a group that fills
+its limit with page cache peaks at its limit, and is not killed.
+
+    python benchmarks/dedup_memory.py CORPUS_FOLDER SCRATCH_FOLDER --gigabytes 3.2 --limits 0 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from results import write_result
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+WORDS_TO_A_CHANGE = 100
+WORKERS = 2
+
+
+def write_corpus(sample: Path, folder: Path, gigabytes: float) -> int:
+    """Copies of the sample's files, until there are so many bytes of text; returns the bytes."""
+    folder.mkdir(parents=True)
+    written, copy = 0, 0
+    while written < gigabytes * 1e9:
+        for path in sorted(sample.glob("*.jsonl.zst")):
+            rng = random.Random(f"{copy} {path.name}")
+            compressor = zstandard.ZstdCompressor(level=1)
+            with (
+                path.open("rb") as source,
+                zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True) as lines,
+                (folder / f"copy{copy:03d}_{path.name}").open("wb") as target,
+                compressor.stream_writer(target) as sink,
+            ):
+                for line in lines.read().splitlines():
+                    document = json.loads(line)
+                    words = document["text"].split(" ")
+                    if copy:
+                        for at in range(rng.randrange(WORDS_TO_A_CHANGE), len(words), WORDS_TO_A_CHANGE):
+                            words[at] += rng.choice("abcdefghijklmnop")
+                    document |= {"id": f"{copy}-{document['id']}", "text": " ".join(words)}
+                    written += len(document["text"].encode())
+                    sink.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+        copy += 1
+    return written
+
+
+def within(limit_bytes: int, command: list[str]) -> dict[str, Any]:
+    """Run a command in a memory control group of its own; seconds, the group's peak and how often it was full."""
+    group = GROUPS / f"dedup-memory-{os.getpid()}"
+    group.mkdir()
+    if limit_bytes:
+        (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    try:
+        subprocess.run(
+            command, check=True, preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())), stdout=2
+        )
+    finally:
+        seconds = time.monotonic() - began
+        peak = int((group / "memory.max_usage_in_bytes").read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        failures = int((group / "memory.failcnt").read_text())
+        while (group / "cgroup.procs").read_text():  # servers of workers end after the command
+            time.sleep(0.1)
+        group.rmdir()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "limit_bytes": limit_bytes or None,
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "group_peak_bytes_with_page_cache": peak,
+        "group_was_full_times": failures,
+        "major_faults": int(stat["total_pgmajfault"]),
+        "read_from_disk_bytes": 512 * (after.ru_inblock - before.ru_inblock),
+    }
+
+
+def stages(work: Path) -> dict[str, Any]:
+    """Of every stage: seconds of all its steps, the largest step's peak of memory, and bytes on disk."""
+    figures: dict[str, Counter[str]] = {}
+    for receipt in sorted(work.glob("*/*/*/receipt.json")):
+        read = json.loads(receipt.read_bytes())
+        own = figures.setdefault(read["stage"], Counter())
+        own["seconds"] += read["seconds"]
+        own["peak_rss_bytes"] = max(own["peak_rss_bytes"], read["peak_rss_bytes"])
+        own["disk_bytes"] += sum(one["size_bytes"] for one in read["outputs"])
+        own["steps"] += 1
+    return {name: {key: round(value, 2) for key, value in own.items()} for name, own in figures.items()}
+
+
+def measure(corpus: Path, scratch: Path, limit_bytes: int, minimum_bytes: int) -> dict[str, Any]:
+    for name in ("work", "clean"):
+        shutil.rmtree(scratch / name, ignore_errors=True)
+    subprocess.run(["sync"], check=True)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+    command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(corpus), "--output", str(scratch / "clean")]
+    command += ["--minimum-bytes", str(minimum_bytes), "--work-folder", str(scratch / "work")]
+    figures = within(limit_bytes, [*command, "--workers", str(WORKERS), "--memory", "256MiB", "--shard-bytes", "32MiB"])
+    return {**figures, "stages": stages(scratch / "work")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--gigabytes", type=float, default=3.2)
+    parser.add_argument("--limits", type=float, nargs="+", default=[0, 1], help="GB; 0: none")
+    parser.add_argument("--minimum-bytes", type=int, default=500)
+    parser.add_argument("--name", default="dedup_memory")
+    arguments = parser.parse_args()
+    source = arguments.scratch / f"corpus{arguments.gigabytes:g}"
+    if not source.exists():
+        write_corpus(arguments.corpus, source, arguments.gigabytes)
+    figures = [
+        measure(source, arguments.scratch, int(limit * 1e9), arguments.minimum_bytes) for limit in arguments.limits
+    ]
+    for one in figures:
+        print(json.dumps(one, indent=1))
+    print(
+        write_result(arguments.name, "text of several times the memory: at most 1/0.6 of the time", {"runs": figures})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Files of sections: what one task writes for each of many others, so that each of them reads a single stretch.
+
+<name>         rows of one width, section after section
+<name>.index   u64 LE x (sections + 1): the first row of every section, then the number of rows
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.errors import BalanceError, CorruptDataError
+
+Require = Callable[[str, int, int], None]
+"""(name, first, last): compare the bytes [first, last) of a file with its digests before they are read."""
+
+
+def as_written(name: str, first: int, last: int) -> None:
+    """A Require that takes every file for what was written."""
+
+
+@dataclass(frozen=True)
+class Sections:
+    """A folder with files of sections."""
+
+    folder: Path
+    require: Require = as_written
+
+    def read(self, name: str, section: int, dtype: str = "<u8", columns: int = 1) -> NDArray[Any]:
+        """The rows of one section, (r,) or (r, columns). CorruptDataError if the file does not fit its index."""
+        first, last = self._rows(name, section, np.dtype(dtype).itemsize * columns)
+        count = (last - first) * columns
+        width = np.dtype(dtype).itemsize
+        self.require(name, first * columns * width, last * columns * width)
+        rows = np.fromfile(self.folder / name, dtype, count=count, offset=first * columns * width)
+        return rows if columns == 1 else rows.reshape(-1, columns)
+
+    def map(self, name: str, section: int) -> NDArray[np.uint64]:
+        """The u64 rows of one section, memory-mapped."""
+        first, last = self._rows(name, section, 8)
+        self.require(name, first * 8, last * 8)
+        if first == last:  # nothing cannot be mapped
+            return np.empty(0, np.uint64)
+        return np.memmap(self.folder / name, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
+
+    def _rows(self, name: str, section: int, width: int) -> tuple[int, int]:
+        index = f"{name}.index"
+        self.require(index, 0, (self.folder / index).stat().st_size)
+        starts = np.fromfile(self.folder / index, "<u8").astype(np.int64)
+        size = (self.folder / name).stat().st_size
+        if not 0 <= section < len(starts) - 1 or size != width * starts[-1]:
+            raise CorruptDataError(
+                "A file of sections does not fit its index",
+                where=self.folder / name,
+                expected=f"section {section} in the index, a file of {width} bytes per row",
+                got=f"{max(len(starts) - 1, 0)} sections, {size:,} bytes",
+                next_step="run the step that wrote it again",
+            )
+        return int(starts[section]), int(starts[section + 1])
+
+
+class SectionWriter:
+    """Writes a file of sections whose lengths are known, each of them in order, in whatever order among them."""
+
+    def __init__(self, folder: Path, name: str, rows: Sequence[int], row_bytes: int) -> None:
+        starts = np.cumsum([0, *rows], dtype="<u8")
+        (folder / f"{name}.index").write_bytes(starts.data)
+        self._path = folder / name
+        self._next = [int(start) * row_bytes for start in starts[:-1]]
+        self._ends = [int(start) * row_bytes for start in starts[1:]]
+        self._file = self._path.open("wb", buffering=0)
+
+    def append(self, section: int, rows: NDArray[Any]) -> None:
+        """The next rows of a section."""
+        data = memoryview(np.ascontiguousarray(rows).tobytes())
+        while data:
+            written = os.pwrite(self._file.fileno(), data, self._next[section])
+            self._next[section] += written
+            data = data[written:]
+
+    def __enter__(self) -> SectionWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._file.close()
+        if kind is None and self._next != self._ends:
+            raise BalanceError(
+                "A file of sections was not filled",
+                where=self._path,
+                expected=f"sections that end at {self._ends[:3]} ...",
+                got=f"{self._next[:3]} ...",
+                next_step="report this: the program is wrong",
+            )
+
+
+def write_sections(folder: Path, name: str, sections: Sequence[NDArray[Any]], dtype: str = "<u8") -> None:
+    """Write `name` and `name`.index in `folder`: arrays (r,) or (r, columns), one per section."""
+    row_bytes = np.dtype(dtype).itemsize * (sections[0].shape[1] if sections and sections[0].ndim == 2 else 1)
+    with SectionWriter(folder, name, [len(rows) for rows in sections], row_bytes) as file:
+        for section, rows in enumerate(sections):
+            file.append(section, rows.astype(dtype, copy=False))

@@ -1,0 +1,133 @@
+"""Settle what digests can settle: one hash partition of all shards, without any text.
+
+Anchors whose windows hold the same bytes in all (equal digests) are settled: every window of the later ones occurred
+earlier. The first of each content goes on, slice by slice: a slice whose gram's hash no other such slice has holds no
+repeat, and the borders of the others are asked about (exchange.py). So the first pass over the texts ships 16 bytes per
+shared anchor and 4 per slice, and the second the bytes that differ: at the ends of duplicates, and little besides.
+
+    borders         sections by shard: border u64 of the slices that may repeat in part, by position
+    windows         sections by shard: place u64 of every window to count for the report, by position (repeated.py)
+    offsets         u64: the offset of each crowd of shared.py at which its windows are counted
+    match_ranges, later_windows, earlier_windows    of what is settled, as of matches.py
+
+Memory of a partition with M shared anchors: 24 M of places and digests, 12 M to 20 M of table and firsts, and 11 bytes
+for each of their slices (3 per anchor) with their table; 72 bytes for each anchor of the shard whose rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.dedup.exchange import BORDERS, CONTEXTS, DIGESTS, HASHES, WINDOW_DIGESTS, WINDOWS
+from corpusmill.dedup.match_kernels import find_firsts, mark_again
+from corpusmill.dedup.matches import NO_RANGES, Matches
+from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.repeated import all_windows, best_offsets, read_crowds, sample_windows
+from corpusmill.dedup.sections import Sections, write_sections
+from corpusmill.dedup.shared import random_key
+from corpusmill.dedup.slices import Slicing, borders_of, count_slices, highs_of, lows_of, positions_of
+
+OFFSETS = "offsets"
+
+
+def settle(
+    shared: Sections,
+    answered: Sequence[Sections],
+    partition: int,
+    slicing: Slicing,
+    folder: Path,
+    *,
+    repeats: Sequence[Ranges] = (),
+    periods: Sequence[Ranges] = (),
+    want_windows: bool = False,
+) -> tuple[Matches, dict[str, int]]:
+    """Write what is asked next about every shard; what is settled, and counts: settled, open, slices, borders.
+
+    shared      the folder that shared.share wrote for this partition
+    answered    what every shard answered (exchange.answer_contexts)
+    repeats     of every shard, windows that equal one a period earlier (anchors.py): one partition adds them
+    periods     of every shard, those earlier ones (exchange.windows_before)
+    """
+    places = [shared.read(CONTEXTS, shard) for shard in range(len(answered))]
+    firsts = firsts_of([one.read(DIGESTS, partition, columns=2) for one in answered])
+    bounds = np.cumsum([0, *map(len, places)])
+    of_shards = list(pairwise(bounds.tolist()))
+    rows = [window_rows(own, firsts[first:last], first) for own, (first, last) in zip(places, of_shards, strict=True)]
+    earlier = [NO_RANGES] * len(places)
+    if want_windows:
+        again = np.flatnonzero(np.bincount(firsts, minlength=len(firsts)) > 1)
+        cuts = np.searchsorted(again, bounds)
+        for shard, (first, _) in enumerate(of_shards):
+            own = places[shard][again[cuts[shard] : cuts[shard + 1]] - first]
+            earlier[shard] = _windows_of(own)
+    rows = [np.concatenate([own, more]) for own, more in zip(rows, repeats or [NO_RANGES] * len(rows), strict=True)]
+    earlier = [
+        union_ranges(np.concatenate(both)) for both in zip(earlier, periods or [NO_RANGES] * len(rows), strict=True)
+    ]
+    matches = Matches.of_windows(rows, earlier, slicing.minimum_bytes, want_windows=want_windows)
+    counts = _ask_borders(places, firsts, answered, partition, slicing.width, folder)
+    _ask_windows(shared, answered, partition, folder)
+    opened = int((firsts == np.arange(len(firsts), dtype=np.int32)).sum())
+    return matches, {"settled": len(firsts) - opened, "open": opened, **counts}
+
+
+def firsts_of(digests: Sequence[NDArray[np.uint64]]) -> NDArray[np.int32]:
+    """int32 (n,): of the rows (r, 2) of all parts, one behind the other, the first row with the same digest."""
+    joined = np.concatenate(digests) if digests else np.empty((0, 2), np.uint64)
+    size_bits = max(4, (len(joined) * 3 // 2).bit_length())
+    table = np.full(1 << size_bits, -1, np.int32)
+    firsts = np.empty(len(joined), np.int32)
+    find_firsts(joined, random_key(), table, np.uint64(64 - size_bits), firsts)
+    return firsts
+
+
+def occur_again(hashes: NDArray[np.uint32], wanted: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8 (n,): 1 where another of the wanted rows has the same hash, in 31 bits."""
+    size_bits = max(4, (int(wanted.sum()) * 4 // 3).bit_length())
+    table = np.zeros(1 << size_bits, np.uint32)
+    again = np.empty(len(hashes), np.uint8)
+    mark_again(hashes, wanted, random_key(), table, np.uint64(64 - size_bits), again)
+    return again
+
+
+def window_rows(places: NDArray[np.uint64], firsts: NDArray[np.int32], first: int) -> Ranges:
+    """Windows (first, one past the last) of the anchors that are not the first of their content, in text order."""
+    return _windows_of(places[firsts != np.arange(first, first + len(places), dtype=np.int32)])
+
+
+def _windows_of(places: NDArray[np.uint64]) -> Ranges:
+    starts = positions_of(places) - highs_of(places)
+    return np.column_stack([starts, starts + lows_of(places) + 1]).astype(np.uint64)
+
+
+def _ask_borders(
+    places: Sequence[NDArray[np.uint64]],
+    firsts: NDArray[np.int32],
+    answered: Sequence[Sections],
+    partition: int,
+    width: int,
+    folder: Path,
+) -> dict[str, int]:
+    slices = [count_slices(own, width) for own in places]
+    hashes = [one.read(HASHES, partition, "<u4") for one in answered]
+    is_first = (firsts == np.arange(len(firsts), dtype=np.int32)).view(np.uint8)
+    wanted = np.repeat(is_first, np.concatenate(slices)) if slices else is_first
+    again = occur_again(np.concatenate(hashes) if hashes else np.empty(0, np.uint32), wanted)
+    marks = np.split(again, np.cumsum([len(own) for own in hashes])[:-1]) if hashes else []
+    borders = [borders_of(own, width, marked, owned) for own, marked, owned in zip(places, marks, slices, strict=True)]
+    write_sections(folder, BORDERS, borders)
+    return {"slices": len(again), "borders": sum(map(len, borders))}
+
+
+def _ask_windows(shared: Sections, answered: Sequence[Sections], partition: int, folder: Path) -> None:
+    crowds = read_crowds(shared.folder)
+    answers = [one.read(WINDOW_DIGESTS, partition, columns=3) for one in answered]
+    joined = np.concatenate(answers) if answers else np.empty((0, 3), np.uint64)
+    offsets = best_offsets(crowds, sample_windows(crowds, len(answered)), joined)
+    (folder / OFFSETS).write_bytes(np.array(offsets, "<u8").data)
+    write_sections(folder, WINDOWS, all_windows(crowds, offsets, len(answered)).rows())

@@ -1,0 +1,38 @@
+"""Border: a shard answers with the bytes that digests left open, in one more pass over its text (dedup step 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corpusmill.engine.stage import Stage, every
+from corpusmill.ledger import Outcome
+from corpusmill.stages.context import sections_of, settings, text_of, units
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    from corpusmill.dedup.exchange import answer_borders
+    from corpusmill.dedup.slices import slicing_of
+
+    asked = [sections_of(build, "settle", partition) for partition in build.units("settle")]
+    minimum_bytes = build.config.dedup.minimum_bytes
+    assert minimum_bytes is not None
+    text = text_of(build, shard)
+    counts = answer_borders(text, asked, int(shard), slicing_of(minimum_bytes), folder)
+    return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
+
+
+STAGE = Stage(
+    "border",
+    version=1,
+    after=("settle",),
+    per_shard=True,
+    group="find_ranges",
+    units=units,
+    inputs=lambda build, shard: [("index", shard), *every(build, "settle")],
+    settings=settings,
+    run=_run,
+)

@@ -1,0 +1,90 @@
+"""Context: a shard answers with digests of what stands around its shared anchors, in one pass (dedup step 3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Stage, every
+from corpusmill.ledger import Outcome
+
+if TYPE_CHECKING:
+    from corpusmill.dedup.exchange import TextFile
+    from corpusmill.dedup.sections import Sections
+    from corpusmill.engine.build import Build
+
+PERIODS = "periods"  # windows that equal one a period earlier: those earlier ones, for keep: every_string
+
+
+def sections_of(build: Build, stage: str, unit: str) -> Sections:
+    """A finished step's files of sections; what is read of them is compared."""
+    from corpusmill.dedup.sections import Sections
+
+    blocks = build.blocks(stage, unit)
+    return Sections(blocks.folder, blocks.require_bytes)
+
+
+def text_of(build: Build, shard: str) -> TextFile:
+    """A shard's text, to be read from its beginning to its end; every block is compared before."""
+    from corpusmill.dedup.exchange import TextFile
+    from corpusmill.documents.text_shard import TEXT_FILE
+
+    blocks = build.blocks("index", shard)
+    return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.require_bytes(TEXT_FILE, first, last))
+
+
+def _keeps_whole(build: Build) -> bool:
+    return build.config.dedup.keep == "every_string"
+
+
+def units(build: Build) -> list[str]:
+    """The shards that have anchors."""
+    return build.units("anchor")
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    anchors = [("anchor", shard)] if _keeps_whole(build) else []
+    return [("index", shard), *anchors, *every(build, "shared")]
+
+
+def settings(build: Build, shard: str) -> dict[str, Any]:
+    """Beside what is asked: the shard's number in the dataset, and the length of a window."""
+    return {"minimum_bytes": build.config.dedup.minimum_bytes, "shard": int(shard)}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    from corpusmill.dedup.exchange import answer_contexts
+    from corpusmill.dedup.slices import slicing_of
+
+    asked = [sections_of(build, "shared", partition) for partition in build.units("shared")]
+    minimum_bytes = build.config.dedup.minimum_bytes
+    assert minimum_bytes is not None
+    text = text_of(build, shard)
+    counts = answer_contexts(text, asked, int(shard), slicing_of(minimum_bytes), folder)
+    if _keeps_whole(build):
+        _write_periods(build, shard, minimum_bytes, folder)
+    return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
+
+
+def _write_periods(build: Build, shard: str, minimum_bytes: int, folder: Path) -> None:
+    from corpusmill.dedup.anchors import open_anchors
+    from corpusmill.dedup.exchange import windows_before
+    from corpusmill.dedup.ranges import write_ranges
+    from corpusmill.documents.text_shard import open_text_shard
+
+    repeats = open_anchors(build.folder("anchor", shard)).repeats
+    text = open_text_shard(build.folder("index", shard)).text
+    write_ranges(folder / PERIODS, windows_before(text, repeats, minimum_bytes))
+
+
+STAGE = Stage(
+    "context",
+    version=1,
+    after=("shared",),
+    per_shard=True,
+    group="find_ranges",
+    units=units,
+    inputs=_inputs,
+    settings=settings,
+    run=_run,
+)

@@ -1,0 +1,77 @@
+"""Settle: what of a partition digests decide, and where bytes are needed (dedup step 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Stage, every
+from corpusmill.ledger import Outcome
+from corpusmill.stages.context import PERIODS, sections_of
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+
+def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
+    anchors = every(build, "anchor") if _adds_repeats(build, unit) else []
+    return [("shared", unit), *anchors, *every(build, "context")]
+
+
+def _adds_repeats(build: Build, unit: str) -> bool:
+    return unit == build.units("settle")[0]
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    dedup = build.config.dedup
+    partition = build.units("settle").index(unit)
+    return {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from corpusmill.dedup.anchors import SMALL_FILES, open_anchors
+    from corpusmill.dedup.ranges import read_ranges
+    from corpusmill.dedup.settle import settle
+    from corpusmill.dedup.slices import slicing_of
+
+    minimum_bytes = build.config.dedup.minimum_bytes
+    assert minimum_bytes is not None
+    whole = build.config.dedup.keep == "every_string"
+    repeats, periods = [], []
+    if _adds_repeats(build, unit):
+        for shard in build.units("anchor"):
+            blocks = build.blocks("anchor", shard)
+            blocks.require(SMALL_FILES)
+            repeats.append(open_anchors(blocks.folder).repeats)
+            if whole:
+                build.blocks("context", shard).require([PERIODS])
+                periods.append(read_ranges(build.step_folder("context", shard) / PERIODS))
+    partition = build.units("settle").index(unit)
+    matches, counts = settle(
+        sections_of(build, "shared", unit),
+        [sections_of(build, "context", shard) for shard in build.units("context")],
+        partition,
+        slicing_of(minimum_bytes),
+        folder,
+        repeats=repeats,
+        periods=periods,
+        want_windows=whole,
+    )
+    matches.write(folder, with_windows=whole)
+    return Outcome(
+        counts={**counts, "windows": matches.windows, "bytes_read": 24 * (counts["settled"] + counts["open"])}
+    )
+
+
+STAGE = Stage(
+    "settle",
+    version=1,
+    after=("context",),
+    group="find_ranges",
+    unit_word="partition",
+    units_of="shared",
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
+)

@@ -1,0 +1,97 @@
+"""Shared: which anchors have their hash in common with another, one partition of the hash space at a time.
+
+The first of the two questions to the texts (dedup step 2): about every such anchor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Stage, every
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import Outcome
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
+MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
+BYTES_PER_ANCHOR = 96  # in memory: dedup/settle.py takes most where all are shared, dedup/shared.py 49 where none is
+
+
+def _units(build: Build) -> list[str]:
+    """As many partitions as keep one partition's anchors within dedup.memory: a power of two, from 4 to 4096.
+
+    The number changes how work is divided, never a byte of the ranges.
+    """
+    if build.config.dedup.mode == "none" or build.config.index.method != "anchors":
+        return []
+    anchors, largest = (build.total("anchor", count) for count in ("anchors", "largest_bucket"))
+    return partition_names(partitions_for(anchors, largest, build.config.dedup.memory))
+
+
+def partition_names(partitions: int) -> list[str]:
+    """The units of stages that work by partition."""
+    return [f"{partition:05d}" for partition in range(partitions)]
+
+
+def partitions_for(anchors: int, largest_bucket: int, memory_bytes: int) -> int:
+    """The least power of two, 4 at least, of partitions of which each needs at most `memory_bytes`.
+
+    `largest_bucket`: the anchors of every shard's largest bucket, added up. Hashes spread different strings evenly, so
+    that a partition holds anchors / partitions; but one string that is everywhere has all its anchors in one bucket,
+    and the partition with it holds those on top. Each anchor takes BYTES_PER_ANCHOR.
+    """
+    beyond = max(0, largest_bucket - anchors // BUCKETS)
+    partitions = MINIMUM_PARTITIONS
+    while partitions <= MAXIMUM_PARTITIONS and anchors / partitions + beyond > memory_bytes / BYTES_PER_ANCHOR:
+        partitions *= 2
+    if partitions > MAXIMUM_PARTITIONS:
+        least = (beyond + -(-anchors // MAXIMUM_PARTITIONS)) * BYTES_PER_ANCHOR
+        raise ConfigError(
+            "the anchors of one partition do not fit into the memory of a match task",
+            where="dedup.memory",
+            expected=f"at least {least:,} bytes: {anchors:,} anchors in {MAXIMUM_PARTITIONS:,} partitions, and up to "
+            f"{beyond:,} of one string",
+            got=f"{memory_bytes:,} bytes",
+            next_step="raise dedup.memory, or dedup.minimum_bytes: longer repeats have fewer anchors",
+        )
+    return partitions
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    units = build.units("shared")
+    settings = {"minimum_bytes": build.config.dedup.minimum_bytes}
+    return {**settings, "partition": units.index(unit), "partitions": len(units)}
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from corpusmill.dedup.anchors import SMALL_FILES
+    from corpusmill.dedup.shared import AnchorSlices, share
+
+    units = build.units("shared")
+    minimum_bytes = build.config.dedup.minimum_bytes
+    assert minimum_bytes is not None
+    shards = []
+    for shard in build.units("anchor"):
+        blocks = build.blocks("anchor", shard)
+        blocks.require(SMALL_FILES)
+        shards.append(AnchorSlices(blocks.folder, blocks.require_bytes))
+    counts = share(shards, units.index(unit), len(units), minimum_bytes, folder)
+    return Outcome(counts={**counts, "bytes_read": 16 * counts["anchors"]})
+
+
+STAGE = Stage(
+    "shared",
+    version=1,
+    after=("anchor",),
+    units_after=("anchor",),
+    group="find_ranges",
+    unit_word="partition",
+    units=_units,
+    inputs=lambda build, _unit: every(build, "anchor"),
+    settings=_settings,
+    run=_run,
+    memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
+)
