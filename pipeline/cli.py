@@ -249,7 +249,7 @@ def tokenize(
     ],
     tokenizer: Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")],
     output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
-    engine: Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")] = "gigatoken",
+    engine: Annotated[str, typer.Option(help="auto, gigatoken, tiktoken or tokenizers.")] = "auto",
     pattern: Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")] = None,
     special_token: Annotated[
         list[str] | None, typer.Option(help="Of a .tiktoken file, as often as needed: TOKEN=ID.", metavar="TOKEN=ID")
@@ -375,6 +375,8 @@ def config_example() -> None:
 @config_app.command("lock")
 def config_lock(config: ConfigFile) -> None:
     """Write the tokenizer's sha256 and revision into the file's lock section; another vocabulary is then refused."""
+    import json
+
     from corpusmill.config import parse_config
     from corpusmill.stages.tokenize import locked
 
@@ -383,9 +385,7 @@ def config_lock(config: ConfigFile) -> None:
     assert lock is not None  # noqa: S101 (locked() always adds one)
     if loaded.lock is None:
         text = config.read_text(encoding="utf-8")
-        section = (
-            f'lock:\n  tokenizer_sha256: "{lock.tokenizer_sha256}"\n  tokenizer_revision: "{lock.tokenizer_revision}"\n'
-        )
+        section = "lock:\n" + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in lock.settings().items())
         text += ("" if text.endswith("\n") else "\n") + "\n" + section
         parse_config(text, where=f"{config} with a lock section behind it")
         config.write_text(text, encoding="utf-8")

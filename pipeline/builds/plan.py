@@ -15,7 +15,7 @@ from corpusmill.storage import StoredFile
 from corpusmill.storage.listing import Listing, list_all
 
 if TYPE_CHECKING:
-    pass
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +89,36 @@ def check_dataset(config: DatasetConfig) -> str:
     """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
     from corpusmill.stages.tokenize import configured_tokenizer, locked
 
-    tokenizer = configured_tokenizer(locked(config))
+    config = locked(config)
+    tokenizer = configured_tokenizer(config)
     files, plan = _planned(config)
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
         f" {len(plan.shards)} shards;"
-        f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
-        f"{uncut}{others}"
+        f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...),"
+        f" {engine_text(tokenizer)}, texts end with id {tokenizer.eot_id}"
+        f"{_missing_embeddings(config, tokenizer)}{uncut}{others}"
+    )
+
+
+def engine_text(tokenizer: Tokenizer) -> str:
+    """Which engine encodes, and why it is not a faster one."""
+    reason = f" ({tokenizer.why_slow})" if tokenizer.why_slow else ""
+    return f"engine {tokenizer.engine}{reason}"
+
+
+def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
+    from corpusmill.stages.tokenize import vocabulary_file
+    from corpusmill.tokens.neighbours import embedding_rows
+
+    rows = embedding_rows(vocabulary_file(config), config.tokenizer.name)
+    if rows is None or rows >= tokenizer.vocabulary_size:
+        return ""
+    return (
+        f"\nids go up to {tokenizer.vocabulary_size - 1:,}, but the config.json beside the tokenizer has {rows:,}"
+        " embeddings: enlarge the model's, or name tokens below that number as tokenizer.eot, bos and pad"
     )
 
 

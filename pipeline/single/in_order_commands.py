@@ -17,7 +17,7 @@ Inputs = Annotated[
 EndpointUrl = Annotated[str | None, typer.Option(help="For S3-compatible stores.")]
 TokenizerName = Annotated[str, typer.Option(help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")]
 TokenName = Annotated[str | None, typer.Option(help="The token as text, if not the tokenizer's own.")]
-Engine = Annotated[str, typer.Option(help="gigatoken, tiktoken or tokenizers.")]
+Engine = Annotated[str, typer.Option(help="auto, gigatoken, tiktoken or tokenizers.")]
 Pattern = Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")]
 Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every document.")]
 RejectedShare = Annotated[float, typer.Option(help="More lines that are no documents than this fail.", min=0, max=1)]
@@ -42,7 +42,7 @@ def megatron(
     max_rejected_share: RejectedShare = 0.001,
     eod_token: TokenName = None,
     bos_token: TokenName = None,
-    engine: Engine = "gigatoken",
+    engine: Engine = "auto",
     pattern: Pattern = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
@@ -83,7 +83,7 @@ def nanoset(
     max_rejected_share: RejectedShare = 0.001,
     eos_token: TokenName = None,
     bos_token: TokenName = None,
-    engine: Engine = "gigatoken",
+    engine: Engine = "auto",
     pattern: Pattern = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:

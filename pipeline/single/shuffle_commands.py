@@ -125,7 +125,7 @@ def find_batch(
     from corpusmill.tokens.tokenizer import load_tokenizer
 
     file = absolute(tokenizer) if tokenizer.endswith((".tiktoken", ".json", ".model")) else None
-    loaded = load_tokenizer(tokenizer, file=file, engine="gigatoken")
+    loaded = load_tokenizer(tokenizer, file=file)
     rates = run(input, loaded, output, seconds=seconds, text_field=text_field, endpoint_url=endpoint_url)
     for size, rate in rates.items():
         typer.echo(f"{size:>12,} bytes  {rate:>12,} tokens/s")
