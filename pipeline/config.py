@@ -131,7 +131,7 @@ class TokenizerConfig(Section):
     file: str | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     revision: str | None = None
-    engine: Literal["gigatoken", "tiktoken", "tokenizers"] = "gigatoken"
+    engine: Literal["auto", "gigatoken", "tiktoken", "tokenizers"] = "auto"
     batch_bytes: Bytes = ByteSize(2 << 20)
     pattern: str | None = None
     special_tokens: dict[str, Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]] = {}
@@ -206,10 +206,18 @@ class EstimateConfig(Section):
 
 
 class LockConfig(Section):
-    """What the tokenizer was when the configuration was locked; `corpusmill config lock` writes it."""
+    """What the tokenizer was when the configuration was locked; `corpusmill config lock` writes it.
+
+    `tokenizer_eot` is the token that ends a text, if a file beside the tokenizer had to say so.
+    """
 
     tokenizer_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     tokenizer_revision: str = ""
+    tokenizer_eot: str = ""
+
+    def settings(self) -> dict[str, str]:
+        """What of the lock can change a step's bytes."""
+        return self.model_dump(exclude=None if self.tokenizer_eot else {"tokenizer_eot"})
 
 
 class ShuffleConfig(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
 from corpusmill.config import DatasetConfig, absolute, work_of
@@ -15,6 +16,9 @@ from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile
 from corpusmill.storage.listing import Listing, list_all
 from corpusmill.version import __version__
+
+if TYPE_CHECKING:
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -111,15 +115,36 @@ def check_dataset(config: DatasetConfig) -> str:
     from corpusmill.builds.preflight import ready_tokenizer
     from corpusmill.stages.tokenize import locked
 
-    tokenizer = ready_tokenizer(locked(config))
+    config = locked(config)
+    tokenizer = ready_tokenizer(config)
     files, plan = _planned(config)
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
         f" {len(plan.shards)} shards;"
-        f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...)"
-        f"{uncut}{others}"
+        f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...),"
+        f" {engine_text(tokenizer)}, texts end with id {tokenizer.eot_id}"
+        f"{_missing_embeddings(config, tokenizer)}{uncut}{others}"
+    )
+
+
+def engine_text(tokenizer: Tokenizer) -> str:
+    """Which engine encodes, and why it is not a faster one."""
+    reason = f" ({tokenizer.why_slow})" if tokenizer.why_slow else ""
+    return f"engine {tokenizer.engine}{reason}"
+
+
+def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
+    from corpusmill.stages.tokenize import vocabulary_file
+    from corpusmill.tokens.neighbours import embedding_rows
+
+    rows = embedding_rows(vocabulary_file(config), config.tokenizer.name)
+    if rows is None or rows >= tokenizer.vocabulary_size:
+        return ""
+    return (
+        f"\nids go up to {tokenizer.vocabulary_size - 1:,}, but the config.json beside the tokenizer has {rows:,}"
+        " embeddings: enlarge the model's, or name tokens below that number as tokenizer.eot, bos and pad"
     )
 
 

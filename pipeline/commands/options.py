@@ -68,7 +68,7 @@ TokenizerName = Annotated[
     str, typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
 ]
 Engine = Annotated[
-    Literal["gigatoken", "tiktoken", "tokenizers"], typer.Option(help="What encodes; the ids are equal.")
+    Literal["auto", "gigatoken", "tiktoken", "tokenizers"], typer.Option(help="What encodes; the ids are equal.")
 ]
 Pattern = Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")]
 SpecialTokens = Annotated[
@@ -101,7 +101,7 @@ def claimed_build(config: Path) -> Iterator[Build]:
 
 def tokenizer_of(
     name: str,
-    engine: str = "gigatoken",
+    engine: str = "auto",
     pattern: str | None = None,
     special_tokens: list[str] | None = None,
     eot: str | None = None,

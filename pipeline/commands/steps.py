@@ -94,7 +94,7 @@ def tokenize(
     output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
     tokenizer: options.TokenizerName,
     text_field: options.TextField = "text",
-    engine: options.Engine = "gigatoken",
+    engine: options.Engine = "auto",
     pattern: options.Pattern = None,
     special_tokens: options.SpecialTokens = None,
     eot_token: options.EotToken = None,
@@ -131,7 +131,7 @@ def megatron(
         bool, typer.Option("--as-preprocess-data", help="int32 for 65,500 to 65,536 ids, as Megatron's tool.")
     ] = False,
     max_rejected_share: options.RejectedShare = 0.001,
-    engine: options.Engine = "gigatoken",
+    engine: options.Engine = "auto",
     pattern: options.Pattern = None,
     special_tokens: options.SpecialTokens = None,
     eot_token: options.EotToken = None,
@@ -176,7 +176,7 @@ def nanoset(
         str | None, typer.Option(help="Also .ds.loss: this key's ranges of characters are not trained on.")
     ] = None,
     max_rejected_share: options.RejectedShare = 0.001,
-    engine: options.Engine = "gigatoken",
+    engine: options.Engine = "auto",
     pattern: options.Pattern = None,
     special_tokens: options.SpecialTokens = None,
     eot_token: options.EotToken = None,

@@ -88,6 +88,20 @@ class DecodedSummary(Facts):
     unproven: Count
 
 
+class EncodedSummary(Facts):
+    """Which engines made the ids, and why one was not the fast one; documents that they could not vouch for.
+
+    `by_reference`: documents that the reference library encoded; `special`: documents with a special token's string.
+    """
+
+    engines: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    documents: Count
+    by_reference: Count
+    special: Count
+    special_is_text: bool = True
+
+
 class EstimatedFigure(Facts):
     """One figure as it was estimated before the build, and what came out.
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from corpusmill.report.delivered import EncodedSummary
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 COUNT_UNITS = ("", "K", "M", "B", "T", "P")
@@ -29,6 +33,15 @@ def decoded_text(exactly: int, normalized: int, unproven: int) -> str:
     rest = ((normalized, "to its normalized form"), (unproven, "not proven"))
     others = "".join(f", {count:,} {how}" for count, how in rest if count)
     return f"ids: {counted(exactly, 'document')} decoded to the exact text{others}"
+
+
+def encoded_text(encoded: EncodedSummary) -> str:
+    """Which engine made the ids, how many documents it could not vouch for, how many hold a special string."""
+    why = f" ({', '.join(encoded.reasons)})" if encoded.reasons else ""
+    slow = f", {counted(encoded.by_reference, 'document')} of {encoded.documents:,} by the reference library"
+    special = f"; {counted(encoded.special, 'document')} with the string of a special token"
+    kept = ", which stays text" if encoded.special_is_text else ", which became its id"
+    return f"engine: {', '.join(encoded.engines)}{why}{slow}{special}{kept if encoded.special else ''}"
 
 
 def requests_text(requests: int, retries: int, without_checksum: int) -> str:

@@ -12,6 +12,7 @@ from corpusmill.report.figures import (
     count_text,
     counted,
     decoded_text,
+    encoded_text,
     grouped,
     largest_first,
     rate_text,
@@ -29,7 +30,7 @@ from corpusmill.report.training import training_flags
 
 LISTED_ROWS = 2000  # a page of 50,000 rows helps nobody; the JSON summary has them all
 FIGURES = (
-    *(bytes_text, count_text, counted, decoded_text, grouped, largest_first),
+    *(bytes_text, count_text, counted, decoded_text, encoded_text, grouped, largest_first),
     *(rate_text, requests_text, seconds_text, share_text, sum_text),
 )
 PICTURES = (cell_bar, counts_of, heat_map, power_bars, share_bar, totals_of)

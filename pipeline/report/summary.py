@@ -12,6 +12,7 @@ from corpusmill.report.content import DuplicateSummary, LengthSummary, PackingSu
 from corpusmill.report.delivered import (
     DecodedSummary,
     DestinationSummary,
+    EncodedSummary,
     EstimatedFigure,
     ExportSummary,
     VocabularySummary,
@@ -91,6 +92,7 @@ class BuildSummary(Facts):
     checks: tuple[BalanceCheck, ...] = ()
     vocabulary: VocabularySummary | None = None
     decoded: DecodedSummary | None = None
+    encoded: EncodedSummary | None = None
     estimate: tuple[EstimatedFigure, ...] = ()
     latest_stays: str = ""
 

@@ -20,6 +20,7 @@ from corpusmill.report.figures import (
     counted,
     decoded_text,
     documents_text,
+    encoded_text,
     grouped,
     rate_text,
     seconds_text,
@@ -116,6 +117,8 @@ def _totals(summary: BuildSummary) -> Lines:
         yield Text(f"{name:<13}  {figure:>9}  {plain(more)}")
     if ids := summary.decoded:
         yield Text(decoded_text(ids.exactly, ids.normalized, ids.unproven))
+    if summary.encoded:
+        yield Text(plain(encoded_text(summary.encoded)))
     for warning in _warnings(summary):
         yield Text(f"warning: {warning}", style="bold yellow")
     yield Text()

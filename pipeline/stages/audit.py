@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import VerificationError
 from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
-from corpusmill.stages.tokenize import configured_tokenizer, selection_of
+from corpusmill.stages.tokenize import configured_tokenizer, engine_of, selection_of
 from corpusmill.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -56,14 +56,15 @@ def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
-    settings = {"tokenizer": build.config.tokenizer.model_dump(exclude={"file"}), "libraries": _libraries(build)}
+    tokenizer = {**build.config.tokenizer.model_dump(exclude={"file"}), "engine": engine_of(build.config)}
+    settings = {"tokenizer": tokenizer, "libraries": _libraries(build)}
     if unit == DATASET:
         return {**settings, "band": build.config.audit.bytes_per_token_band}
     return {**settings, "documents": sampled_documents(build, unit)}
 
 
 def _libraries(build: Build) -> dict[str, str]:
-    return versions_of(*sorted({build.config.tokenizer.engine, "tiktoken", "tokenizers"}))
+    return versions_of(*sorted({engine_of(build.config), "tiktoken", "tokenizers"}))
 
 
 def _run(build: StepView, unit: str, folder: Path) -> Outcome:

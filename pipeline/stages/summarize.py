@@ -28,6 +28,7 @@ from corpusmill.report.content import (
 from corpusmill.report.delivered import (
     DecodedSummary,
     DestinationSummary,
+    EncodedSummary,
     EstimatedFigure,
     ExportSummary,
     OutputFile,
@@ -71,6 +72,7 @@ def summarize(build: Build) -> BuildSummary:
         checks=_checks(build, stages),
         vocabulary=_vocabulary(build),
         decoded=_decoded(build),
+        encoded=_encoded(build),
         latest_stays=why_latest_stays(build.plan_receipt) if build.units("upload") else "",
     )
     return summary.model_copy(update={"estimate": _estimate(build, summary)})
@@ -263,6 +265,22 @@ def _decoded(build: Build) -> DecodedSummary:
         build.total("tokenize", f"documents_{what}") for what in ("out", "normalized", "unproven")
     )
     return DecodedSummary(exactly=documents - normalized - unproven, normalized=normalized, unproven=unproven)
+
+
+def _encoded(build: Build) -> EncodedSummary | None:
+    """None where receipts of an older version do not say."""
+    receipts = build.receipts("tokenize")
+    if any("engine" not in receipt.details for receipt in receipts):
+        return None
+    engines = [receipt.details["engine"] for receipt in receipts]
+    return EncodedSummary(
+        engines=tuple(sorted({engine["name"] for engine in engines})),
+        reasons=tuple(sorted({engine["why_slow"] for engine in engines} - {""})),
+        documents=build.total("tokenize", "documents_out"),
+        by_reference=build.total("tokenize", "documents_by_reference"),
+        special=build.total("tokenize", "documents_special"),
+        special_is_text=not build.config.tokenizer.parse_special,
+    )
 
 
 def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:

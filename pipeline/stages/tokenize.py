@@ -6,6 +6,7 @@ content sums (content.py): `text_content` of what was encoded, `content` of the 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -49,16 +50,18 @@ class Vocabulary:
 def locked(config: DatasetConfig) -> DatasetConfig:
     """The configuration with the tokenizer's sha256 and revision in its lock; TokenizerError if a lock says another."""
     from corpusmill.errors import TokenizerError
+    from corpusmill.tokens.neighbours import stated_eot
 
-    lock = config.lock
+    lock, wanted = config.lock, config.tokenizer
     found = vocabulary_file(config)
-    now = LockConfig(tokenizer_sha256=found.sha256, tokenizer_revision=found.revision)
+    stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else stated_eot(found, wanted.name)
+    now = LockConfig(tokenizer_sha256=found.sha256, tokenizer_revision=found.revision, tokenizer_eot=stated)
     if lock and lock != now:
         raise TokenizerError(
             "the tokenizer is not the one that the configuration is locked to",
             where=found.path,
-            expected=f"sha256 {lock.tokenizer_sha256}, revision {lock.tokenizer_revision or 'none'}",
-            got=f"sha256 {now.tokenizer_sha256}, revision {now.tokenizer_revision or 'none'}",
+            expected=_lock_text(lock),
+            got=_lock_text(now),
             next_step="fetch the right one; if the change is wanted, delete the lock section and lock again",
         )
     return config.model_copy(update={"lock": now})
@@ -72,10 +75,15 @@ def lock_file(path: Path) -> LockConfig:
     if config.lock is None:
         text = path.read_text(encoding="utf-8")
         text += ("" if text.endswith("\n") else "\n") + "\nlock:\n"
-        text += "".join(f'  {key}: "{value}"\n' for key, value in lock)
+        text += "".join(f"  {key}: {json.dumps(value)}\n" for key, value in lock.settings().items())
         parse_config(text, where=f"{path} with a lock section behind it")
         path.write_text(text, encoding="utf-8")
     return lock
+
+
+def _lock_text(lock: LockConfig) -> str:
+    ending = f", text ends with {lock.tokenizer_eot}" if lock.tokenizer_eot else ""
+    return f"sha256 {lock.tokenizer_sha256}, revision {lock.tokenizer_revision or 'none'}{ending}"
 
 
 def vocabulary_file(config: DatasetConfig) -> VocabularyFile:
@@ -100,7 +108,7 @@ def configured_tokenizer(config: DatasetConfig, *, engine: str | None = None) ->
         engine=engine or wanted.engine,
         pattern=wanted.pattern,
         special_tokens=tuple(sorted(wanted.special_tokens.items())),
-        eot=wanted.eot,
+        eot=wanted.eot or (lock.tokenizer_eot if lock else None) or None,
         bos=wanted.bos,
         pad=wanted.pad,
         parse_special=wanted.parse_special,
@@ -127,12 +135,21 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     # The lock stands for the vocabulary: loading refuses any file whose sha256 is not the one that it names.
     wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
-    lock = build.config.lock.model_dump() if build.config.lock else {}
+    wanted["engine"] = engine_of(build.config)
+    lock = build.config.lock.settings() if build.config.lock else {}
     libraries = versions_of(*_libraries(build.config))
     settings = {"mode": build.config.dedup.mode, "tokenizer": wanted, "lock": lock, "libraries": libraries}
     if build.config.selection.leaves_out():
         settings["selection"] = build.config.selection.model_dump()
     return settings
+
+
+def engine_of(config: DatasetConfig) -> str:
+    """The engine as fingerprints have it: auto is gigatoken, or the library that defines the ids, which they have too.
+
+    Both give the same ids, so a build that named gigatoken goes on under auto, and the other way round.
+    """
+    return "gigatoken" if config.tokenizer.engine == "auto" else config.tokenizer.engine
 
 
 def _libraries(config: DatasetConfig) -> list[str]:
@@ -150,7 +167,7 @@ def _libraries(config: DatasetConfig) -> list[str]:
         defining = ["tokenizers"]
     else:
         defining = ["tiktoken", "tokenizers"]
-    return sorted({wanted.engine, *defining})
+    return sorted({engine_of(config), *defining})
 
 
 def selection_of(config: DatasetConfig) -> Selection:
@@ -186,7 +203,10 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             release_pages(text.text)  # or memory would grow with the shard
             tally.add_text(kept, boundaries)
             whole = kept.tobytes()
-            tokens, ends = tokenizer.encode([whole[start:end] for start, end in pairwise(boundaries.tolist())])
+            texts = [whole[start:end] for start, end in pairwise(boundaries.tolist())]
+            tokens, ends, by_reference = tokenizer.encode_counted(texts)
+            tally.counts["documents_by_reference"] += by_reference
+            tally.counts["documents_special"] += int(tokenizer.special_strings.holding(texts).sum())
             decoder.compare(kept, boundaries, tokens, ends)
             document_lengths((tokens, ends), tally.documents)  # one that no export can hold is refused here
             size = len(tokens)
@@ -210,14 +230,22 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         tokenizer.revision,
     )
     counts = {**tally.counts, **decoder.counts, "tokens": tokens, "bytes_read": len(text.text)}
-    return Outcome(counts=counts, details={**tally.details(text.sources), "vocabulary": asdict(vocabulary)})
+    engine = {"name": tokenizer.engine, "why_slow": tokenizer.why_slow}
+    details = {**tally.details(text.sources), "vocabulary": asdict(vocabulary), "engine": engine}
+    return Outcome(counts=counts, details=details)
 
 
 class _Tally:
     """What the batches of a shard amount to: first a batch's text is added, then its tokens."""
 
     def __init__(self, shard: int, *, selecting: bool) -> None:
-        names = ("documents_out", "documents_empty", "text_bytes_encoded")
+        names = (
+            "documents_out",
+            "documents_empty",
+            "text_bytes_encoded",
+            "documents_by_reference",
+            "documents_special",
+        )
         self.counts = Counter(dict.fromkeys((*names, *(("documents_short", "tokens_short") if selecting else ())), 0))
         self._shard = shard
         self._text, self._content = ContentSum(), ContentSum()

@@ -1,39 +1,44 @@
-"""Which engine gives the reference library's ids for which tokenizer: a rule, found by a test matrix.
+"""For which tokenizers gigatoken gives the reference library's ids: a rule, found by a test matrix.
 
 tests/tokens/test_fitness.py runs every construct below through both libraries over tricky text: what the rule lets
 through must give equal ids, what it refuses was seen to differ (or is not read at all). What is not listed is refused.
 
 gigatoken with a tokenizer.json (seen with gigatoken 0.10 and tokenizers 0.23):
 
-    exact      byte-level BPE split by ByteLevel's own pattern, or by one Split pattern that gigatoken knows;
-               normalizer none, or NFC done for it by tokenizers (the two libraries' tables are of two versions of
-               Unicode), if no added token is matched before normalization; SentencePiece BPE with byte fallback, its
-               spaces marked by Prepend and Replace, Metaspace, or Split; added tokens matched anywhere; ids with
-               holes; ignore_merges
-    differs    ByteLevel without its pattern and without Split; no pre_tokenizer; Split that removes what it matches;
-               an end-of-word suffix; added tokens that stand for whole words only or take a space with them; added
-               tokens that the model has under another id
-    refused    other normalizers (NFKC, Lowercase ...), other pre_tokenizers (Digits, Punctuation ...), unknown
-               patterns, byte-level vocabularies without some byte, Unigram, WordPiece
+    exact      byte-level BPE split by ByteLevel's own pattern, after Digits too (digits.py), or by Split patterns that
+               gigatoken knows; any normalizer, applied before by tokenizers (the two libraries' tables are of two
+               versions of Unicode); SentencePiece BPE with byte fallback, its spaces marked by Prepend and Replace,
+               Metaspace, or Split; added tokens (added.py: documents that hold some of them go to tokenizers); ids
+               with holes; ignore_merges
+    differs    ByteLevel without its pattern and without Split; no pre_tokenizer; Split that removes pieces; an
+               end-of-word suffix
+    refused    other pre_tokenizers (Punctuation ...), unknown patterns, byte-level vocabularies without some byte,
+               Unigram, WordPiece, other normalizers of SentencePiece BPE
 
-gigatoken with a .tiktoken file: the four published patterns that it knows, ranks without a hole.
+gigatoken with a .tiktoken file: the published patterns that it knows, ranks without a hole.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+# Patterns with these parts leave no character between two matches: a letter, a number, a space, or none of these.
+_LETTERS = (r"\p{L}+", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+")
+_NUMBERS, _OTHERS, _SPACES = r"|\p{N}", r"| ?[^\s\p{L}\p{N}]+", r"|\s+(?!\S)|\s+"
 
-def why_not_gigatoken_json(description: dict[str, Any], *, parse_special: bool) -> str:
-    """Why gigatoken cannot give the reference's ids for a parsed tokenizer.json; "" if it can."""
+
+def why_not_gigatoken_json(description: dict[str, Any]) -> str:
+    """Why gigatoken cannot give the reference's ids for a parsed tokenizer.json, its added tokens aside; "" if it can.
+
+    The description is one that `isolated` wrote out.
+    """
     model = description["model"]
     if model["type"] != "BPE":
-        return f"its model is {model['type']}, not BPE"
+        return f"its model is {model['type'] or 'of an unnamed type'}, not BPE"
     for key in ("end_of_word_suffix", "continuing_subword_prefix"):
         if model.get(key):
             return f"its model has an {key}: {model[key]!r}"
-    steps = _why_not_sentencepiece(description) if model.get("byte_fallback") else _why_not_byte_level(description)
-    return steps or _why_not_added(description, parse_special=parse_special)
+    return _why_not_sentencepiece(description) if model.get("byte_fallback") else _why_not_byte_level(description)
 
 
 def why_not_gigatoken_ranks(pattern_name: str, ranks: list[int]) -> str:
@@ -45,55 +50,77 @@ def why_not_gigatoken_ranks(pattern_name: str, ranks: list[int]) -> str:
     return ""
 
 
+def isolated(description: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer, written out: keys that tokenizers does without, Splits that keep matches alone as Isolated.
+
+    A Split is rewritten only where its pattern leaves nothing between two matches.
+    """
+    model, before = description["model"], description.get("pre_tokenizer")
+    if "type" not in model:  # tokenizers tells such a model by its keys
+        model = {"type": "BPE" if "merges" in model else "", **model}
+    if before is not None:
+        steps = [
+            {**step, "behavior": "Isolated", "invert": False} if _keeps_matches(step) else step
+            for step in steps_of(before)
+        ]
+        before = {"type": "Sequence", "pretokenizers": steps} if before["type"] == "Sequence" else steps[0]
+    return {
+        **dict.fromkeys(("normalizer", "decoder")),
+        **description,
+        "added_tokens": description.get("added_tokens") or [],
+        "model": model,
+        "pre_tokenizer": before,
+    }
+
+
+def cuts_digits(description: dict[str, Any]) -> bool | None:
+    """Whether Digits cuts every number off alone (True) or numbers in a row (False); None where there is no Digits."""
+    steps = steps_of(description["pre_tokenizer"])
+    return bool(steps[0]["individual_digits"]) if steps and steps[0]["type"] == "Digits" else None
+
+
+def steps_of(component: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pre_tokenizer, inner Sequences opened."""
+    if component is None:
+        return []
+    if component["type"] != "Sequence":
+        return [component]
+    inner = component["normalizers"] if "normalizers" in component else component["pretokenizers"]
+    return [step for one in inner for step in steps_of(one)]
+
+
+def _keeps_matches(step: dict[str, Any]) -> bool:
+    if step["type"] != "Split" or step["behavior"] != "Removed" or not step["invert"]:
+        return False
+    pattern = step["pattern"].get("Regex", "")
+    letters = any(part in pattern for part in _LETTERS)
+    return letters and _NUMBERS in pattern and _OTHERS in pattern and pattern.endswith(_SPACES)
+
+
 def _why_not_byte_level(description: dict[str, Any]) -> str:
-    kinds = [step["type"] for step in _steps(description["normalizer"], "normalizers")]
-    if any(kind != "NFC" for kind in kinds):
-        return f"its normalizer is {' and '.join(kinds)}, and gigatoken has only NFC"
-    steps = _steps(description["pre_tokenizer"], "pretokenizers")
+    steps = steps_of(description["pre_tokenizer"])
     kinds = [step["type"] for step in steps]
-    if kinds == ["ByteLevel"]:
-        return "" if steps[0].get("use_regex", True) else "it does not split text before merging"
-    if kinds == ["Split", "ByteLevel"]:
-        split, level = steps
-        if split["behavior"] != "Isolated" or split["invert"] or "Regex" not in split["pattern"]:
+    if kinds in (["ByteLevel"], ["Digits", "ByteLevel"]):
+        if not steps[-1].get("use_regex", True):
+            return "it does not split text before merging"
+        return "it adds a space to every piece" if len(steps) > 1 and steps[-1]["add_prefix_space"] else ""
+    if len(kinds) > 1 and kinds[-1] == "ByteLevel" and set(kinds[:-1]) == {"Split"}:
+        if any(one["behavior"] != "Isolated" or one["invert"] or "Regex" not in one["pattern"] for one in steps[:-1]):
             return "its Split does not keep every piece that its pattern finds"
-        return "it splits twice" if level.get("use_regex", True) else ""
+        return "it splits twice" if steps[-1].get("use_regex", True) else ""
     return f"its pre_tokenizer is {' and '.join(kinds) or 'nothing'}"
 
 
 def _why_not_sentencepiece(description: dict[str, Any]) -> str:
-    kinds = [step["type"] for step in _steps(description["normalizer"], "normalizers")]
+    if any(" " in token for token in description["model"]["vocab"]):
+        return "its vocabulary has tokens with spaces, which its marks of spaces never become"
+    kinds = [step["type"] for step in steps_of(description["normalizer"])]
     if any(kind not in {"Prepend", "Replace"} for kind in kinds):
         return f"its normalizer is {' and '.join(kinds)}, and gigatoken has only Prepend and Replace"
-    steps = _steps(description["pre_tokenizer"], "pretokenizers")
+    steps = steps_of(description["pre_tokenizer"])
     kinds = [step["type"] for step in steps]
     if kinds not in ([], ["Metaspace"], ["Split"]):
         return f"its pre_tokenizer is {' and '.join(kinds)}"
     if kinds == ["Split"] and (steps[0]["behavior"] != "MergedWithPrevious" or "String" not in steps[0]["pattern"]):
         return "its Split does not keep every piece that its pattern finds"
     return ""
-
-
-def _why_not_added(description: dict[str, Any], *, parse_special: bool) -> str:
-    model = description["model"]
-    vocabulary = model["vocab"]
-    for token in description["added_tokens"]:
-        if token["special"] and not parse_special:
-            continue  # special tokens in text are text: no engine is told of them
-        if description["normalizer"] and not model.get("byte_fallback") and not token["normalized"]:
-            return f"its added token {token['content']!r} is matched before normalization"
-        name = repr(token["content"])
-        if token["single_word"]:
-            return f"its added token {name} stands for whole words only"
-        if token["lstrip"]:
-            return f"its added token {name} takes the space before it"
-        if vocabulary.get(token["content"], token["id"]) != token["id"]:
-            return f"its added token {name} has another id in the model"
-    return ""
-
-
-def _steps(one: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
-    if one is None:
-        return []
-    steps: list[dict[str, Any]] = one[inner] if one["type"] == "Sequence" else [one]
-    return steps

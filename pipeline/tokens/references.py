@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
+from corpusmill.tokens.fitness import isolated, steps_of
 from corpusmill.tokens.ranks import read_ids, read_ranks
 
 METASPACE = "\u2581"
@@ -130,7 +131,10 @@ class TiktokenReference:
 
 
 class HuggingFaceReference:
-    """tokenizers: a tokenizer.json without its truncation, padding and post-processor (they add no text's tokens)."""
+    """tokenizers: a tokenizer.json without its truncation, padding and post-processor (they add no text's tokens).
+
+    `description` is the parsed file as fitness.py writes it out.
+    """
 
     package = "tokenizers"
 
@@ -140,8 +144,8 @@ class HuggingFaceReference:
         import tokenizers
 
         try:
-            self.description: dict[str, Any] = json.loads(content)
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
+            self.description = isolated(json.loads(content))
         except BaseException as error:
             # A vocabulary that contradicts itself makes its loader panic, which is no Exception.
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
@@ -194,20 +198,19 @@ class HuggingFaceReference:
         all 256 bytes and its normalizer only marks spaces. Everything else is not promised.
         """
         found = self.description
-        model, normalizer, before = found["model"], found["normalizer"], found["pre_tokenizer"]
+        model, normalizer = found["model"], steps_of(found["normalizer"])
+        before = steps_of(found["pre_tokenizer"])
         if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
             return False
         if any(token["lstrip"] or token["rstrip"] for token in found["added_tokens"]):
             return False
         if self._is_sentencepiece:
-            steps = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
-            prepends = any(step["type"] == "Prepend" for step in steps)
+            prepends = any(step["type"] == "Prepend" for step in normalizer)
             strips = any(step["type"] == "Strip" for step in (found["decoder"] or {}).get("decoders", []))
-            marks = before is None and all(step["type"] in {"Prepend", "Replace"} for step in steps)
+            marks = not before and all(step["type"] in {"Prepend", "Replace"} for step in normalizer)
             return marks and prepends == strips and all(f"<0x{byte:02X}>" in self._ids for byte in range(256))
-        steps = [] if before is None else before.get("pretokenizers", [before])
-        level = [step for step in steps if step["type"] == "ByteLevel"]
-        splits = [step for step in steps if step["type"] != "ByteLevel"]
+        level = [step for step in before if step["type"] == "ByteLevel"]
+        splits = [step for step in before if step["type"] not in {"ByteLevel", "Digits"}]
         whole = all(step["type"] == "Split" and step["behavior"] == "Isolated" for step in splits)
         return whole and len(level) == 1 and not level[0]["add_prefix_space"]
 

@@ -11,20 +11,24 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.encodings import own_encoding, pattern_of, published_encoding, published_special_tokens
-from corpusmill.tokens.engines import READS, Engine, load_engine
+from corpusmill.tokens.engines import AUTO, READS, load_engine
+from corpusmill.tokens.fast import Engine
+from corpusmill.tokens.neighbours import stated_eot
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from corpusmill.tokens.special import choose_special_ids
 from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
 
 if TYPE_CHECKING:
     from corpusmill.tokens.decoding import TokenTable
+    from corpusmill.tokens.strings import StringFinder
 
 
 @dataclass(frozen=True)
 class Tokenizer:
     """A loaded tokenizer. Literal special strings in text are text, unless it was loaded with `parse_special`.
 
-    `reference` is the library that defines this tokenizer's ids.
+    `reference` is the library that defines this tokenizer's ids. `why_slow`: why engine auto came to be that library;
+    "" if it did not.
     """
 
     name: str
@@ -37,6 +41,7 @@ class Tokenizer:
     reference: Reference = field(repr=False)
     bos_id: int | None = None
     revision: str = ""
+    why_slow: str = ""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -53,7 +58,11 @@ class Tokenizer:
 
     def encode(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
         """Ids of several documents: (tokens of `dtype`, ends uint64), ends cumulative and exclusive."""
-        tokens, lengths = self._encode(texts)
+        return self.encode_counted(texts)[:2]
+
+    def encode_counted(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64], int]:
+        """As encode, and how many of the documents the reference library encoded."""
+        tokens, lengths, by_reference = self._encode(texts)
         if len(lengths) != len(texts):
             raise TokenizerError(
                 f"engine {self.engine} returned another number of documents",
@@ -68,7 +77,14 @@ class Tokenizer:
                 got=int(tokens.max()),
                 next_step="set another tokenizer.engine and report the text",
             )
-        return tokens.astype(self.dtype, copy=False), np.cumsum(lengths, dtype=np.uint64)
+        return tokens.astype(self.dtype, copy=False), np.cumsum(lengths, dtype=np.uint64), by_reference
+
+    @cached_property
+    def special_strings(self) -> StringFinder:
+        """Finds the documents that hold a special token's string."""
+        from corpusmill.tokens.strings import StringFinder
+
+        return StringFinder(self.reference.special_tokens)
 
     def decode(self, ids: NDArray[Any]) -> bytes:
         """The bytes of some ids; special tokens give their text."""
@@ -78,7 +94,7 @@ class Tokenizer:
 def load_tokenizer(
     name: str,
     *,
-    engine: str,
+    engine: str = AUTO,
     file: str | None = None,
     sha256: str | None = None,
     revision: str | None = None,
@@ -92,7 +108,7 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Load a tokenizer by name, path or hub id (vocabulary.py), with the special ids that were said (special.py).
 
-    engine          gigatoken, tiktoken, tokenizers, or reference: whichever of the last two defines the ids
+    engine          auto, gigatoken, tiktoken, tokenizers, or reference: whichever of the last two defines the ids
     pattern         a .tiktoken file's split pattern: a published encoding's name, or a regular expression
     special_tokens  a .tiktoken file's special tokens: (string, id)
     Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids.
@@ -126,19 +142,22 @@ def _loaded(
     tokshuf_ids: bool,
 ) -> Tokenizer:
     pattern_name, reference = _load_reference(name, found, pattern, dict(special_tokens), parse_special=parse_special)
-    ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, tokshuf=tokshuf_ids)
+    stated = "" if eot or tokshuf_ids else stated_eot(found, name)
+    ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, stated_eot=stated, tokshuf=tokshuf_ids)
     engine = READS[found.kind] if engine == "reference" else engine
+    loaded = load_engine(engine, name, found, reference, pattern_name, parse_special=parse_special)
     return Tokenizer(
         name=name,
         sha256=found.sha256,
         vocabulary_size=max(reference.vocabulary_size, ids.pad_id + 1),
         eot_id=ids.eot_id,
         pad_id=ids.pad_id,
-        engine=engine,
-        _encode=load_engine(engine, name, found, reference, pattern_name, parse_special=parse_special),
+        engine=loaded.name,
+        _encode=loaded.encode,
         reference=reference,
         bos_id=ids.bos_id,
         revision=found.revision,
+        why_slow=loaded.reason,
     )
 
 

@@ -135,8 +135,19 @@ def _tiktoken_cache(url: str) -> Path:
     return Path(folder or Path(tempfile.gettempdir()) / "data-gym-cache") / name
 
 
-def _hub_file(name: str, revision: str | None) -> tuple[Path, str]:
-    """(path in the hub's cache, commit) of a repository's tokenizer.json."""
+def path_beside(found: VocabularyFile, name: str, neighbour: str) -> Path | None:
+    """Where another file of the vocabulary's folder or hub repository (its revision) lies; None if there is none."""
+    if found.revision:
+        try:
+            return _hub_file(name, found.revision, neighbour)[0]
+        except TokenizerError:  # the repository is there, or the vocabulary would not be
+            return None
+    path = found.path.with_name(neighbour)
+    return path if path.is_file() else None
+
+
+def _hub_file(name: str, revision: str | None, file: str = HUB_FILE) -> tuple[Path, str]:
+    """(path in the hub's cache, commit) of a repository's file."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -147,9 +158,9 @@ def _hub_file(name: str, revision: str | None) -> tuple[Path, str]:
         RevisionNotFoundError,
     )
 
-    where = f"{name}/{HUB_FILE}, revision {revision or 'main'}"
+    where = f"{name}/{file}, revision {revision or 'main'}"
     try:
-        path = Path(hf_hub_download(name, HUB_FILE, revision=revision))
+        path = Path(hf_hub_download(name, file, revision=revision))
     except LocalEntryNotFoundError as error:  # an EntryNotFoundError, too: it must come first
         raise HubUnavailableError(
             "the hub cannot be reached, and its cache on this machine does not hold the tokenizer",

@@ -77,7 +77,7 @@ def test_cleared_task_that_fails_keeps_its_receipt_for_other_tasks_and_its_retry
         raise CutOffError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Tokenizer, "encode", fail)
+        patched.setattr(Tokenizer, "encode_counted", fail)
         with pytest.raises(CutOffError):
             open_build(build.plan_receipt).run_task("tokenize", shard, again=True)
         other = open_build(build.plan_receipt)
@@ -147,7 +147,7 @@ def test_tokenize_cut_off_begins_its_shard_anew_and_writes_the_same_bytes(
 ) -> None:
     shard = max(build.units("tokenize"), key=lambda unit: build.receipt("tokenize", unit).counts["bytes_read"])
     path = build.run("tokenize", shard)
-    digest, encode = read_receipt(path).digest, Tokenizer.encode
+    digest, encode = read_receipt(path).digest, Tokenizer.encode_counted
     batches: list[list[bytes]] = []
 
     def encoding(stop: int | None) -> Any:
@@ -160,14 +160,14 @@ def test_tokenize_cut_off_begins_its_shard_anew_and_writes_the_same_bytes(
         return encode_some
 
     path.unlink()
-    monkeypatch.setattr(Tokenizer, "encode", encoding(4))
+    monkeypatch.setattr(Tokenizer, "encode_counted", encoding(4))
     with pytest.raises(CutOffError):
         open_build(build.plan_receipt).run("tokenize", shard)
     cut_off = list(batches)
     assert (path.parent / "tokens").exists()  # what it left is not believed
 
     batches.clear()
-    monkeypatch.setattr(Tokenizer, "encode", encoding(None))
+    monkeypatch.setattr(Tokenizer, "encode_counted", encoding(None))
     assert read_receipt(open_build(build.plan_receipt).run("tokenize", shard)).digest == digest
     assert batches[:4] == cut_off
     assert len(batches) > 4

@@ -21,17 +21,17 @@ WRITING = [
           "        for first, last in batches:\n",
           "        for first, last in batches[:1] + batches[:1] + batches[2:]:\n"),
     Fault("the texts of a batch are encoded in reverse", "stages.tokenize",
-          "in pairwise(boundaries.tolist())])", "in pairwise(boundaries.tolist())][::-1])"),
+          "in pairwise(boundaries.tolist())]\n", "in pairwise(boundaries.tolist())][::-1]\n"),
     Fault("an id is stored in 16 bits that needs 17", "tokens.tokenizer",
           "if self.vocabulary_size <= 1 << 16", "if self.vocabulary_size <= 1 << 17"),
-    Fault("a document's last id goes to the next document", "tokens.engines",
-          "        return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)",
-          "        sizes = np.diff(offsets)\n        sizes[0] -= len(sizes) > 1\n        sizes[1:2] += 1\n"
-          "        return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], sizes"),
-    Fault("every id is one too high in the engine", "tokens.engines",
-          "        return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)",
-          "        ids = np.asarray(rows.content.data)[offsets[0] : offsets[-1]]\n"
-          "        return np.minimum(ids + np.uint32(1), np.uint32(100_255)), np.diff(offsets)"),
+    Fault("a document's last id goes to the next document", "tokens.fast",
+          "    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)",
+          "    sizes = np.diff(offsets)\n    sizes[0] -= len(sizes) > 1\n    sizes[1:2] += 1\n"
+          "    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], sizes"),
+    Fault("every id is one too high in the engine", "tokens.fast",
+          "    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)",
+          "    ids = np.asarray(rows.content.data)[offsets[0] : offsets[-1]]\n"
+          "    return np.minimum(ids + np.uint32(1), np.uint32(100_255)), np.diff(offsets)"),
     Fault("the engine's vocabulary has two tokens exchanged", "tokens.engines",
           "        copy.write(found.content)",
           "        copy.write(found.content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"

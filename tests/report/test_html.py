@@ -52,6 +52,7 @@ def test_render_html_usual_build_says_the_facts() -> None:
         "web-en",
         "complete",
         "11 of 11 accounts in balance",
+        "engine: gigatoken, 41 documents of 1,229,953 by the reference library; 7 documents with the string of a",
         "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form, 13 not proven",
         "579 MiB in 349,901 ranges",
         "13.3 % of the text",

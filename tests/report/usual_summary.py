@@ -14,7 +14,7 @@ from corpusmill.report.content import (
     ShuffleSummary,
     SourceFileDuplicates,
 )
-from corpusmill.report.delivered import DecodedSummary, DestinationSummary, ExportSummary, OutputFile
+from corpusmill.report.delivered import DecodedSummary, DestinationSummary, EncodedSummary, ExportSummary, OutputFile
 from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
 from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 
@@ -293,6 +293,7 @@ def usual() -> BuildSummary:
             ),
         ),
         decoded=DecodedSummary(exactly=1_229_000, normalized=940, unproven=13),
+        encoded=EncodedSummary(engines=("gigatoken",), documents=1_229_953, by_reference=41, special=7),
         checks=(
             *(
                 BalanceCheck(name=name, left=((left, content),), right=((right, content),))

@@ -35,6 +35,7 @@ CHANGES_NO_BYTE = {
     "work_folder": "where intermediate files lie",
     "dag": "when Airflow builds",
 }
+SAME_AS = ("auto", "gigatoken")  # tokenizer.engine, where gigatoken reads the tokenizer
 WIDE = {token: number + 70_000 for token, number in special_tokens().items()}
 FEW = 11  # the first so many configurations hold every value
 OWN_PATTERN = SEARCHED["tokenizer.pattern"][-1]

@@ -19,7 +19,7 @@ from tests.sameness.commands import COMMANDS, command_digests
 from tests.sameness.corpus import DESCRIBED, RANKED
 from tests.sameness.covering import Row, allowed_pairs, covering_rows
 from tests.sameness.digests import NothingDeliveredError, built_digests, prepared, recorded
-from tests.sameness.family import ALL, CHANGES_NO_BYTE, FEW, REFUSED, VALUES, apart, family, settings_of
+from tests.sameness.family import ALL, CHANGES_NO_BYTE, FEW, REFUSED, SAME_AS, VALUES, apart, family, settings_of
 from tests.search.vocabularies import special_tokens
 
 FAMILY = family()
@@ -73,6 +73,13 @@ def test_first_configurations_hold_every_value() -> None:
     assert values[1] == {(key, repr(value)) for key, held in VALUES.items() for value in held}
 
 
+@pytest.mark.parametrize("engine", VALUES["tokenizer.engine"])
+def test_build_with_the_default_engine_delivers_the_recorded_bytes_of_every_engine(sources, engine: str) -> None:
+    name = next(name for name in NAMES if FAMILY[name]["tokenizer"]["engine"] == engine)
+    settings = {**FAMILY[name], "tokenizer": {**FAMILY[name]["tokenizer"], "engine": SAME_AS[0]}}
+    assert built_digests(settings, sources) == recorded()[name]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", REFUSED, ids=lambda entry: f"{entry[0]} {entry[2]}")
 def test_values_that_stay_apart_are_refused_together(sources, entry: tuple[str, Any, str, Any]) -> None:
@@ -123,5 +130,5 @@ def test_family_varies_every_setting_that_can_change_a_byte() -> None:
     assert not explained & set(VALUES)
     for key in set(VALUES) - {"formats"}:
         choices = get_args(every[key]) if get_origin(every[key]) is Literal else ()
-        assert {*map(repr, choices)} <= {*map(repr, VALUES[key])}, key
+        assert {*map(repr, choices)} - {repr(SAME_AS[0])} <= {*map(repr, VALUES[key])}, key
         assert every[key] is not bool or sorted(VALUES[key]) == [False, True], key

@@ -36,21 +36,21 @@ def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path
     """An engine that splits one token in two: the ids decode to the text, so that only the audit can tell."""
     write_corpus(tmp_path / "corpus", documents=24)
     receipt, build = planned(tmp_path)
-    encode = Tokenizer.encode
+    encode = Tokenizer.encode_counted
 
-    def splitting(self: Tokenizer, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        tokens, ends = encode(self, texts)
+    def splitting(self: Tokenizer, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, int]:
+        tokens, ends, by_reference = encode(self, texts)
         words = self.reference.token_bytes() or {}
         ids = {token: number for number, token in words.items()}
         for place, number in enumerate(tokens.tolist()):
             word = words[number]
             if len(word) > 1 and word[:1] in ids and word[1:] in ids:
                 tokens = np.concatenate([tokens[:place], [ids[word[:1]], ids[word[1:]]], tokens[place + 1 :]])
-                return tokens.astype(self.dtype), ends + (ends > place)
-        return tokens, ends
+                return tokens.astype(self.dtype), ends + (ends > place), by_reference
+        return tokens, ends, by_reference
 
     with monkeypatch.context() as patched:
-        patched.setattr(Tokenizer, "encode", splitting)
+        patched.setattr(Tokenizer, "encode_counted", splitting)
         run_build(receipt, workers=1, until="tokenize")
     with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
         run_build(receipt, workers=1)

@@ -15,9 +15,11 @@ from corpusmill.cli import app
 from corpusmill.config import load_config
 from corpusmill.errors import TokenizerError
 from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.report.delivered import EncodedSummary
 from corpusmill.stages.graph import open_build
+from corpusmill.stages.summarize import summarize
 from tests.system.corpus import configuration, lines_of
-from tests.tokens.vocabularies import GPT2, described, written
+from tests.tokens.vocabularies import GPT2, described, with_added, written
 
 
 @pytest.fixture
@@ -67,14 +69,53 @@ def test_locked_configuration_refuses_a_vocabulary_that_changed(config, tmp_path
 
 
 def test_config_check_engine_whose_ids_would_differ_names_the_one_that_is_needed(config, tmp_path) -> None:
-    written(described(GPT2, normalizer={"type": "Lowercase"}), tmp_path)
-    with pytest.raises(
-        TokenizerError, match="this tokenizer needs engine tokenizers because its normalizer is Lowercase"
-    ):
-        run("config", "check", config)
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    steps = [{"type": "Punctuation", "behavior": "Isolated"}, level]
+    changed = {"normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    written(described(GPT2, **changed), tmp_path)
+    reason = "its pre_tokenizer is Punctuation and ByteLevel"
     values = yaml.safe_load(config.read_text())
-    values["tokenizer"]["engine"] = "tokenizers"
+    values["tokenizer"]["engine"] = "gigatoken"
     config.write_text(yaml.safe_dump(values))
-    assert "tokenizer ours" in run("config", "check", config)
+    with pytest.raises(TokenizerError, match=f"this tokenizer needs engine tokenizers because {reason}"):
+        run("config", "check", config)
+    values["tokenizer"].pop("engine")
+    config.write_text(yaml.safe_dump(values))
+    assert f"engine tokenizers ({reason}), texts end with id 50256" in run("config", "check", config)
     built = open_build(build_dataset(load_config(config), workers=1))
-    assert built.receipt("audit", "00000").counts["round_trips"] == 1  # "more"; capitals do not come back
+    assert built.receipt("audit", "00000").counts["round_trips"] == 0  # nothing is promised of such pieces
+
+
+def beside_the_vocabulary(folder: Path, name: str, content: object) -> None:
+    (folder / name).write_text(json.dumps(content))
+
+
+def test_build_without_an_engine_says_how_each_document_was_encoded(config, tmp_path) -> None:
+    """One of the two documents holds a special token's string, and one an added token's."""
+    written(with_added(described(GPT2), content="more", single_word=True), tmp_path)
+    built = open_build(build_dataset(load_config(config), workers=1))
+    counts = built.receipts("tokenize")[0].counts
+    assert (counts["documents_by_reference"], counts["documents_special"]) == (1, 1)
+    assert summarize(built).encoded == EncodedSummary(engines=("gigatoken",), documents=2, by_reference=1, special=1)
+
+
+def test_build_keeps_the_ending_token_that_was_stated_beside_the_vocabulary_in_its_lock(config, tmp_path) -> None:
+    written(described(GPT2, added_tokens=[]), tmp_path)
+    beside_the_vocabulary(tmp_path, "tokenizer_config.json", {"eos_token": "!"})
+    run("config", "lock", config)
+    assert yaml.safe_load(config.read_text())["lock"]["tokenizer_eot"] == "!"
+    built = open_build(build_dataset(load_config(config), workers=1))
+    assert built.receipts("tokenize")[0].details["vocabulary"]["eot_id"] == 0
+    beside_the_vocabulary(tmp_path, "tokenizer_config.json", {"eos_token": "#"})
+    with pytest.raises(TokenizerError, match="locked to") as caught:
+        run("build", config)
+    assert "text ends with !" in str(caught.value)
+
+
+def test_config_check_vocabulary_larger_than_the_embeddings_beside_it_says_so(config, tmp_path) -> None:
+    beside_the_vocabulary(tmp_path, "config.json", {"vocab_size": 50_257})
+    assert "embeddings" not in run("config", "check", config)
+    beside_the_vocabulary(tmp_path, "config.json", {"vocab_size": 50_000})
+    assert "ids go up to 50,256, but the config.json beside the tokenizer has 50,000 embeddings" in run(
+        "config", "check", config
+    )

@@ -18,7 +18,7 @@ from corpusmill.tokens.audit import (
     tricky_texts,
 )
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from tests.tokens.vocabularies import GPT2, NEOX, sentencepiece, shared, written
+from tests.tokens.vocabularies import GPT2, NEOX, sentencepiece, shared, small, with_added, with_model, written
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +128,9 @@ def test_audit_long_document_whose_written_ids_changed_fails_anywhere(cl100k, pl
 def test_audit_engine_that_is_wrong_about_one_word_fails_in_a_window(cl100k) -> None:
     [word] = cl100k.encode([b" says"])[0].tolist()
 
-    def wrong(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    def wrong(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, int]:
         tokens, ends = cl100k.encode(texts)
-        return np.where(tokens == word, word + 1, tokens), np.diff(ends, prepend=np.uint64(0))
+        return np.where(tokens == word, word + 1, tokens), np.diff(ends, prepend=np.uint64(0)), 0
 
     broken = dataclasses.replace(cl100k, _encode=wrong)
     short, long = b"No such word. ", long_text()
@@ -151,3 +151,51 @@ def test_window_any_long_text_is_whole_characters_of_it(text: str, line: int) ->
     first = int(where.rpartition(" ")[2].replace(",", ""))
     assert whole[first : first + len(found)] == found
     found.decode()
+
+
+@pytest.fixture
+def perturbed(tmp_path):
+    """An engine made from a changed description, held to the reference of the right one."""
+
+    def make(right: dict, wrong: dict, engine: str, **arguments) -> Tokenizer:
+        (tmp_path / "right").mkdir()
+        (tmp_path / "wrong").mkdir()
+        good, bad = (
+            load_tokenizer(written(description, tmp_path / name), engine=engine, eot="a", **arguments)
+            for name, description in (("right", right), ("wrong", wrong))
+        )
+        assert audit_tricky(good).documents == len(tricky_texts())
+        return dataclasses.replace(good, _encode=bad._encode)
+
+    return make
+
+
+def wrong_merge(description: dict) -> dict:
+    """The third merge is gone, as if a line of the file had been lost."""
+    return with_model(description, merges=description["model"]["merges"][:2] + description["model"]["merges"][3:])
+
+
+def shifted(description: dict) -> dict:
+    """The last added token has the id before its own."""
+    *others, last = description["added_tokens"]
+    vocabulary = {**description["model"]["vocab"], last["content"]: last["id"] - 1}
+    return with_model({**description, "added_tokens": [*others, {**last, "id": last["id"] - 1}]}, vocab=vocabulary)
+
+
+@pytest.mark.parametrize("engine", ["auto", "gigatoken", "tokenizers"])
+@pytest.mark.parametrize("kind", ["byte-level", "SentencePiece"])
+@pytest.mark.parametrize("fault", ["merge", "normalizer", "special id"])
+def test_audit_fault_of_any_engine_is_caught(perturbed, engine: str, kind: str, fault: str) -> None:
+    right = with_added(small() if kind == "byte-level" else sentencepiece(), special=True)
+    if fault == "normalizer":
+        marks = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+        wrong = {**right, "normalizer": {"type": "NFKC"} if kind == "byte-level" else marks}
+    else:
+        wrong = wrong_merge(right) if fault == "merge" else shifted(right)
+    broken = perturbed(right, wrong, engine, parse_special=fault == "special id")
+    texts = [*tricky_texts(), b"a <mask> b"]
+    rows = [broken.encode([text])[0] for text in texts]
+    with pytest.raises(VerificationError):
+        audit_documents(
+            [(f"line {line}", text, ids) for line, (text, ids) in enumerate(zip(texts, rows, strict=True))], broken
+        )

@@ -280,7 +280,7 @@ def test_special_ids_of_llama_3_are_its_own_and_not_0(tmp_path) -> None:
 
 def test_special_ids_tokenizer_without_eot_is_refused_unless_one_is_named(tmp_path) -> None:
     path = written(sentencepiece(added_tokens=[]), tmp_path)
-    with pytest.raises(TokenizerError, match="no token that ends a text") as caught:
+    with pytest.raises(TokenizerError, match="no token is known to end a text") as caught:
         load_tokenizer(path, engine="gigatoken")
     assert "tokenizer.eot" in str(caught.value)
     assert load_tokenizer(path, engine="gigatoken", eot="</s>").eot_id == 2

@@ -1,0 +1,176 @@
+"""Claims: 29 tokenizer.json files of the field give the ids of `tokenizers`, most at 40 MB/s a core or more.
+
+2,000 documents and 2,100 tricky strings each, no engine named. The files are no part of the repository: FOLDER holds
+NAME/tokenizer.json, what else lies beside it, and NAME/source, a line that says where it is from.
+
+    python -m benchmarks.tokenizers CORPUS_FOLDER FOLDER [NAME ...]    measures; results/tokenizers.json
+    python -m benchmarks.tokenizers --page                             writes the table of docs/tokenizers.md from it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULT = Path(__file__).parent / "results" / "tokenizers.json"
+PAGE = Path(__file__).parents[1] / "docs" / "tokenizers.md"
+DOCUMENTS = 2000
+RANDOM_STRINGS = 2000
+BATCH = 256
+FAST = 40  # MB/s
+MARK = "<!-- matrix -->"
+HEADS = [
+    "tokenizer",
+    "file from",
+    "engine",
+    "ends a text",
+    "other ids",
+    "by the reference",
+    "MB/s",
+    "first",
+    "reference",
+]
+RULE = ["---"] * len(HEADS)
+WORDS = (
+    "a b the X 1 123 's 'LL \u2019s \u00e9 e\u0301 \u4e2d \U0001f9d1 \ufb01 \u212b \u00bd \u0663 \u2163 \u30a2 \u30fb \u3097"
+    " \u0301 \u200d \u01c5 \u0130 \u2581 _ / <s> </s> <mask> <|endoftext|> <tool_call> <unused1> \u0338 \uac01 \u1100\u1161"
+)
+PIECES = [*WORDS.split(), " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u3000", "\0", "\x85", "\u2028", "\u1680"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, nargs="?", help="a folder of *.jsonl.zst")
+    parser.add_argument("folder", type=Path, nargs="?", help="NAME/tokenizer.json, and NAME/source: where it is from")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--page", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.page:
+        PAGE.write_text(page(json.loads(RESULT.read_text()), PAGE.read_text()))
+        return
+    from benchmarks.results import write_result
+
+    texts, tricky = corpus(arguments.corpus), tricky_strings()
+    names = arguments.names or sorted(path.parent.name for path in arguments.folder.glob("*/tokenizer.json"))
+    rows: dict[str, Any] = {}
+    for name in names:
+        rows[name] = measured(arguments.folder / name, texts, tricky)
+        print(name, rows[name], flush=True)
+    known = {"text_bytes": sum(map(len, texts)), "documents": len(texts), "tricky_strings": len(tricky)}
+    write_result("tokenizers", (__doc__ or "").split("\n\n")[0], {**known, "tokenizers": rows})
+
+
+def corpus(folder: Path) -> list[bytes]:
+    """Every so manieth document of each file, DOCUMENTS in all."""
+    import zstandard
+
+    files = sorted(folder.glob("*.jsonl.zst"))
+    texts: list[bytes] = []
+    for path in files:
+        with zstandard.open(path, "rb") as lines:
+            whole = [json.loads(line)["text"].encode() for line in lines]
+        texts += whole[:: max(1, len(whole) * len(files) // DOCUMENTS)][: DOCUMENTS // len(files)]
+    return texts
+
+
+def tricky_strings() -> list[bytes]:
+    """The audit's, and random ones."""
+    from corpusmill.tokens.audit import tricky_texts
+
+    rng = random.Random(1)
+    drawn = ["".join(rng.choices(PIECES, k=rng.randrange(1, 40))).encode() for _ in range(RANDOM_STRINGS)]
+    return tricky_texts() + drawn
+
+
+def measured(folder: Path, texts: list[bytes], tricky: list[bytes]) -> dict[str, Any]:
+    """Ids compared, documents by the reference counted, MB per CPU second of a first and of a second pass."""
+    from corpusmill.tokens.tokenizer import load_tokenizer
+
+    source = folder / "source"
+    tokenizer = load_tokenizer(str(folder / "tokenizer.json"))
+    (ids, slow, first), (_, _, second) = encoded(tokenizer, texts), encoded(tokenizer, texts)
+    odd, odd_slow, _ = encoded(tokenizer, tricky)
+    began = time.process_time()
+    reference = [tokenizer.reference.encode(text) for text in texts]
+    spent = time.process_time() - began
+    odd_reference = [tokenizer.reference.encode(text) for text in tricky]
+    text_bytes = sum(map(len, texts))
+    return {
+        "source": source.read_text().strip() if source.exists() else "",
+        "engine": tokenizer.engine,
+        "why_slow": tokenizer.why_slow,
+        "eot": tokenizer.reference.decode(np.array([tokenizer.eot_id])).decode(),
+        "vocabulary_size": tokenizer.vocabulary_size,
+        "sha256": tokenizer.sha256,
+        "documents_unequal": differing(ids, reference),
+        "tricky_unequal": differing(odd, odd_reference),
+        "documents_by_reference": slow,
+        "tricky_by_reference": odd_slow,
+        "mb_per_cpu_second_first": round(text_bytes / 1e6 / first, 1),
+        "mb_per_cpu_second": round(text_bytes / 1e6 / second, 1),
+        "mb_per_cpu_second_reference": round(text_bytes / 1e6 / spent, 1),
+    }
+
+
+def encoded(tokenizer: Any, texts: list[bytes]) -> tuple[list[Any], int, float]:
+    """(ids of each text, how many the reference encoded, CPU seconds)."""
+    rows: list[Any] = []
+    slow = 0
+    spent = 0.0
+    for at in range(0, len(texts), BATCH):
+        began = time.process_time()
+        tokens, ends, by_reference = tokenizer.encode_counted(texts[at : at + BATCH])
+        spent += time.process_time() - began
+        rows += np.split(tokens, ends[:-1].astype(np.int64))
+        slow += by_reference
+    return rows, slow, spent
+
+
+def differing(rows: list[Any], expected: list[Any]) -> int:
+    return sum(not np.array_equal(*pair) for pair in zip(rows, expected, strict=True))
+
+
+def page(result: dict[str, Any], text: str) -> str:
+    """docs/tokenizers.md with the table of a result behind its mark."""
+    figures = result["figures"]
+    rows = figures["tokenizers"]
+    fast = sum(row["mb_per_cpu_second"] >= FAST for row in rows.values())
+    unequal = sum(row["documents_unequal"] + row["tricky_unequal"] for row in rows.values())
+    summary = (
+        f"{len(rows)} tokenizers; {unequal} of all {figures['documents']:,} documents and {figures['tricky_strings']:,} tricky"
+        f" strings of each have other ids than the reference library's; {fast} tokenizers at {FAST} MB/s a core or more.\n"
+        f"Measured on {result['machine']['processor']}, commit {result['commit'][:12]}, {result['date']}.\n"
+    )
+    return "".join(
+        (
+            text.partition(MARK)[0],
+            MARK,
+            "\n\n",
+            summary,
+            "\n",
+            *map(line, [HEADS, RULE, *map(cells, *zip(*rows.items(), strict=False))]),
+        )
+    )
+
+
+def cells(name: str, row: dict[str, Any]) -> list[str]:
+    unequal = f"{row['documents_unequal']}, {row['tricky_unequal']}"
+    slow = f"{row['documents_by_reference']}, {row['tricky_by_reference']}"
+    rates = [
+        f"{row[key]:.1f}" for key in ("mb_per_cpu_second", "mb_per_cpu_second_first", "mb_per_cpu_second_reference")
+    ]
+    return [name, row["source"], row["engine"], f"`{row['eot']}`", unequal, slow, *rates]
+
+
+def line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What Unicode says of a text's characters: which are numbers, which may change when a text is normalized.
+
+By Python's tables. Characters that these do not know yet may be numbers in newer ones, and nothing is promised of them.
+What they know is stable: Unicode never changes how an assigned character normalizes.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+NUMBER, UNASSIGNED = 1, 2
+CHARACTERS = sys.maxunicode + 1
+HANGUL_VOWELS_AND_TAILS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # they compose by rule, not by table
+
+
+@cache
+def number_kinds() -> NDArray[np.uint8]:
+    """uint8 (0x110000,): NUMBER (Unicode's Nd, Nl, No), UNASSIGNED, or 0."""
+    kinds = {"Nd": NUMBER, "Nl": NUMBER, "No": NUMBER, "Cn": UNASSIGNED}
+    categories = map(unicodedata.category, map(chr, range(CHARACTERS)))
+    return np.fromiter((kinds.get(category, 0) for category in categories), np.uint8, CHARACTERS)
+
+
+@cache
+def changing_kinds(form: Form) -> NDArray[np.uint8]:
+    """uint8 (0x110000,): 0 for characters that normalizing leaves alone wherever they stand among others with a 0.
+
+    Those are not decomposed, do not move (combining class 0) and do not compose with what stands before them.
+    """
+    kinds = np.ones(CHARACTERS, np.uint8)
+    composing = set(HANGUL_VOWELS_AND_TAILS)
+    for number in np.flatnonzero(number_kinds() != UNASSIGNED).tolist():
+        character = chr(number)
+        parts = unicodedata.decomposition(character).split()
+        if len(parts) > 1 and not parts[0].startswith("<"):
+            composing.update(int(part, 16) for part in parts[1:])
+        kinds[number] = bool(unicodedata.combining(character)) or not unicodedata.is_normalized(form, character)
+    kinds[sorted(composing)] = 1
+    return kinds
+
+
+def holding_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDArray[np.bool_]:
+    """Of each text (valid UTF-8), whether it holds a character of a kind."""
+    held = np.zeros(len(texts), np.bool_)
+    text = np.frombuffer(b"".join(texts), np.uint8)
+    _mark_kind(text, np.cumsum([len(one) for one in texts], dtype=np.int64), kinds, kind, held)
+    return held
+
+
+def cut_at_numbers(
+    text: NDArray[np.uint8], ends: NDArray[np.int64], *, each: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(bounds of the pieces, pieces up to the end of each document) of documents (valid UTF-8) that end at `ends`.
+
+    Piece i is `text[bounds[i] : bounds[i + 1]]`. `each`: every number is a piece; else numbers in a row are one.
+    """
+    bounds = np.zeros(len(text) + 1, np.int64)
+    counts = np.zeros(len(ends), np.int64)
+    pieces = _cut(text, ends, number_kinds(), each, bounds, counts)
+    return bounds[: pieces + 1].copy(), counts
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _character(text: Any, at: Any) -> Any:
+    """(number, bytes) of the character at a place of valid UTF-8."""
+    lead = np.uint32(text[at])
+    if lead < 0x80:
+        return lead, 1
+    second = np.uint32(text[at + 1]) & np.uint32(0x3F)
+    if lead < 0xE0:
+        return (lead & np.uint32(0x1F)) << np.uint32(6) | second, 2
+    third = np.uint32(text[at + 2]) & np.uint32(0x3F)
+    if lead < 0xF0:
+        return (lead & np.uint32(0x0F)) << np.uint32(12) | second << np.uint32(6) | third, 3
+    fourth = np.uint32(text[at + 3]) & np.uint32(0x3F)
+    high = (lead & np.uint32(0x07)) << np.uint32(18) | second << np.uint32(12)
+    return high | third << np.uint32(6) | fourth, 4
+
+
+@njit(nogil=True, cache=True)
+def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
+    at = 0
+    for document in range(len(ends)):
+        end = ends[document]
+        while at < end:
+            character, size = _character(text, at)
+            if kinds[character] == kind:
+                held[document] = True
+                at = end
+            else:
+                at += size
+
+
+@njit(nogil=True, cache=True)
+def _cut(text: Any, ends: Any, kinds: Any, each: Any, bounds: Any, counts: Any) -> Any:
+    pieces = 0
+    at = 0
+    for document in range(len(ends)):
+        start, end = at, ends[document]
+        was_number = False
+        while at < end:
+            character, size = _character(text, at)
+            is_number = kinds[character] == NUMBER
+            if at > start and (is_number != was_number or (each and is_number)):
+                pieces += 1
+                bounds[pieces] = at
+            was_number = is_number
+            at += size
+        if at > start:
+            pieces += 1
+            bounds[pieces] = at
+        counts[document] = pieces
+    return pieces

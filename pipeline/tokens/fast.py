@@ -1,0 +1,169 @@
+"""gigatoken with a tokenizer.json, and tokenizers for the documents that it cannot vouch for.
+
+What gigatoken does not do, or does by other tables, is done before it: normalizing, cutting at digits. It then gets a
+tokenizer.json without those steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.tokens.added import AddedTokens, sort_added_tokens
+from corpusmill.tokens.characters import UNASSIGNED, Form, changing_kinds, cut_at_numbers, holding_kind, number_kinds
+from corpusmill.tokens.fitness import cuts_digits, steps_of, why_not_gigatoken_json
+from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference
+
+UNICODE_FORMS = get_args(Form)
+
+Rows = tuple[NDArray[np.uint32], NDArray[np.int64]]  # tokens back to back, tokens of each text
+
+
+class Engine(Protocol):
+    """Turns documents into ids: uint32 tokens back to back, and the number of tokens of each document.
+
+    The third number says how many of the documents the reference library encoded.
+    """
+
+    def __call__(self, texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]: ...
+
+
+@dataclass(frozen=True)
+class FastEngine:
+    """gigatoken behind the steps that are done for it, and the reference library for guarded documents.
+
+    `normalize` is None where there is nothing to do before gigatoken; `each_digit` is None where Digits does not cut.
+    """
+
+    reference: HuggingFaceReference
+    added: AddedTokens
+    normalize: Callable[[list[bytes]], list[bytes]] | None
+    each_digit: bool | None
+    gigatoken: Any
+
+    def __call__(self, texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
+        guarded = self.added.raw.holding(texts)
+        ready = texts
+        if self.normalize:
+            ready = self.normalize(texts)
+            guarded |= self.added.normalized.holding(ready)
+        if self.each_digit is not None:
+            guarded |= holding_kind(ready, number_kinds(), UNASSIGNED)
+        if not guarded.any():
+            return *self._encode(ready), 0
+        lengths = np.empty(len(texts), np.int64)
+        slow = [self.reference.encode(texts[place]) for place in np.flatnonzero(guarded).tolist()]
+        fast, lengths[~guarded] = self._encode([ready[place] for place in np.flatnonzero(~guarded).tolist()])
+        lengths[guarded] = [len(row) for row in slow]
+        tokens = np.empty(int(lengths.sum()), np.uint32)
+        is_slow = np.repeat(guarded, lengths)
+        tokens[is_slow] = np.concatenate(slow)
+        tokens[~is_slow] = fast
+        return tokens, lengths, len(slow)
+
+    def _encode(self, texts: list[bytes]) -> Rows:
+        if self.each_digit is None:
+            return _encode_batch(self.gigatoken, texts, len(texts))
+        import awkward
+
+        text = np.frombuffer(b"".join(texts), np.uint8)
+        ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
+        bounds, pieces = cut_at_numbers(text, ends, each=self.each_digit)
+        characters = awkward.contents.NumpyArray(text, parameters={"__array__": "byte"})
+        rows = awkward.contents.ListOffsetArray(
+            awkward.index.Index64(bounds), characters, parameters={"__array__": "bytestring"}
+        )
+        tokens, lengths = _encode_batch(self.gigatoken, awkward.Array(rows), len(bounds) - 1)
+        token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]
+        return tokens, np.diff(token_ends, prepend=np.int64(0))
+
+
+def gigatoken_engine(tokenizer: Any) -> Engine:
+    """A gigatoken tokenizer that vouches for every document."""
+
+    def encode(texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
+        return *_encode_batch(tokenizer, texts, len(texts)), 0
+
+    return encode
+
+
+def fast_json_engine(reference: HuggingFaceReference, *, parse_special: bool) -> FastEngine | str:
+    """gigatoken with the reference's tokenizer.json, or why it would not give its ids."""
+    import gigatoken
+
+    description = reference.description
+    reason = why_not_gigatoken_json(description)
+    if reason:
+        return reason
+    kinds = {step["type"] for step in steps_of(description["normalizer"])}
+    marks_spaces = bool(description["model"].get("byte_fallback"))
+    normalizes = bool(kinds) and not marks_spaces
+    before = (lambda text: reference.normalized(text.encode()).decode()) if normalizes else None
+    added = sort_added_tokens(reference, before, parse_special=parse_special)
+    if isinstance(added, str):
+        return added
+    each_digit = cuts_digits(description)
+    simpler = {
+        **description,
+        "added_tokens": added.native,
+        "truncation": None,
+        "padding": None,
+        "normalizer": description["normalizer"] if marks_spaces else None,
+        "model": description["model"] if marks_spaces else _reachable(description["model"]),
+    }
+    if each_digit is not None:
+        simpler["pre_tokenizer"] = steps_of(description["pre_tokenizer"])[-1]
+    try:
+        tokenizer = gigatoken.Tokenizer.from_json(json.dumps(simpler))
+    except BaseException as error:  # its own refusals are of several classes, panics among them: they become ours
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        return f"gigatoken says: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
+    normalize = _normalizing(reference, kinds) if normalizes else None
+    return FastEngine(reference, added, normalize, each_digit, tokenizer)
+
+
+def _reachable(model: dict[str, Any]) -> dict[str, Any]:
+    """A byte-level model without tokens that are not spelled in bytes, which no text ever becomes.
+
+    gigatoken takes such a token for its UTF-8, so that it has two tokens of the same bytes, and uses one of them.
+    """
+
+    def spelled(token: str) -> bool:
+        return BYTE_OF_CHARACTER.keys() >= set(token)
+
+    vocabulary = {token: number for token, number in model["vocab"].items() if spelled(token)}
+    pairs = [pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"]]
+    return {**model, "vocab": vocabulary, "merges": [pair for pair in pairs if spelled("".join(pair))]}
+
+
+def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[list[bytes]], list[bytes]]:
+    """The reference's normalizer, for the texts that it may change.
+
+    gigatoken's tables follow a newer Unicode than those of tokenizers: they order combining marks that came after
+    Unicode 9 differently (125 of them, U+07FD and U+0898 to U+089F among them).
+    """
+    form = next((form for form in UNICODE_FORMS if kinds == {form}), None)
+    if form is None:
+        return lambda texts: [reference.normalized(text) for text in texts]
+
+    def normalize(texts: list[bytes]) -> list[bytes]:
+        ready = list(texts)
+        for place in np.flatnonzero(holding_kind(texts, changing_kinds(form), 1)).tolist():
+            ready[place] = reference.normalized(texts[place])
+        return ready
+
+    return normalize
+
+
+def _encode_batch(tokenizer: Any, texts: Any, count: int) -> Rows:
+    if not count:
+        return np.empty(0, np.uint32), np.empty(0, np.int64)
+    rows = tokenizer.encode_batch(texts, parallel=False).layout
+    offsets = np.asarray(rows.offsets.data)
+    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)

@@ -1,0 +1,74 @@
+"""What the files beside a tokenizer.json say: which token ends a text, for how many ids the model has embeddings.
+
+    tokenizer_config.json     "eos_token": "</s>", or {"content": "</s>", ...}
+    generation_config.json    "eos_token_id": 2, or [2, 32000]
+    config.json               "vocab_size": 32000, or "text_config": {"vocab_size": 32000}
+
+A pinned sha256 is that of the tokenizer.json alone, so a build keeps what it took from here in its lock.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from corpusmill.errors import TokenizerError
+from corpusmill.tokens.special import ending_candidates
+from corpusmill.tokens.vocabulary import VocabularyFile, path_beside
+
+
+def stated_eot(found: VocabularyFile, name: str) -> str:
+    """The token that ends a text by the files beside a tokenizer.json; "" where its own special tokens tell, or none.
+
+    `name` is the tokenizer's: a hub id, if the file is from there. Raises TokenizerError for a neighbour that is not
+    JSON, HubUnavailableError.
+    """
+    if found.kind != "tokenizer.json":
+        return ""
+    try:
+        special, ids = _tokens(json.loads(found.content))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return ""  # no tokenizer.json: the reference library says so when it reads it
+    candidates = ending_candidates(special)
+    if len(candidates) == 1:
+        return ""
+    stated = _read(found, name, "tokenizer_config.json").get("eos_token")
+    named = [stated.get("content") if isinstance(stated, dict) else stated]
+    given = _read(found, name, "generation_config.json").get("eos_token_id")
+    named += [ids.get(number) for number in (given if isinstance(given, list) else [given]) if isinstance(number, int)]
+    known = {token for token in ids.values() if not candidates or token in candidates}
+    return next((token for token in named if isinstance(token, str) and token in known), "")
+
+
+def embedding_rows(found: VocabularyFile, name: str) -> int | None:
+    """How many ids the model beside the tokenizer has embeddings for; None if no file says so."""
+    config = _read(found, name, "config.json")
+    inner = config.get("text_config")
+    rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+    return rows if isinstance(rows, int) else None
+
+
+def _tokens(description: dict[str, Any]) -> tuple[list[str], dict[int, str]]:
+    """(special tokens, {id: token}) of a parsed tokenizer.json."""
+    added = description.get("added_tokens") or []
+    vocabulary = description["model"]["vocab"]
+    pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], i) for i, row in enumerate(vocabulary))
+    ids = {number: token for token, number in pairs} | {token["id"]: token["content"] for token in added}
+    return [token["content"] for token in added if token["special"]], ids
+
+
+def _read(found: VocabularyFile, name: str, neighbour: str) -> dict[str, Any]:
+    path = path_beside(found, name, neighbour)
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(
+            "a file beside the tokenizer is malformed",
+            where=path,
+            expected="JSON",
+            got=type(error).__name__,
+            next_step="correct it, or name the token that ends a text as tokenizer.eot",
+        ) from None
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,89 @@
+"""Documents that hold a string, and characters of a kind, against what Python and tokenizers say of them."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import normalizers, pre_tokenizers
+
+from corpusmill.tokens.characters import (
+    UNASSIGNED,
+    Form,
+    changing_kinds,
+    cut_at_numbers,
+    holding_kind,
+    number_kinds,
+)
+from corpusmill.tokens.strings import StringFinder
+
+SHORT = st.text("ab<é中", min_size=1, max_size=12)
+ODD = st.text(st.sampled_from("a1 é\u0301٣Ⅷ½中각\u1100\u1161\u11a8\u0338<\u3097\U0001d7d9"), max_size=12)
+
+
+@given(st.lists(SHORT, max_size=6), st.lists(st.text("ab<é中", max_size=20), max_size=6))
+def test_string_finder_any_strings_and_texts_finds_what_python_finds(strings: list[str], texts: list[str]) -> None:
+    found = StringFinder(strings).holding([text.encode() for text in texts])
+    assert found.tolist() == [any(string in text for string in strings) for text in texts]
+
+
+def test_string_finder_string_over_the_border_of_two_documents_is_in_neither() -> None:
+    assert StringFinder(["<tool>"]).holding([b"a<to", b"ol>b", b"", b"<tool>"]).tolist() == [False, False, False, True]
+
+
+def all_characters() -> list[str]:
+    return [chr(number) for number in range(sys.maxunicode + 1) if not 0xD800 <= number < 0xE000]
+
+
+@pytest.mark.parametrize("each", [True, False])
+@given(texts=st.lists(ODD, max_size=5))
+def test_cut_at_numbers_any_text_gives_the_pieces_of_tokenizers_digits(each: bool, texts: list[str]) -> None:
+    encoded = [text.encode() for text in texts]
+    text = np.frombuffer(b"".join(encoded), np.uint8)
+    bounds, counts = cut_at_numbers(text, np.cumsum([len(one) for one in encoded], dtype=np.int64), each=each)
+    pieces = [text[first:last].tobytes().decode() for first, last in pairwise(bounds)]
+    digits = pre_tokenizers.Digits(individual_digits=each)
+    expected = [[piece for piece, _ in digits.pre_tokenize_str(one)] if one else [] for one in texts]
+    assert pieces == [piece for own in expected for piece in own]
+    assert counts.tolist() == np.cumsum([len(own) for own in expected], dtype=int).tolist()
+
+
+def test_numbers_of_every_assigned_character_are_those_of_tokenizers() -> None:
+    kinds = number_kinds()
+    assigned = [one for one in all_characters() if kinds[ord(one)] != UNASSIGNED]
+    cut = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str("".join(assigned))
+    numbers = {piece for piece, _ in cut if len(piece) == 1 and kinds[ord(piece)] == 1}
+    assert numbers == {one for one in assigned if unicodedata.category(one) in {"Nd", "Nl", "No"}}
+    assert not any(kinds[ord(one)] == 1 for piece, _ in cut if len(piece) > 1 for one in piece)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+def test_characters_that_do_not_change_stay_beside_all_others_of_them(form: Form) -> None:
+    """In four orders, so that each stands behind many others; starters before them, too."""
+    kinds = changing_kinds(form)
+    stay = [one for one in all_characters() if not kinds[ord(one)]]
+    assert len(stay) > 100_000
+    normalizer = getattr(normalizers, form)()
+    for step in (1, 7, 1009, 65_537):
+        text = "".join(stay[place * step % len(stay)] for place in range(len(stay)))
+        assert normalizer.normalize_str(text) == text
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@given(text=ODD)
+def test_text_without_changing_characters_is_normalized_as_it_is(form: Form, text: str) -> None:
+    if not holding_kind([text.encode()], changing_kinds(form), 1)[0]:
+        assert getattr(normalizers, form)().normalize_str(text) == text
+
+
+def test_unassigned_character_is_seen() -> None:
+    assert holding_kind(["a\u3097".encode(), "a中🧑".encode(), b""], number_kinds(), UNASSIGNED).tolist() == [
+        True,
+        False,
+        False,
+    ]
