@@ -18,8 +18,9 @@ Out: a **token shard**, the one canonical store of a shard's tokens: bare docume
   list of pieces of documents, by default a slice of the stream "document, EOT, document, EOT ..." of one shard
   (packing.py has the options), so packing is arithmetic on `ends`.
 
-  The engine that encodes is one that a rule says gives the ids of the library that defines them (fitness.py); the audit
-  (audit.py) compares them on the dataset's own documents, and nothing is exported before it has passed.
+  The engine that encodes is one that a rule says gives the ids of the library that defines them (fitness.py), but for
+  documents that go to that library themselves (added.py); the audit (audit.py) compares ids on the dataset's own
+  documents, and nothing is exported before it has passed.
 
   A **record shard** holds records next to each other with where each came from::
 
