@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 import zstandard
 from results import write_result
 
-GROUPS = Path("/sys/fs/cgroup/memory")
+GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpuacct")
 WORDS_TO_A_CHANGE = 100
 WORKERS = 2
 
@@ -59,33 +58,40 @@ def write_corpus(sample: Path, folder: Path, gigabytes: float) -> int:
 
 
 def within(limit_bytes: int, command: list[str]) -> dict[str, Any]:
-    """Run a command in a memory control group of its own; seconds, the group's peak and how often it was full."""
-    group = GROUPS / f"dedup-memory-{os.getpid()}"
+    """Run a command in a memory control group of its own; what it took, the group's peak and how often it was full.
+
+    Processor seconds are those of all processes of the group: other work on the machine disturbs them least.
+    """
+    group, cpu_group = (root / f"dedup-memory-{os.getpid()}" for root in (GROUPS, CPU_GROUPS))
     group.mkdir()
+    cpu_group.mkdir()
     if limit_bytes:
         (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+
+    def enter() -> None:
+        for one in (group, cpu_group):
+            (one / "cgroup.procs").write_text(str(os.getpid()))
+
+    began = time.monotonic()
     try:
-        subprocess.run(
-            command, check=True, preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())), stdout=2
-        )
+        subprocess.run(command, check=True, preexec_fn=enter, stdout=2)
     finally:
         seconds = time.monotonic() - began
+        cpu_seconds = int((cpu_group / "cpuacct.usage").read_text()) / 1e9
         peak = int((group / "memory.max_usage_in_bytes").read_text())
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         failures = int((group / "memory.failcnt").read_text())
         while (group / "cgroup.procs").read_text():  # servers of workers end after the command
             time.sleep(0.1)
         group.rmdir()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_group.rmdir()
     return {
         "limit_bytes": limit_bytes or None,
         "seconds": round(seconds, 1),
-        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
         "group_peak_bytes_with_page_cache": peak,
         "group_was_full_times": failures,
         "major_faults": int(stat["total_pgmajfault"]),
-        "read_from_disk_bytes": 512 * (after.ru_inblock - before.ru_inblock),
     }
 
 
@@ -110,7 +116,15 @@ def measure(corpus: Path, scratch: Path, limit_bytes: int, minimum_bytes: int) -
     command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(corpus), "--output", str(scratch / "clean")]
     command += ["--minimum-bytes", str(minimum_bytes), "--work-folder", str(scratch / "work")]
     figures = within(limit_bytes, [*command, "--workers", str(WORKERS), "--memory", "256MiB", "--shard-bytes", "32MiB"])
-    return {**figures, "stages": stages(scratch / "work")}
+    with Path("/proc/loadavg").open() as load:
+        return {**figures, "load_of_the_machine": load.read().split()[1], "stages": stages(scratch / "work")}
+
+
+def scratch_share(figures: dict[str, Any]) -> float:
+    """Bytes on disk beside the text shards and the result, per byte of text."""
+    between = ("anchor", "shared", "context", "settle", "border", "match", "union")
+    text_bytes = figures["stages"]["index"]["disk_bytes"]
+    return round(sum(figures["stages"][name]["disk_bytes"] for name in between) / text_bytes, 3)
 
 
 def main() -> None:
@@ -129,6 +143,7 @@ def main() -> None:
         measure(source, arguments.scratch, int(limit * 1e9), arguments.minimum_bytes) for limit in arguments.limits
     ]
     for one in figures:
+        one["scratch_bytes_per_text_byte"] = scratch_share(one)
         print(json.dumps(one, indent=1))
     print(
         write_result(arguments.name, "text of several times the memory: at most 1/0.6 of the time", {"runs": figures})

@@ -43,8 +43,8 @@ class Slicing:
 def slicing_of(minimum_bytes: int) -> Slicing:
     """Slices of the largest power of two up to a quarter of the windows that an anchor can own.
 
-    Narrower ones are more hashes, wider ones more bytes beside them: with halves 0.26 and 0.44 bytes a byte of text
-    beside the anchors at L = 500 and 100, with quarters 0.14 and 0.85.
+    Narrower ones are more hashes, wider ones more bytes beside them: halves come to as much, 0.10 bytes a byte of text
+    at L = 500 and 0.55 at 100 (hashes, borders and what is answered about them).
     """
     quarter = (minimum_bytes - kgram_bytes(minimum_bytes) + 1) // _PARTS
     return Slicing(minimum_bytes, 1 << max(0, quarter.bit_length() - 1))
