@@ -19,8 +19,9 @@ of windows that are the first of several (ranges.kept_whole): then one whole cop
     remove_ranges --align_ranges--> whole characters [--join_spans--> fuzzy removal, fuzzy.py]
         --remove_ranges_from--> the documents that stay, --write_back_file--> the source files   writeback.py
 
-No step of a partition reads a text: decisions/0001-match-in-order.md. Instead of anchors, suffix arrays (suffix_array.py, suffix_matches.py) lead to the same ranges and leave an infini-gram
-index (infini_gram.py), for the price of a suffix array.
+No step of a partition reads a text: decisions/0001-match-in-order.md. Instead of anchors, suffix arrays
+(suffix_array.py, suffix_matches.py) lead to the same ranges and leave an infini-gram index (infini_gram.py), for the
+price of a suffix array.
 
     anchors          hash u64 | position << 20 | before << 10 | windows - 1 u64     16 bytes per anchor, little-endian
                      by bucket (hash >> 52), in text order within a bucket
@@ -43,6 +44,6 @@ Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.23 bytes a b
 
 Memory: 32 bytes x 4 Mi anchors to index. To share and settle, at most 96 bytes per anchor of the partition (settle.py
 adds it up), so a budget of B bytes takes P partitions with 96 (anchors / P + S) <= B, where S is what one string that
-is everywhere adds to its partition (stages/shared.py); no P, and the build is refused with the B that it needs. Matching
-takes as many turns as keep it within B (borders.py). Answering takes a block of the text and a partition's rows of it.
+is everywhere adds to its partition (stages/shared.py); no P, and the build is refused with the B that it needs. To
+match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows of it.
 """
