@@ -44,7 +44,6 @@ Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.23 bytes a b
 
 Memory: 32 bytes x 4 Mi anchors to index. To share and settle, at most 96 bytes per anchor of the partition (settle.py
 adds it up), so a budget of B bytes takes P partitions with 96 (anchors / P + S) <= B, where S is what one string that
-is everywhere adds to its partition (stages/shared.py); no P, and the build is refused with the B that it needs.
-Matching takes as many turns as keep it within B (borders.py). Answering takes a block of the text and a partition's
-rows of it.
+is everywhere adds to its partition (stages/shared.py); no P, and the build is refused with the B that it needs. To
+match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows of it.
 """
