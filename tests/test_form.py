@@ -127,7 +127,7 @@ def test_form_of_any_config_passes_the_schema_that_the_form_shows(config: Datase
 def test_fields_cover_every_configuration_key_once() -> None:
     every_format_on = load_config(DEMO)
     assert every_format_on.exports.formats() == list(FORMATS)
-    lock = {("lock", "tokenizer_sha256"), ("lock", "tokenizer_revision")}
+    lock = {("lock", "tokenizer_sha256"), ("lock", "tokenizer_revision"), ("lock", "tokenizer_eot")}
     assert sorted(item.keys for item in FIELDS) == sorted(leaf_keys(every_format_on) | lock)
     assert len({item.name for item in FIELDS}) == len(FIELDS)
 

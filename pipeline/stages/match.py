@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from corpusmill.dedup.repeated import RepeatedWindow
     from corpusmill.engine.build import Build
 
+EXCERPT_BYTES = 160  # of a repeated string, for the report
 REPEATED = "repeated.json"  # the most repeated windows: [count, shard, position]
 
 
@@ -87,6 +88,32 @@ def _by_suffixes(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, 
     ]
     matches, repeated, counts = match_suffixes(ordered, units.index(unit), len(units), minimum_bytes)
     return matches, repeated, {**counts, "bytes_read": sum(map(len, texts)) // len(units)}
+
+
+def repeated_strings(build: Build) -> list[dict[str, Any]]:
+    """The strings that each partition repeats most: how often, where first (file, 1-based line), their beginning."""
+    import numpy as np
+
+    from corpusmill.documents.text_shard import open_text_shard
+
+    minimum_bytes = build.config.dedup.minimum_bytes
+    assert minimum_bytes is not None
+    rows: list[tuple[int, int, int]] = []
+    for partition in build.units("match"):
+        blocks = build.blocks("match", partition)
+        blocks.require([REPEATED])
+        rows += json.loads((blocks.folder / REPEATED).read_bytes())
+    shards = build.units("index")
+    texts = {shard: open_text_shard(build.step_folder("index", shards[shard])) for _, shard, _ in rows}
+    strings = []
+    for count, shard, position in rows:
+        text = texts[shard]
+        document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
+        source, line = text.source_of(document)
+        string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
+        where = {"source_file": source, "line": line + 1, "excerpt": string.decode(errors="ignore")}
+        strings.append({"count": count, **where})
+    return strings
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:

@@ -41,6 +41,7 @@ from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExam
 from corpusmill.stages import gather, scatter
 from corpusmill.stages.index import QUARANTINE, rejected_reasons
 from corpusmill.stages.manifest import QUALITY, UNIT
+from corpusmill.stages.match import repeated_strings
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.upload import destination_folder
 from corpusmill.version import __version__
@@ -156,7 +157,7 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
 
 def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
     """Of all partitions, the most frequent first; of strings that begin in one document only one: they overlap."""
-    found = [RepeatedString(**one) for receipt in build.receipts("union") for one in receipt.details["repeated"]]
+    found = [RepeatedString(**one) for one in repeated_strings(build)]
     found.sort(key=lambda one: (-one.count, one.source_file, one.line, one.excerpt))
     by_document: dict[tuple[str, int], RepeatedString] = {}
     for one in found:

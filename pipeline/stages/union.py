@@ -7,7 +7,6 @@ whole copy of each repeated window; with `fuzzy_share` the second also holds wha
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import visible
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of
-from corpusmill.stages.match import REPEATED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 SHOWN_FILES = 10  # source files that lose most
-EXCERPT_BYTES = 160  # of a repeated string, for the report
 REMOVE_RANGES, CUT_RANGES = "remove_ranges", "cut_ranges"
 
 
@@ -82,7 +79,6 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         "range_bytes": power_histogram(lengths).model_dump(),
         "kept_gap_bytes": power_histogram(kept_gaps(text.offsets, cut)).model_dump(),
         "by_source_file": _by_source_file(text, cut),
-        "repeated": _described(build, shard, text),
     }
     return Outcome(counts=counts, details=details)
 
@@ -101,27 +97,6 @@ def _found(build: Build, shard: str, name: str) -> NDArray[np.uint64]:
 
     matches = [sections_of(build, "match", partition) for partition in build.units("match")]
     return np.concatenate([one.read(name, int(shard), columns=2) for one in matches])
-
-
-def _described(build: Build, shard: str, text: TextShard) -> list[dict[str, Any]]:
-    """Of the strings that are repeated most, those that occur first in this shard: how often, where (file, 1-based
-    line), and their beginning."""
-    import numpy as np
-
-    minimum_bytes = build.config.dedup.minimum_bytes
-    assert minimum_bytes is not None
-    strings = []
-    for partition in build.units("match"):
-        blocks = build.blocks("match", partition)
-        blocks.require([REPEATED])
-        for count, number, position in json.loads((blocks.folder / REPEATED).read_text(encoding="ascii")):
-            if number == int(shard):
-                document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
-                source, line = text.source_of(document)
-                string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
-                where = {"source_file": source, "line": line + 1, "excerpt": string.decode(errors="ignore")}
-                strings.append({"count": count, **where})
-    return strings
 
 
 def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -216,7 +191,7 @@ def _covered(ranges: NDArray[np.uint64]) -> int:
 
 STAGE = Stage(
     "union",
-    version=3,
+    version=2,
     after=("match",),
     per_shard=True,
     group="find_ranges",
