@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from corpusmill.config import DatasetConfig
-from corpusmill.engine.groups import names_of_group, names_of_groups
+from corpusmill.engine.groups import LEAST_TASKS, names_of_group, names_of_groups
 from corpusmill.engine.planned import read_plan, read_planned, tokenizer_versions
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import (
@@ -321,7 +321,9 @@ class Build:
     def tasks(self, stage: str, most: int = MOST_TASKS) -> list[str]:
         """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`."""
         names = list(dict.fromkeys(map(self.graph[stage].task, self.units(stage))))
-        return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks))
+        # People look for shards, so each has a task of its own for as long as there are few enough.
+        least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
+        return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)
 
     def _source_bytes(self, names: list[str]) -> list[int]:
         """How much of the sources each of some shards holds, and each of other units, as far as is known: a share."""

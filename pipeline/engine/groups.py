@@ -15,10 +15,10 @@ TASK_BYTES = 256 << 20  # of sources: work for half a minute in most stages
 _TO = " to "
 
 
-def names_of_groups(names: list[str], sizes: list[int], most: int) -> list[str]:
-    """What tasks are called that do neighbouring units of about equal size: at most `most`, and no more than
-    LEAST_TASKS if each would have less than TASK_BYTES of the `sizes`, which are in bytes."""
-    tasks = min(len(names), most, max(LEAST_TASKS, sum(sizes) // TASK_BYTES))
+def names_of_groups(names: list[str], sizes: list[int], most: int, least: int = LEAST_TASKS) -> list[str]:
+    """What tasks are called that do neighbouring units of about equal size: at most `most`, and no more than `least`
+    if each would have less than TASK_BYTES of the `sizes`, which are in bytes."""
+    tasks = min(len(names), most, max(least, sum(sizes) // TASK_BYTES))
     if tasks == len(names):
         return names
     # A unit belongs to the task in which its middle lies; one of nothing counts as one byte.

@@ -119,7 +119,9 @@ def shard_lines(
     *,
     is_over: bool = False,
 ) -> list[ShardLine]:
-    """Every shard that a task works on, in order."""
+    """Every shard that a task works on, in order; none where tasks take several, which the report alone tells apart."""
+    if any(" to " in task.unit for task in tasks if task.stage in GRAPH.per_shard):
+        return []
     by_shard: dict[str, list[Task]] = {}
     for task in tasks:
         if task.stage in GRAPH.per_shard and task.map_index >= 0:
