@@ -87,7 +87,8 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
         from corpusmill.form import config_from_form
 
         with running.refusal_shown(get_current_context()):
-            require_memory(config, where=str(configuration.path))  # its tasks take that much, whatever the form says
+            # Its tasks take that much, whatever the form says.
+            require_memory(config, where=str(configuration.path), processes=when.task_processes)
             built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
             running.keep_copy(name, text)
             return running.plan_run(built, get_current_context(), config, config)

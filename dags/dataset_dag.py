@@ -136,7 +136,7 @@ def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
     unknown = sorted(set(when.queues) - set(GRAPH.names))
     if unknown:
         raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(GRAPH.names))
-    needed = needed_memory(config) if config else {}
+    needed = needed_memory(config, when.task_processes) if config else {}
     gib = {stage: whole_gib(size_bytes) for stage, (_, size_bytes) in needed.items()}
     return Placement(when.queues, gib, when.task_timeout, when.most_tasks, when.task_processes)
 

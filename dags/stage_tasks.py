@@ -73,7 +73,7 @@ class Placement:
 
     `queues`: {stage: queue of workers}; `memory_gib`: {stage: GiB of one of its tasks}, taken from the pool that
     CORPUSMILL_MEMORY_POOL names, if it names one; stages that take memory go to CORPUSMILL_HEAVY_QUEUE, if that is set.
-    `most_tasks`: of a stage; `processes`: how many units of a task run at the same time, each with that memory.
+    `most_tasks`: of a stage; `processes`: how many units of a task run at the same time.
     """
 
     queues: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Placement:
         queue = self.queues.get(stage) or (queue if heavy else None)
         return {
             "execution_timeout": self.timeout,
-            **({"pool": pool, "pool_slots": self.memory_gib[stage] * self.processes} if heavy and pool else {}),
+            **({"pool": pool, "pool_slots": self.memory_gib[stage]} if heavy and pool else {}),
             **({"queue": queue} if queue else {}),
         }
 

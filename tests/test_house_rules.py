@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "report": "errors",
     "documents": "content_kernels errors storage",
     "dedup": "config content content_kernels documents errors kernels slices words",
-    "tokens": "content content_kernels errors fingerprint slices words",
+    "tokens": "content content_kernels errors fingerprint kernels slices words",
     "shuffle": "content content_kernels errors fingerprint slices tokens",
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",

@@ -12,9 +12,10 @@ GIB = 1 << 30
 MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
 
 
-def needed_memory(config: DatasetConfig) -> dict[str, tuple[str, int]]:
-    """{stage: (the key that decides, bytes that one of its tasks takes)}."""
-    return {stage.name: needed for stage in GRAPH if (needed := stage.memory(config))}
+def needed_memory(config: DatasetConfig, processes: int = 1) -> dict[str, tuple[str, int]]:
+    """{stage: (the key that decides, bytes that one of its tasks takes)}, of tasks that run so many units at a time."""
+    needed = ((stage.name, stage.memory(config)) for stage in GRAPH)
+    return {name: (memory[0], processes * memory[1]) for name, memory in needed if memory}
 
 
 def whole_gib(size_bytes: int) -> int:
@@ -22,13 +23,13 @@ def whole_gib(size_bytes: int) -> int:
     return max(1, -(-size_bytes // GIB))
 
 
-def require_memory(config: DatasetConfig, *, where: str) -> None:
+def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> None:
     """ConfigError if a stage would need more memory than there is: its tasks would wait for ever, or be killed.
 
     That is what CORPUSMILL_MEMORY_GIB says, which is the size of the scheduler's pool, else the memory of this machine.
     """
     gib, there = _memory_gib()
-    needed = needed_memory(config)
+    needed = needed_memory(config, processes)
     if config.index.method != "suffix_array":
         del needed["suffix_array"]
     unused = "dedup.memory" if config.dedup.mode == "none" else ""
@@ -36,12 +37,13 @@ def require_memory(config: DatasetConfig, *, where: str) -> None:
         key: size_bytes for key, size_bytes in needed.values() if whole_gib(size_bytes) > gib and key != unused
     }
     if too_large:
+        several, or_fewer = (f" of {processes} processes", " or dag.task_processes") if processes > 1 else ("", "")
         raise ConfigError(
             "a task would take more memory than there is",
-            details=tuple((key, f"{whole_gib(size_bytes):,} GiB a task") for key, size_bytes in too_large.items()),
+            details=tuple((key, f"{whole_gib(size):,} GiB a task{several}") for key, size in too_large.items()),
             where=where,
             expected=f"at most {gib:,} GiB: {there}",
-            next_step=f"lower these keys, or set {MEMORY_GIB} if tasks run on larger machines",
+            next_step=f"lower these keys{or_fewer}, or set {MEMORY_GIB} if tasks run on larger machines",
         )
 
 

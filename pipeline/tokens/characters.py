@@ -12,8 +12,9 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from corpusmill.kernels import inlined, kernel
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -69,7 +70,7 @@ def cut_at_numbers(
     return bounds[: pieces + 1].copy(), counts
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _character(text: Any, at: Any) -> Any:
     """(number, bytes) of the character at a place of valid UTF-8."""
     lead = np.uint32(text[at])
@@ -86,7 +87,7 @@ def _character(text: Any, at: Any) -> Any:
     return high | third << np.uint32(6) | fourth, 4
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
     at = 0
     for document in range(len(ends)):
@@ -100,7 +101,7 @@ def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
                 at += size
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _cut(text: Any, ends: Any, kinds: Any, each: Any, bounds: Any, counts: Any) -> Any:
     pieces = 0
     at = 0

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
+from corpusmill.kernels import inlined, kernel
 from corpusmill.tokens.references import Reference
 from corpusmill.words import load_byte, load_word
 
@@ -121,7 +121,7 @@ class Decoder:
             )
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def first_difference(
     text: Any, bounds: Any, tokens: Any, ends: Any, words: Any, lengths: Any, starts: Any, spelled: Any, document: Any
 ) -> Any:
@@ -151,7 +151,7 @@ def first_difference(
     return -1
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _equal(first: Any, second: Any, length: Any) -> Any:
     """Whether `length` bytes at two addresses are equal."""
     for k in range(0, length - 7, 8):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from corpusmill.kernels import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def best_fit(sizes: Any, capacity: Any) -> tuple[Any, Any]:
     """(context of each item int64, number of contexts): each item into the context with the least room that holds it.
 
@@ -55,7 +56,7 @@ def best_fit(sizes: Any, capacity: Any) -> tuple[Any, Any]:
     return placed, opened
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fill_contexts(
     tokens: Any, ends: Any, plan: Any, before: Any, behind: Any, pad: Any, chosen: Any, context_tokens: Any, out: Any
 ) -> None:

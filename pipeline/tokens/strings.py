@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from corpusmill.kernels import kernel
 from corpusmill.words import load_byte, load_word
 
 PREFIX_BYTES = 8  # strings that begin with the same eight bytes are told apart one by one
@@ -46,10 +46,8 @@ class StringFinder:
         return held
 
 
-@njit(nogil=True, cache=True)
-def mark_prefixes(
-    text: Any, ends: Any, firsts: Any, bounds: Any, words: Any, masks: Any, held: Any
-) -> None:  # pragma: no cover (compiled)
+@kernel
+def mark_prefixes(text: Any, ends: Any, firsts: Any, bounds: Any, words: Any, masks: Any, held: Any) -> None:
     """Set `held` for documents in which some prefix begins; reads eight bytes behind the last document.
 
     `words[bounds[b] : bounds[b + 1]]` are the prefixes that begin with byte b, `masks` say which of their bytes count.

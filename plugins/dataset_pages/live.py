@@ -49,13 +49,17 @@ class StageLine:
 
 @dataclass(frozen=True)
 class ShardLine:
-    """One shard: its row, what it does (`word`: a kind of state, `said`: the words), and the most tries of a task."""
+    """One shard: its row, what it does (`word`: a kind of state, `said`: the words), and the most tries of a task.
+
+    `place`: the map index of its tasks, the same in every stage; -1 if it has none.
+    """
 
     row: ShardRow
     word: str
     said: str
     tries: int
     log: Task | None = None
+    place: int = -1
 
 
 def stage_lines(tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFacts]], run: Run) -> list[StageLine]:
@@ -119,24 +123,24 @@ def shard_lines(
     *,
     is_over: bool = False,
 ) -> list[ShardLine]:
-    """Every shard that a task works on, in order; none where tasks take several, which the report alone tells apart."""
-    if any(" to " in task.unit for task in tasks if task.stage in GRAPH.per_shard):
-        return []
+    """Every shard that a task works on, in order."""
     by_shard: dict[str, list[Task]] = {}
     for task in tasks:
         if task.stage in GRAPH.per_shard and task.map_index >= 0:
-            by_shard.setdefault(f"{task.map_index:05d}", []).append(task)
+            for shard in task.shards:
+                by_shard.setdefault(shard, []).append(task)
     lines = []
     for shard in sorted(by_shard):
         mine = by_shard[shard]
         found = {}
         for task in mine:
             for path in paths.get((task.task_id, task.map_index), []):
-                if path in steps:
-                    found[step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])[1]] = steps[path]
+                of, name = step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])
+                if of == shard and path in steps:
+                    found[name] = steps[path]
         word, said, log = doing(mine, is_over=is_over)
         tries = max((task.tries for task in mine), default=0)
-        lines.append(ShardLine(shard_row(shard, found), word, said, tries, log))
+        lines.append(ShardLine(shard_row(shard, found), word, said, tries, log, mine[0].map_index))
     return lines
 
 

@@ -57,6 +57,12 @@ class Task:
     started: datetime | None
     ended: datetime | None
 
+    @property
+    def shards(self) -> list[str]:
+        """Those that a task of a stage per shard works on: `00003`, or all of `00003 to 00007`."""
+        first, _, last = self.unit.partition(" to ")
+        return [f"{shard:05d}" for shard in range(int(first), int(last or first) + 1)]
+
 
 def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
     """The run, or None if there is none."""
@@ -93,6 +99,7 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         TaskInstance.end_date,
     )
     query = select(*columns).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+    listed = _listed(session, run)
     found = []
     for task_id, map_index, name, state, tries, started, ended in session.execute(query):
         stage = stage_of(task_id)
@@ -101,9 +108,29 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         if stage is None or state == "removed" or (map_index < 0 and task_id != REPORT and state != "skipped"):
             continue
         # Airflow names a task by its index until the task begins; no unit has such a name.
-        unit = REPORT if map_index < 0 else name if name != str(map_index) else f"{map_index:05d}"
+        known = name if name != str(map_index) else listed.get((stage, map_index), f"{map_index:05d}")
+        unit = REPORT if map_index < 0 else known
         found.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
     return sorted(found, key=lambda one: (one.task_id, one.map_index))
+
+
+def _listed(session: Session, run: Run) -> dict[tuple[str, int], str]:
+    """(stage, map index) -> what its task works on, as the tasks that list units returned it."""
+    by_list: dict[str, list[str]] = {}
+    query = select(XComModel.task_id, XComModel.value).where(
+        XComModel.dag_id == run.dag_id,
+        XComModel.run_id == run.run_id,
+        XComModel.key == "return_value",
+        XComModel.task_id.startswith(f"{LISTS}."),
+    )
+    for task_id, value in session.execute(query):
+        if isinstance(value, list) and all(isinstance(one, dict) and "unit" in one for one in value):
+            by_list[task_id.removeprefix(f"{LISTS}.")] = [str(one["unit"]) for one in value]
+    return {
+        (stage.name, place): unit
+        for stage in GRAPH
+        for place, unit in enumerate(by_list.get(stage.units_of or stage.name, ()))
+    }
 
 
 def stage_of(task_id: str) -> str | None:

@@ -33,6 +33,15 @@ def test_memory_beyond_the_pool_is_refused_before_planning_with_both_sizes(
     assert not (tmp_path / "work" / large.name / "plan").exists()
 
 
+def test_memory_of_a_task_is_that_of_all_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
+    eight = config(tmp_path, shuffle={"seed": 1, "memory": "8GiB"})
+    require_memory(eight, where="test", processes=3)
+    with pytest.raises(ConfigError, match="32 GiB a task of 4 processes") as caught:
+        require_memory(eight, where="test", processes=4)
+    assert "dag.task_processes" in str(caught.value)
+
+
 def test_memory_of_no_pool_is_bounded_by_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CORPUSMILL_MEMORY_GIB", raising=False)
     with pytest.raises(ConfigError, match="more memory than there is") as caught:

@@ -73,6 +73,7 @@ def seed_run(
     conf: dict[str, Any] | None = None,
     tries: dict[tuple[str, str], int] | None = None,
     reprocessed: Path | None = None,
+    most_tasks: int = 200,
 ) -> str:
     """A run whose tasks have finished up to the stage `until`, of which the first unit is at work, or all of them.
 
@@ -96,7 +97,7 @@ def seed_run(
     last = STAGES.index(until) if until else len(STAGES)
     for number, stage in enumerate(STAGES[: last + 1]):
         task_id = task_of(stage)
-        for place, unit in enumerate(build.tasks(stage)):
+        for place, unit in enumerate(build.tasks(stage, most_tasks)):
             at_work = number == last and place == 0
             word = ("failed" if state == "failed" else "running") if at_work else "success"
             map_index = -1 if stage == "report" else place

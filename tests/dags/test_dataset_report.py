@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -168,6 +169,20 @@ def test_finished_run_shows_every_shard_with_its_digest_and_a_button(ask: Ask, f
     for shard in shards:
         assert build.receipt("tokenize", shard).digest[:10] in page.text
     assert not [one for one in page.all("button") if "data-reprocess" in one and "disabled" in one]
+
+
+def test_run_whose_tasks_take_several_shards_shows_every_shard_and_clears_the_task_that_has_it(
+    ask: Ask, built: Path
+) -> None:
+    shards = open_build(built).units("tokenize")
+    tasks = open_build(built).tasks("tokenize", 2)
+    assert len(shards) > len(tasks) == 2
+    run = seed_run(built, "grouped", until="tokenize", state="failed", most_tasks=2)
+    page = ask(f"build_dataset/{run}/live").text
+    of_first = open_build(built).units_of_task("tokenize", tasks[0])
+    for shard in shards:
+        (row,) = re.findall(rf'<tr data-word="(\w+)" data-shard="{shard}">.*?data-place="(\d)"', page, re.DOTALL)
+        assert row == (("failed", "0") if shard in of_first else ("stopped", "1")), shard
 
 
 def test_running_run_shows_how_far_it_is_and_reprocesses_nothing(ask: Ask, built: Path, client: Any) -> None:

@@ -114,11 +114,13 @@ document.addEventListener("input", (event) => {
 // --- reprocessing: through Airflow's own API, so that Airflow decides whether this user may -------------------------
 
 const dialog = document.getElementById("reprocess");
+let place = -1; // the map index of the shard's tasks
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-reprocess]");
   if (!button) return;
   dialog.querySelector("[data-shard]").textContent = button.dataset.reprocess;
+  place = Number(button.dataset.place);
   answer("", false);
   dialog.querySelector("[data-go]").disabled = false;
   dialog.showModal();
@@ -137,7 +139,7 @@ dialog.querySelector("[data-go]").addEventListener("click", async (event) => {
 async function reprocess() {
   const form = dialog.querySelector("form");
   const shard = Number(dialog.querySelector("[data-shard]").textContent);
-  if (form.where.value === "here") await clearTask(form.stage.selectedOptions[0].dataset.task, shard);
+  if (form.where.value === "here") await clearTask(form.stage.selectedOptions[0].dataset.task);
   else await startRun(form, shard);
 }
 
@@ -152,9 +154,10 @@ async function startRun(form, shard) {
   answer(`The run ${run.dag_run_id} has begun. `, false, link);
 }
 
-async function clearTask(task, shard) {
+async function clearTask(task) {
+  if (place < 0) throw new Error("This run has no task for the shard. Choose a new run.");
   await ask("POST", `/api/v2/dags/${encodeURIComponent(head().dag)}/clearTaskInstances`, {
-    dry_run: false, dag_run_id: head().run, task_ids: [[task, shard]], only_failed: false, include_downstream: true,
+    dry_run: false, dag_run_id: head().run, task_ids: [[task, place]], only_failed: false, include_downstream: true,
   });
   answer("The shard's task and what follows begin again. This page shows how far they are.", false);
   begunAgain = Date.now();
