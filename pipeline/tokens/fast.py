@@ -7,8 +7,10 @@ tokenizer.json without those steps.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, get_args
 
 import numpy as np
@@ -20,6 +22,9 @@ from corpusmill.tokens.fitness import cuts_digits, steps_of, why_not_gigatoken_j
 from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference
 
 UNICODE_FORMS = get_args(Form)
+# Normalizing leaves an ASCII character alone unless a mark follows, and what stands before one as well.
+BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
+REMEMBERED_RUNS = 1 << 14
 
 Rows = tuple[NDArray[np.uint32], NDArray[np.int64]]  # tokens back to back, tokens of each text
 
@@ -152,10 +157,17 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
     if form is None:
         return lambda texts: [reference.normalized(text) for text in texts]
 
+    normalized = lru_cache(maxsize=REMEMBERED_RUNS)(reference.normalized)
+
     def normalize(texts: list[bytes]) -> list[bytes]:
         ready = list(texts)
         for place in np.flatnonzero(holding_kind(texts, changing_kinds(form), 1)).tolist():
-            ready[place] = reference.normalized(texts[place])
+            text, parts, at = texts[place], [], 0
+            for run in BEYOND_ASCII.finditer(text):
+                start = max(run.start() - 1, 0)
+                parts += [text[at:start], normalized(text[start : run.end()])]
+                at = run.end()
+            ready[place] = b"".join([*parts, text[at:]])
         return ready
 
     return normalize
