@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.engine.stage import Stage, every
+from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of, settings, text_of, units
 
@@ -25,6 +25,14 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
 
 
+def _recount(_build: Build, _shard: str, folder: Path) -> Recount:
+    from corpusmill.dedup.exchange import DIGESTS, EDGES, WINDOW_DIGESTS
+    from corpusmill.stages.recounting import section_rows
+
+    rows = {"borders": (DIGESTS, 16), "edge_bytes": (EDGES, 1), "windows": (WINDOW_DIGESTS, 24)}
+    return Recount({count: section_rows(folder, *file) for count, file in rows.items()})
+
+
 STAGE = Stage(
     "border",
     version=1,
@@ -35,4 +43,5 @@ STAGE = Stage(
     inputs=lambda build, shard: [("index", shard), *every(build, "settle")],
     settings=settings,
     run=_run,
+    recount=_recount,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Stage, every
+from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 
 if TYPE_CHECKING:
@@ -77,6 +77,14 @@ def _write_periods(build: Build, shard: str, minimum_bytes: int, folder: Path) -
     write_ranges(folder / PERIODS, windows_before(text, repeats, minimum_bytes))
 
 
+def _recount(_build: Build, _shard: str, folder: Path) -> Recount:
+    from corpusmill.dedup.exchange import DIGESTS, HASHES, WINDOW_DIGESTS
+    from corpusmill.stages.recounting import section_rows
+
+    rows = {"contexts": (DIGESTS, 16), "slices": (HASHES, 4), "windows": (WINDOW_DIGESTS, 24)}
+    return Recount({count: section_rows(folder, *file) for count, file in rows.items()})
+
+
 STAGE = Stage(
     "context",
     version=1,
@@ -87,4 +95,5 @@ STAGE = Stage(
     inputs=_inputs,
     settings=settings,
     run=_run,
+    recount=_recount,
 )

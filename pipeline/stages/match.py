@@ -117,16 +117,10 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-    import numpy as np
+    from corpusmill.dedup.matches import MATCH_RANGES
+    from corpusmill.stages.recounting import section_rows
 
-    from corpusmill.stages.recounting import contradiction
-
-    starts = np.fromfile(folder / "match_ranges.index", "<u8")
-    ranges, rest = divmod((folder / "match_ranges").stat().st_size, 16)
-    if rest or not len(starts) or int(starts[-1]) != ranges or bool((starts[1:] < starts[:-1]).any()):
-        expected = f"{ranges:,} ranges, ascending starts of shards"
-        raise contradiction(folder / "match_ranges.index", expected, starts[-3:].tolist())
-    return Recount({"ranges": ranges})
+    return Recount({"ranges": section_rows(folder, MATCH_RANGES, 16)})
 
 
 STAGE = Stage(

@@ -43,6 +43,16 @@ def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
             raise contradiction(path, "counts that never fall", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}")
 
 
+def section_rows(folder: Path, name: str, row_bytes: int) -> int:
+    """Rows of a file of sections (dedup/sections.py); CorruptDataError if its index is not one of so many rows."""
+    starts = np.fromfile(folder / f"{name}.index", "<u8")
+    rows, rest = divmod((folder / name).stat().st_size, row_bytes)
+    if rest or not len(starts) or int(starts[0]) or int(starts[-1]) != rows or bool((starts[1:] < starts[:-1]).any()):
+        expected = f"ascending starts of sections, from 0 to {rows:,} rows of {row_bytes} bytes"
+        raise contradiction(folder / f"{name}.index", expected, f"{starts[:1].tolist()} ... {starts[-3:].tolist()}")
+    return rows
+
+
 def contradiction(path: Path, expected: object, got: object) -> CorruptDataError:
     """A file that does not agree with what lies beside it."""
     return CorruptDataError("a file contradicts what lies beside it", where=path, expected=expected, got=got)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Stage, every
+from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import PERIODS, sections_of
 
@@ -63,6 +63,13 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     )
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    from corpusmill.dedup.exchange import BORDERS
+    from corpusmill.stages.recounting import section_rows
+
+    return Recount({"borders": section_rows(folder, BORDERS, 8)})
+
+
 STAGE = Stage(
     "settle",
     version=1,
@@ -73,5 +80,6 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    recount=_recount,
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
 )

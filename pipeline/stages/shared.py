@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Stage, every
+from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import Outcome
 
@@ -82,6 +82,13 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     return Outcome(counts={**counts, "bytes_read": 16 * counts["anchors"]})
 
 
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    from corpusmill.dedup.exchange import CONTEXTS
+    from corpusmill.stages.recounting import section_rows
+
+    return Recount({"candidates": section_rows(folder, CONTEXTS, 8)})
+
+
 STAGE = Stage(
     "shared",
     version=1,
@@ -93,5 +100,6 @@ STAGE = Stage(
     inputs=lambda build, _unit: every(build, "anchor"),
     settings=_settings,
     run=_run,
+    recount=_recount,
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
 )

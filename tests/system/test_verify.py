@@ -371,6 +371,27 @@ def test_verify_record_changed_with_its_receipt_forged_shows_in_its_content(buil
     assert found[0].expected.startswith("content: ")
 
 
+@pytest.mark.parametrize(
+    ("stage", "count"),
+    [
+        ("anchor", "windows"),
+        ("shared", "candidates"),
+        ("context", "slices"),
+        ("settle", "borders"),
+        ("border", "edge_bytes"),
+        ("match", "ranges"),
+    ],
+)
+def test_verify_forged_count_of_a_dedup_stage_is_not_what_its_files_hold(built, stage: str, count: str) -> None:
+    receipt = folder(built, stage) / "receipt.json"
+    forged = json.loads(receipt.read_text())
+    forged["counts"][count] += 1
+    with replaced(receipt, resealed(forged)):
+        found = findings(built)
+    assert found[0].where == f"{receipt}, counts"
+    assert found[0].expected.startswith(f"{count}: ")
+
+
 def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
     lengths = np.array([3, 0, 1, 700, 2, 2], np.uint64)
     tokens = np.arange(int(lengths.sum()), dtype=np.uint32)
