@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.config import FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
@@ -114,11 +114,13 @@ def leaf_keys(section: Any, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]
     return keys
 
 
+@settings(max_examples=40)
 @given(configs)
 def test_form_of_any_config_gives_that_config_back(config: DatasetConfig) -> None:
     assert config_from_form(form_from_config(config)) == config
 
 
+@settings(max_examples=25)
 @given(configs)
 def test_form_of_any_config_passes_the_schema_that_the_form_shows(config: DatasetConfig) -> None:
     jsonschema.validate(form_from_config(config), SCHEMA)

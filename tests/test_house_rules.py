@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -101,6 +102,11 @@ MAY_BE_UNORDERED = {
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(tree: ast.AST) -> set[str]:
     found = set()
     for node in ast.walk(tree):
@@ -132,7 +138,7 @@ def called_name(node: ast.AST) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PIPELINE).as_posix())
 def test_pipeline_file_keeps_the_house_rules(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     name = path.relative_to(PIPELINE).as_posix()
     imported = imports_of(tree)
     assert not {one.split(".")[0] for one in imported} & (FORBIDDEN_IMPORTS - MAY_IMPORT_FORBIDDEN.get(name, set()))
@@ -161,7 +167,7 @@ def test_package_is_imported_under_one_name_which_no_folder_of_a_users_dags_has(
     assert (ROOT / "corpusmill").resolve() == PIPELINE
     for folder in ("pipeline", "dags", "plugins", "deploy", "demo", "tests", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
-            assert "pipeline" not in {one.split(".")[0] for one in imports_of(ast.parse(path.read_text()))}, path
+            assert "pipeline" not in {one.split(".")[0] for one in imports_of(parsed(path))}, path
 
 
 def test_no_files_import_one_another_in_a_circle() -> None:
@@ -176,7 +182,7 @@ def import_graph() -> dict[str, set[str]]:
     }
     graph: dict[str, set[str]] = {}
     for module, path in modules.items():
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for_types = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
         graph[module] = {
             name if (name := f"{node.module}.{alias.name}") in modules else node.module
@@ -201,7 +207,7 @@ def _is_for_types(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("name", MAY_LIST_UNSORTED)
 def test_exceptions_to_the_rule_on_listings_are_still_needed(name: str) -> None:
-    assert listed_unsorted(ast.parse((PIPELINE / name).read_text()))
+    assert listed_unsorted(parsed(PIPELINE / name))
 
 
 @pytest.mark.parametrize("line", ["for p in folder.iterdir(): use(p)", "os.listdir(x)", "[p for p in a.rglob('*')]"])
@@ -215,7 +221,7 @@ OUTSIDE = sorted(path for folder in ("dags", "plugins", "deploy") for path in (R
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     loaders = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
     assert not {one.split(".")[0] for one in imports_of(tree)} & loaders
     assert not called(tree) & {"eval", "exec", "load_all", "unsafe_load", "full_load"}

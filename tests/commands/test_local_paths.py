@@ -43,10 +43,13 @@ def test_config_of_an_address_is_refused() -> None:
     assert (done.exit_code, "is an address" in " ".join(done.output.replace("│", " ").split())) == (2, True)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_address_of_an_input_and_of_dedups_output_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """These are text: what cannot be reached is another error."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     done = CliRunner().invoke(app, ["dedup", "nowhere", "--output", "s3://bucket/out", "--work-folder", "work"])
     assert done.exit_code == 1
     assert "address" not in done.output

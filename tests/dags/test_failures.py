@@ -83,6 +83,7 @@ def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_
     assert not list(tmp_path.rglob(CLAIM))
 
 
+@pytest.mark.slow
 def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: Any, tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
 
@@ -101,6 +102,7 @@ def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: A
     assert states(run, "report") == [("success", 1)]
 
 
+@pytest.mark.slow
 def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
     run_dag: Any, stand_in: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

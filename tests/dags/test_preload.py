@@ -19,9 +19,9 @@ OURS = ["corpusmill", "stage_tasks"]
     ("component", "executor", "expected"),
     [
         ("scheduler", "LocalExecutor", FOR_DAG_FILES + FOR_STEPS),
-        ("scheduler", "CeleryExecutor", []),
-        ("dag-processor", "LocalExecutor", FOR_DAG_FILES),
-        ("triggerer", "LocalExecutor", []),
+        pytest.param("scheduler", "CeleryExecutor", [], marks=pytest.mark.slow),
+        pytest.param("dag-processor", "LocalExecutor", FOR_DAG_FILES, marks=pytest.mark.slow),
+        pytest.param("triggerer", "LocalExecutor", [], marks=pytest.mark.slow),
     ],
 )
 def test_component_that_starts_preloads_what_its_forks_need_and_no_module_of_ours(

@@ -30,6 +30,7 @@ from tests.dedup.corpora import (
     write_anchor_folders,
 )
 from tests.oracles.dedup import cut, remove_pointers, remove_ranges, text_of
+from tests.quick import quick
 
 
 def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[list[bytes]]]) -> None:
@@ -50,13 +51,13 @@ def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[li
     assert windows == sum(map(len, remove_pointers(texts, minimum_bytes))), seed
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", quick(range(10), 3))
 def test_ranges_random_corpora_equal_the_oracle(block: int) -> None:
     for seed in range(30 * block, 30 * block + 30):
         check_against_oracle(seed, random_shards)
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", quick(range(5), 2))
 def test_ranges_boilerplate_corpora_equal_the_oracle(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         check_against_oracle(seed, boilerplate_shards)

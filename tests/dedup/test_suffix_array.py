@@ -18,6 +18,7 @@ from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, METHODS, boilerplate_shards, random_shards, united, united_kept_whole
 from tests.dedup.test_golden import GOLDEN
 from tests.oracles.dedup import kept_whole_ranges, remove_ranges, suffix_array, text_of
+from tests.quick import quick
 
 WORKED = ["abcab", "", "héllo abcab\n", "zz中文zz", "abcab"]
 WORKED_TABLE = "140e2412210f0104251322100205231103080b0c0d161e171f1d1c0a1a1909181b2000071506"
@@ -87,7 +88,7 @@ def test_suffix_ranges_golden_vector_are_found(name: str, partitions: int) -> No
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", quick(range(6), 2))
 def test_ranges_of_both_methods_equal_the_oracles(block: int, make) -> None:
     """Ranges of the rule and of `keep: every_string`, from anchors and from suffix arrays."""
     for seed in range(20 * block, 20 * block + 20):

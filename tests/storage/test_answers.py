@@ -24,6 +24,7 @@ from corpusmill.storage.s3 import S3Store
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT
 from tests.oracles.storage import crc64nvme
+from tests.quick import quick
 from tests.servers import http_server
 
 CONTENT = hashlib.shake_128(b"answers").digest(6 << 20)  # two parts
@@ -135,7 +136,7 @@ def put_by_others(client: Any, kind: str) -> None:
         client.complete_multipart_upload(**named, MultipartUpload={"Parts": parts})
 
 
-@pytest.mark.parametrize("kind", ["sha256", "crc64nvme", "crc32c", "crc32", "md5", "md5-parts"])
+@pytest.mark.parametrize("kind", quick(["sha256", "crc32c", "md5-parts", "crc64nvme", "crc32", "md5"], 3))
 def test_s3_download_of_others_object_is_compared_with_the_checksum_that_the_store_keeps(
     moto, hasty, tmp_path, monkeypatch, kind: str
 ) -> None:

@@ -17,6 +17,7 @@ from corpusmill.errors import BalanceError
 from corpusmill.ledger import Outcome
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import verify_build
+from tests.quick import quick
 from tests.system.corpus import configuration, write_corpus
 
 STAGES = (
@@ -78,16 +79,13 @@ DAMAGE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def clean(tmp_path_factory) -> dict[int, dict[str, bytes]]:
-    """What a build from scratch delivers after each change."""
-    results = {}
-    for number, (_, _, changes) in enumerate(DAMAGE):
-        root = tmp_path_factory.mktemp("clean")
-        write_corpus(root / "corpus", documents=40)
-        build(root, **changed(root, changes))
-        results[number] = outputs(root)
-    return results
+@pytest.fixture
+def clean(tmp_path_factory, number: int) -> dict[str, bytes]:
+    """What a build from scratch delivers after the change."""
+    root = tmp_path_factory.mktemp("clean")
+    write_corpus(root / "corpus", documents=40)
+    build(root, **changed(root, DAMAGE[number][2]))
+    return outputs(root)
 
 
 def changed(root: Path, changes: dict[str, dict[str, object]]) -> dict[str, object]:
@@ -98,7 +96,7 @@ def changed(root: Path, changes: dict[str, dict[str, object]]) -> dict[str, obje
     }
 
 
-@pytest.mark.parametrize("number", range(len(DAMAGE)), ids=[f"{step[0]} {name}" for step, name, _ in DAMAGE])
+@pytest.mark.parametrize("number", quick(range(len(DAMAGE)), 5), ids=[f"{step[0]} {name}" for step, name, _ in DAMAGE])
 def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_producer(tmp_path, clean, number) -> None:
     step, name, changes = DAMAGE[number]
     write_corpus(tmp_path / "corpus", documents=40)
@@ -111,7 +109,7 @@ def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_produ
     if step[0] == "scatter":
         shutil.rmtree(built.step_folder("gather", "documents-00000"))
     again = build(tmp_path, **changed(tmp_path, changes))
-    assert outputs(tmp_path) == clean[number]
+    assert outputs(tmp_path) == clean
     assert path.read_bytes() == whole
     earlier = [(stage, unit) for stage in STAGES for unit in built.units(stage)]
     kept = [one for one in earlier if one in {(stage, unit) for stage in STAGES for unit in again.units(stage)}]

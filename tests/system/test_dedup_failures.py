@@ -23,6 +23,7 @@ from corpusmill.stages.shared import BYTES_PER_ANCHOR, partitions_for
 from tests.disks import small_disk
 from tests.oracles.content import text_hash
 from tests.oracles.dataset import deduplicated_texts
+from tests.quick import quick
 from tests.system.corpus import lines_of
 from tests.system.dedup_runs import run
 
@@ -83,7 +84,7 @@ def test_empty_files_empty_shards_and_empty_documents_are_no_problem(tmp_path: P
     assert texts_in(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl") == ["", passage(1), ""]
 
 
-@METHODS
+@pytest.mark.parametrize("method", quick(["anchors", "suffix_array"], 1))
 def test_many_shards_under_a_low_limit_of_open_files_that_cannot_be_raised(tmp_path: Path, method: str) -> None:
     """No setrlimit, no privilege, and not as many files open as shards times partitions."""
     write(tmp_path, {f"{number}.jsonl": [passage(1), passage(2 + number)] for number in range(40)})
@@ -104,6 +105,7 @@ def test_single_file_larger_than_a_shard_is_used(tmp_path: Path, method: str) ->
     assert texts_in(tmp_path, "a.jsonl") == [*texts[:30], *[""] * 30]
 
 
+@pytest.mark.slow
 def test_writeback_of_a_large_file_holds_blocks_and_not_the_file() -> None:
     class Lines:
         """64 MB of lines that are never all there."""
@@ -230,7 +232,7 @@ def test_ends_are_exact_at_the_beginning_the_end_and_at_the_minimum(tmp_path: Pa
     assert texts_in(tmp_path, "a.jsonl") == [copy, *kept]
 
 
-@METHODS
+@pytest.mark.parametrize("method", quick(["anchors", "suffix_array"], 1))
 def test_nothing_is_written_twice_with_several_workers(tmp_path: Path, method: str) -> None:
     texts = [passage(number % 25, 400) + str(number) for number in range(100)]
     write(tmp_path, {f"{part}.jsonl": texts[10 * part : 10 * part + 10] for part in range(10)})

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.quick import quick
 from tests.system.corpus import configuration, write_corpus
 
 BUILD = [sys.executable, "-m", "corpusmill.cli", "build"]
@@ -57,7 +58,9 @@ def worker_of(process: subprocess.Popen[bytes]) -> int:
                 return worker
 
 
-@pytest.mark.parametrize("stage", ["index", "shared", "context", "settle", "border", "match", "tokenize", "export"])
+@pytest.mark.parametrize(
+    "stage", quick(["match", "export", "index", "shared", "context", "settle", "border", "tokenize"], 2)
+)
 def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(tmp_path, stage: str) -> None:
     undisturbed = start(config_file(tmp_path / "whole"))
     config = config_file(tmp_path / "killed")
@@ -92,7 +95,7 @@ def test_build_killed_alone_takes_its_workers_with_it(tmp_path) -> None:
     assert ended
 
 
-@pytest.mark.parametrize("spoilt", [False, True], ids=["good", "failing"])
+@pytest.mark.parametrize("spoilt", quick([True, False], 1))
 def test_build_whose_workers_do_not_end_by_themselves_ends_all_the_same(tmp_path, spoilt: bool) -> None:
     # As workers do that wait for a lock which another one held when it was killed: here for a thread without an end.
     (tmp_path / "sitecustomize.py").write_text(

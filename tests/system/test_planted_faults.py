@@ -59,6 +59,7 @@ def test_planted_faults_are_caught_by_what_they_should(tries: Tries) -> None:
         assert (by, got[: len(how)]) == (BUILD, how), what
 
 
+@pytest.mark.slow
 def test_planted_fault_of_both_sides_shows_in_a_golden_digest_alone(tries: Tries) -> None:
     """The seed is no content: only other bytes than a right build's tell."""
     assert tries.caught_by(fault_named("the seed is not used"))[0] == GOLDEN

