@@ -17,7 +17,7 @@ LEAST_WORDS = 5
 LEAST_TELLING = 2.5
 VARIANTS = 8  # sequences that may share a word before it tells less that one of them is there
 RULES = {
-    "default": ((LEAST_TELLING, 0.8), (3.8, 0.45), (6.0, 0.4), (11.0, 0.3)),
+    "default": ((1.8, 0.95), (LEAST_TELLING, 0.8), (3.8, 0.45), (6.0, 0.4), (11.0, 0.3)),
     "strict": ((LEAST_TELLING, 0.8),),
 }
 """(how much the covered words tell by themselves, share of the sequence), each pair of which is enough. Chosen on one

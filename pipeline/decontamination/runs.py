@@ -64,8 +64,11 @@ class Runs:
         return by_place
 
 
-def find_runs(words: NDArray[np.uint64], bounds: NDArray[np.int64], size: int, common: NDArray[np.uint64]) -> Runs:
-    """The runs of `size` words of the sequences `words[bounds[i] : bounds[i + 1]]`; `common`: see `is_common`."""
+def find_runs(words: NDArray[np.uint64], bounds: NDArray[np.int64], size: int, common: NDArray[np.bool_]) -> Runs:
+    """The runs of `size` words of the sequences `words[bounds[i] : bounds[i + 1]]`.
+
+    `common` bool (words,): whether a common run begins there (`begins_common`); one of common runs alone tells nothing.
+    """
     owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     keys = run_keys(words, size)
     (inside,) = np.nonzero(owner[: len(keys)] == owner[len(owner) - len(keys) :])
@@ -75,27 +78,26 @@ def find_runs(words: NDArray[np.uint64], bounds: NDArray[np.int64], size: int, c
     new_pair = new_key | np.append(True, owner[1:] != owner[:-1])[: len(keys)]
     group = np.cumsum(new_key) - 1
     sequences = np.bincount(group, new_pair)[group] if len(keys) else np.zeros(0)
-    telling = new_pair & (sequences <= MOST_SEQUENCES) & ~_is_common(words, size, common)[places]
+    all_common = np.logical_and.reduce([common[places + behind] for behind in range(size - PHRASE_WORDS + 1)])
+    telling = new_pair & (sequences <= MOST_SEQUENCES) & ~all_common
     weights = np.where(telling, 1 / np.maximum(sequences, 1), 0).astype(np.float32)
     return Runs(keys, places, weights)
 
 
 def common_runs(phrases: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """The keys of all runs of `PHRASE_WORDS` words in these phrases."""
+    """The keys of all runs of `PHRASE_WORDS` words in these phrases, ascending."""
     return np.unique(np.concatenate([run_keys(words, PHRASE_WORDS) for words in phrases]))
-
-
-def _is_common(words: NDArray[np.uint64], size: int, common: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether all of the run of `size` words from each word on is made of common runs."""
-    begins = begins_common(words, common)
-    padded = np.concatenate([begins, np.zeros(size, np.bool_)])
-    for behind in range(1, size - PHRASE_WORDS + 1):
-        begins = begins & padded[behind : behind + len(words)]
-    return begins
 
 
 def begins_common(words: NDArray[np.uint64], common: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Whether a common run begins at each word."""
     begins = np.zeros(len(words), np.bool_)
-    begins[: max(len(words) - PHRASE_WORDS + 1, 0)] = np.isin(run_keys(words, PHRASE_WORDS), common)
+    begins[: max(len(words) - PHRASE_WORDS + 1, 0)] = is_among(run_keys(words, PHRASE_WORDS), common)
     return begins
+
+
+def is_among(values: NDArray[np.uint64], few: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of many values are among a few, which ascend; np.isin sorts the many."""
+    places = np.minimum(np.searchsorted(few, values), len(few) - 1)
+    among: NDArray[np.bool_] = few[places] == values
+    return among

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from corpusmill.decontamination.characters import character_table
 from corpusmill.decontamination.items import Item
-from corpusmill.decontamination.runs import PHRASE_WORDS, begins_common, common_runs, find_runs
+from corpusmill.decontamination.runs import PHRASE_WORDS, begins_common, common_runs, find_runs, is_among
 from corpusmill.decontamination.text_words import WordFinder
 from corpusmill.errors import CorruptDataError
 
@@ -143,12 +143,11 @@ def _indexed(
 ) -> Seeds:
     joining, *phrases = (line for line in COMMON.read_bytes().splitlines() if not line.startswith(b"#"))
     phrase_words, first = _find(finder, phrases)
-    common = common_runs([phrase_words[first[i] : first[i + 1]] for i in range(len(phrases))])
+    common = begins_common(words, common_runs([phrase_words[first[i] : first[i + 1]] for i in range(len(phrases))]))
     alone = np.where(words & np.uint64(1), np.float32(CHARACTER), np.float32(1))
-    alone[np.isin(words, _find(finder, [joining])[0])] = COMMON_WORD
-    begins = np.flatnonzero(begins_common(words, common))
+    alone[is_among(words, np.unique(_find(finder, [joining])[0]))] = COMMON_WORD
     for behind in range(PHRASE_WORDS):
-        alone[begins + behind] = IN_PHRASE
+        alone[np.flatnonzero(common) + behind] = IN_PHRASE
     runs, short = find_runs(words, bounds, seed_words, common), find_runs(words, bounds, SHORT_RUN, common)
     rarity, short_rarity = runs.by_place(len(words)), short.by_place(len(words))
     most = rarity.copy()  # of the runs that a word is part of
@@ -157,7 +156,7 @@ def _indexed(
     telling = runs.weights > 0
     keys, places = runs.keys[telling], runs.places[telling]
     new = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-    owner = np.searchsorted(bounds, places, side="right") - 1
+    owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))[places]
     keys, begins = keys[new], np.append(np.flatnonzero(new), len(keys))
     bits = max(len(keys).bit_length(), 3)
     filter_bits = bits + (FILTER_BITS_A_KEY - 1).bit_length()
