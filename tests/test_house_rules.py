@@ -41,8 +41,8 @@ MAY_IMPORT = {
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
     "engine": "config errors fingerprint ledger report schedule sources",
-    "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
-    " slices sources storage tokens version",
+    "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
+    " report shuffle slices sources storage tokens version",
     "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
     " version",
     "lineage": "dedup documents errors export fingerprint sources stages tokens",

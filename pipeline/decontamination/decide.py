@@ -59,6 +59,18 @@ def rules_of(threshold: str | float) -> NDArray[np.float64]:
     return np.array(((LEAST_TELLING, threshold),) if isinstance(threshold, float) else RULES[threshold])
 
 
+def too_little(seeds: Seeds) -> NDArray[np.bool_]:
+    """bool (sequences,): those that not even a copy is a hit of, as they are too short or tell too little."""
+    telling = np.minimum(seeds.weights[:, ALONE], VARIANTS * seeds.weights[:, WHOLE]).astype(np.float64)
+    ends = np.concatenate([np.zeros(1), np.cumsum(telling)])
+    words = np.concatenate([np.zeros(1, np.int64), np.cumsum(seeds.weights[:, WHOLE] > 0)])
+    first, end = seeds.bounds[:-1].astype(np.int64), seeds.bounds[1:].astype(np.int64)
+    little: NDArray[np.bool_] = (ends[end] - ends[first] < RULES["default"][0][0]) | (
+        words[end] - words[first] < LEAST_WORDS
+    )
+    return little
+
+
 def decide(seeds: Seeds, words: Words, met: NDArray[np.int64], rules: NDArray[np.float64]) -> NDArray[np.void]:
     """The hits (HIT), by text, then sequence, then place.
 

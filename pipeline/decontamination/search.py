@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.decontamination.decide import decide, rules_of
+from corpusmill.decontamination.runs import run_keys
 from corpusmill.decontamination.scan import met_seeds
-from corpusmill.decontamination.seeds import Seeds
+from corpusmill.decontamination.seeds import SHORT_RUN, Seeds
 from corpusmill.decontamination.text_words import Places, WordFinder
 
 BATCH_BYTES = 4 << 20
@@ -53,6 +54,21 @@ class Searcher:
             last = max(int(np.searchsorted(ends, starts[first] + np.uint64(BATCH_BYTES))), first + 1)
             yield from self._search(text, starts[first:last], ends[first:last], first)
             first = last
+
+    def covered(self, hit: Hit, passage: bytes) -> list[list[int]]:
+        """[begin, end) of the bytes of a hit's passage that the sequence has, too, three words in a row or more."""
+        text = np.frombuffer(passage, np.uint8)
+        words = self._finder.find(text, np.zeros(1, np.uint64), np.array([len(text)], np.uint64))
+        first, end = self._seeds.bounds[[hit.sequence, hit.sequence + 1]].tolist()
+        shared = np.isin(run_keys(words.hashes, SHORT_RUN), run_keys(self._seeds.words[first:end], SHORT_RUN))
+        marked = np.zeros(len(words.hashes) + 1, np.bool_)
+        for behind in range(SHORT_RUN):
+            marked[np.flatnonzero(shared) + behind] = True
+        edges = np.flatnonzero(np.diff(marked, prepend=False))
+        return [
+            [int(words.begins[begin]), int(words.ends[stop - 1])]
+            for begin, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        ]
 
     def _search(self, text: NDArray[np.uint8], starts: Places, ends: Places, first: int) -> Iterator[Hit]:
         words = self._finder.find(text, starts, ends)
