@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 HITS = "hits.jsonl"
 CONTAMINATED = "contaminated"  # why a line of a source file is no document
-EXAMPLES = 5  # of a shard, for the report
-EXCERPT_CHARACTERS = 400
 
 
 def _units(build: Build) -> list[str]:
@@ -74,7 +72,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             **counts,
             "bytes_read": len(text.text),
         },
-        details={"hits": dict(sorted(by_benchmark.items())), "examples": _examples(rows), **details},
+        details={"hits": dict(sorted(by_benchmark.items())), **details},
     )
 
 
@@ -144,12 +142,6 @@ def _content_at(text: TextShard, documents: NDArray[np.int64], ordinals: NDArray
     bounds = text.bounds(0, text.documents)
     hashes = text_hashes(text.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
     return weighted_sum(hashes, place_weights(int(shard), ordinals.astype(np.uint64)))
-
-
-def _examples(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The hits that are nearest to being none."""
-    shown = sorted(rows, key=lambda row: (row["share"], row["file"], row["line"], row["begin"], row["item"]))[:EXAMPLES]
-    return [{**row, "passage": row["passage"][:EXCERPT_CHARACTERS]} for row in shown]
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:

@@ -19,6 +19,7 @@ from corpusmill.errors import ConfigError, SourceError
 from corpusmill.lineage import locate, locate_id, render_located
 from corpusmill.lineage.facts import ContaminatedLine, Located
 from corpusmill.stages.graph import open_build
+from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, make_documents
 
@@ -117,6 +118,29 @@ def test_build_that_removes_contaminated_rows_of_tables_equals_one_without_them(
     one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
     del one[HITS]
     assert one == other
+
+
+def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    changed = QUESTION.replace("copper", "silver & <tin>")
+    benchmarks = write_benchmark(tmp_path, "kettles", changed, "too short"), write_benchmark(tmp_path, "rivers", OTHER)
+    of = build(decontaminated(tmp_path, *benchmarks))
+    (report,) = of.units("report")
+    page = (of.folder("report", report) / "report.html").read_text()
+    assert "<b>3</b> of 30 documents hold items of benchmarks and were" in page
+    found = summarize(of).contamination
+    assert found is not None
+    assert [(one.name, one.items, one.undecidable, one.items_met, one.hits) for one in found.benchmarks] == [
+        ("kettles", 2, 1, 1, 2),
+        ("rivers", 1, 0, 1, 1),
+    ]
+    assert [(one.item, one.hits) for one in found.most_met] == [("kettles/0", 2), ("rivers/0", 1)]
+    assert found.borderline[0].pieces == (
+        ("A merchant sells nine", True),
+        (" copper ", False),
+        (QUESTION.partition("copper ")[2].rstrip("?"), True),
+    )
+    assert "<b>A merchant sells nine</b> copper <b>kettles on Tuesday" in page
 
 
 def test_build_that_reports_contaminated_documents_changes_none(tmp_path: Path) -> None:
