@@ -19,7 +19,7 @@ from corpusmill.decontamination.seeds import SHORT_RUN
 from corpusmill.kernels import inlined, kernel
 
 MOST_SKIPPED = 3
-ALONE, WHOLE, SEED, SHORT = range(4)  # columns of weights
+ALONE, RAREST, SEED, SHORT = range(4)  # columns of weights
 LONG_ANSWER = 18
 
 
@@ -49,7 +49,7 @@ def _mark(cover: Any, weights: Any, first: Any, end: Any, seed_words: Any) -> No
     column, size = (SEED, seed_words) if end - first >= seed_words else (SHORT, SHORT_RUN)
     for begin in range(first, end - size + 1):
         for j in range(begin, begin + size):
-            cover[j] = max(cover[j], weights[begin, column] * weights[j, ALONE])
+            cover[j] = max(cover[j], weights[begin, column])
 
 
 @kernel

@@ -8,8 +8,8 @@ A folder of arrays, mapped read-only, so that all workers of a machine share one
     buckets     u32  where the keys with each value of the upper bits begin
     filter      u8   a bit for each value of still more upper bits, 16 to 32 a key: most words end here
     words       u64  the words of all sequences, back to back
-    weights     f32  (words, 4): how much each tells by itself, and in its sequence; how rare the runs of `seed_words`
-                     and of SHORT_RUN words are that begin there
+    weights     f32  (words, 4): how much each tells by itself; how rare the rarest run of `seed_words` words is that
+                     it is part of; how rare those of `seed_words` and of SHORT_RUN words are that begin there
     bounds      u32  sequences + 1: where their words begin
     questions   u32  a sequence each: how many of its words are the question's; all of a passage's
     characters, expansions    the table that all of it was read with (characters.py)
@@ -171,7 +171,7 @@ def _indexed(
         buckets=np.append(np.searchsorted(keys, edges), len(keys)).astype(np.uint32),
         filter=np.packbits(filter_, bitorder="little"),
         words=words,
-        weights=np.stack([alone, alone * most, rarity, short_rarity], axis=1),
+        weights=np.stack([alone, most, rarity, short_rarity], axis=1),
         bounds=bounds.astype(np.uint32),
         questions=questions,
         characters=finder.characters,

@@ -47,7 +47,14 @@ from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.upload import destination_folder
 from corpusmill.version import __version__
 
-CHAIN = ("text", "kept text", "content", "documents content", "contexts content")  # docs/guarantees.md
+CHAIN = (
+    "decontaminated text",
+    "text",
+    "kept text",
+    "content",
+    "documents content",
+    "contexts content",
+)  # docs/guarantees.md
 REPEATED_STRINGS = 10
 
 
