@@ -149,6 +149,7 @@ class BenchmarkConfig(Section):
     name: Annotated[str, Field(pattern=SPLIT_NAME)]
     path: Location
     endpoint_url: Location | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     fields: ItemFieldsConfig = ItemFieldsConfig()
 
 

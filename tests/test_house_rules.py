@@ -52,8 +52,8 @@ MAY_IMPORT = {
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages",
-    "commands": "api builds config datasets decontamination documents engine in_order lineage mixture report reshuffle"
-    " stages tokens verify",
+    "commands": "api builds config datasets decontamination documents engine errors in_order lineage mixture report"
+    " reshuffle stages tokens verify",
     "cli": "commands errors",
 }
 

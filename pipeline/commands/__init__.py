@@ -3,7 +3,7 @@
     build.py       Build: config, estimate, plan, build, reprocess, run-task, export, gc
     inspect.py     Inspect: verify, trace, locate, peek
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
-    decontaminate.py   Single step: decontaminate
+    decontaminate.py   Single step: decontaminate; Inspect: benchmarks
     shuffling.py   Single steps on files that are ready: shuffle, shuffle-text, and find-batch
     datasets.py    Datasets: merge, mix, repair, sample-corpus
     transfers.py   Transfers: download, upload

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.commands import options
-from corpusmill.commands.app import STEPS, command
+from corpusmill.commands.app import INSPECT, STEPS, command
+from corpusmill.errors import visible
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.files import Benchmark
@@ -61,6 +62,25 @@ def decontaminate(
         typer.echo(f"{name}: {len(of_name):,} of {items_of_name:,} items found, {sum(of_name.values()):,} hits")
     lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in found.rejected.items())
     typer.echo(f"{found.documents_hit:,} of {found.documents:,} documents hold items{lost}; {hits}")
+
+
+@command(INSPECT, "benchmarks web.yaml")
+def benchmarks(config: options.ConfigFile) -> None:
+    """Read the configured benchmarks: items, sha256 to pin, and which items are too short or too common to decide."""
+    from corpusmill.config import load_config
+    from corpusmill.stages.benchmarks import benchmarks_of, index_benchmarks
+
+    dataset = load_config(config)
+    configured = benchmarks_of(dataset)
+    if not configured:
+        typer.echo(f"{dataset.name} has no decontamination")
+        return
+    _, _, facts = index_benchmarks(dataset, [one.files() for one in configured])
+    for one, fact in zip(configured, facts, strict=True):
+        pinned = "pinned" if one.sha256 else "not pinned"
+        typer.echo(f"{fact.name}: {fact.items:,} items of {one.path}, {pinned}, sha256: {fact.sha256}")
+        for item in fact.undecidable:
+            typer.echo(f"  cannot be decided: {visible(item)}")
 
 
 def _benchmark(given: str, fields: Fields, endpoint_url: str | None) -> Benchmark:

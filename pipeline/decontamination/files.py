@@ -19,7 +19,7 @@ from corpusmill.decontamination.search import Searcher
 from corpusmill.decontamination.seeds import Entry
 from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 from corpusmill.documents.jsonl import read_documents
-from corpusmill.errors import full_device_explained
+from corpusmill.errors import ConfigError, full_device_explained
 from corpusmill.sources.copies import each_file
 from corpusmill.storage import StoredFile, Wanted, list_sources, open_location, open_once
 
@@ -32,6 +32,7 @@ class Benchmark:
     path: str
     fields: Fields
     endpoint_url: str | None = None
+    sha256: str | None = None
 
     def files(self) -> list[StoredFile]:
         """Its files, in natural order of their names; SourceError if there is none."""
@@ -39,7 +40,10 @@ class Benchmark:
 
 
 def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[Item], str]:
-    """A benchmark's items and the sha256 of its files, one behind the other. Errors as `read_items` raises them."""
+    """A benchmark's items and the sha256 of its files, one behind the other.
+
+    Errors as `read_items` raises them; ConfigError for a benchmark that is not the pinned one.
+    """
     items: list[Item] = []
     digest = hashlib.sha256()
     for file in files:
@@ -49,6 +53,14 @@ def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[
         digest.update(data)
         rows = read_items(cast(BinaryIO, io.BytesIO(data)), file.name, benchmark.name, benchmark.fields)
         items += rows
+    if benchmark.sha256 not in {None, digest.hexdigest()}:
+        raise ConfigError(
+            "a benchmark is not the one that the configuration pins",
+            where=f"{benchmark.name}: {benchmark.path}",
+            expected=f"sha256 {benchmark.sha256}",
+            got=f"sha256 {digest.hexdigest()}",
+            next_step="fetch the right one, or pin this one: corpusmill benchmarks CONFIG prints its sha256",
+        )
     return items, digest.hexdigest()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,9 @@ from corpusmill.ledger import Outcome
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.decontamination.files import Benchmark
+    from corpusmill.decontamination.seeds import Entry, Seeds
     from corpusmill.engine.build import Build
+    from corpusmill.storage import StoredFile
 
 UNIT = "index"
 
@@ -23,9 +27,43 @@ def benchmarks_of(config: DatasetConfig) -> list[Benchmark]:
 
     wanted = config.decontamination
     return [
-        Benchmark(one.name, one.path, Fields(**one.fields.model_dump()), one.endpoint_url)
+        Benchmark(one.name, one.path, Fields(**one.fields.model_dump()), one.endpoint_url, one.sha256)
         for one in (wanted.benchmarks if wanted else [])
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkFacts:
+    """A benchmark as it was read; `undecidable`: the items that are too short or too common, by name."""
+
+    name: str
+    sha256: str
+    items: int
+    undecidable: tuple[str, ...]
+
+
+def index_benchmarks(
+    config: DatasetConfig, files: list[list[StoredFile]]
+) -> tuple[Seeds, list[Entry], list[BenchmarkFacts]]:
+    """Read the configured benchmarks from their files, and index them all."""
+    from corpusmill.decontamination.decide import too_little
+    from corpusmill.decontamination.files import read_benchmark
+    from corpusmill.decontamination.seeds import build_seeds
+
+    assert config.decontamination is not None
+    items, read = [], []
+    for benchmark, of_benchmark in zip(benchmarks_of(config), files, strict=True):
+        of_files, sha256 = read_benchmark(benchmark, of_benchmark)
+        items += of_files
+        read.append((benchmark.name, sha256, len(of_files)))
+    seeds, entries = build_seeds(items, config.decontamination.seed_words)
+    little = too_little(seeds)
+    undecidable: dict[str, list[str]] = defaultdict(list)
+    for entry in entries:
+        if entry.part == "item" and little[entry.sequence]:
+            undecidable[entry.benchmark].append(entry.item)
+    facts = [BenchmarkFacts(name, sha256, count, tuple(undecidable[name])) for name, sha256, count in read]
+    return seeds, entries, facts
 
 
 def _units(build: Build) -> list[str]:
@@ -43,33 +81,24 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
-    from corpusmill.decontamination.decide import too_little
-    from corpusmill.decontamination.files import read_benchmark
-    from corpusmill.decontamination.seeds import build_seeds, write_seeds
+    from corpusmill.decontamination.seeds import write_seeds
     from corpusmill.storage import StoredFile
 
-    wanted = build.config.decontamination
-    assert wanted is not None
-    items, facts = [], []
-    for benchmark, files in zip(benchmarks_of(build.config), build.plan.benchmarks or [], strict=True):
-        stored = [StoredFile(**file.model_dump(exclude={"part"})) for file in files]
-        of_benchmark, sha256 = read_benchmark(benchmark, stored)
-        facts.append({"name": benchmark.name, "items": len(of_benchmark), "sha256": sha256})
-        items += of_benchmark
-    seeds, entries = build_seeds(items, wanted.seed_words)
+    planned = build.plan.benchmarks or []
+    files = [[StoredFile(**file.model_dump(exclude={"part"})) for file in of_benchmark] for of_benchmark in planned]
+    seeds, entries, facts = index_benchmarks(build.config, files)
     write_seeds(folder, seeds, entries)
-    undecided = too_little(seeds)
-    for fact in facts:
-        of_fact = [one for one in entries if one.benchmark == fact["name"] and one.part == "item"]
-        fact["undecidable"] = sum(bool(undecided[one.sequence]) for one in of_fact)
-    counts = {"items": len(items), "sequences": seeds.sequences, "seeds": len(seeds.postings)}
-    return Outcome(
-        counts={
-            **counts,
-            "bytes_read": sum(file.size_bytes for files in build.plan.benchmarks or [] for file in files),
-        },
-        details={"benchmarks": facts},
-    )
+    counts = {
+        "items": sum(fact.items for fact in facts),
+        "sequences": seeds.sequences,
+        "seeds": len(seeds.postings),
+        "bytes_read": sum(file.size_bytes for of_benchmark in files for file in of_benchmark),
+    }
+    rows = [
+        {"name": fact.name, "sha256": fact.sha256, "items": fact.items, "undecidable": len(fact.undecidable)}
+        for fact in facts
+    ]
+    return Outcome(counts=counts, details={"benchmarks": rows})
 
 
 STAGE = Stage(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from corpusmill.decontamination.search import Hit
-    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.decontamination.search import Hit, Searcher
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
 HITS = "hits.jsonl"
+SEARCHED_BYTES = 32 << 20
 CONTAMINATED = "contaminated"  # why a line of a source file is no document
 
 
@@ -48,8 +51,9 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
     from corpusmill.decontamination.decide import threshold_of
+    from corpusmill.decontamination.files import entries_by_sequence
     from corpusmill.decontamination.search import Searcher
-    from corpusmill.decontamination.seeds import open_seeds
+    from corpusmill.decontamination.seeds import open_seeds, read_entries
     from corpusmill.documents.text_shard import open_text_shard
 
     wanted = build.config.decontamination
@@ -57,51 +61,52 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     text = open_text_shard(build.folder("index", shard))
     benchmarks = build.folder("benchmarks", UNIT)
     searcher = Searcher(open_seeds(benchmarks), threshold_of(wanted.threshold))
-    bounds = text.bounds(0, text.documents)
-    hits = list(searcher.search(text.text, bounds[:-1] + np.uint64(1), bounds[1:]))
-    rows = list(_rows(text, hits, benchmarks, searcher))
-    (folder / HITS).write_bytes(b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows))
-    contaminated = np.unique(np.array([hit.text for hit in hits], np.int64))
-    removed = contaminated if _removing(build) else contaminated[:0]
-    counts, details = _write_kept(text, shard, removed, folder) if _removing(build) else ({}, {})
-    by_benchmark = Counter(row["benchmark"] for row in rows)
-    return Outcome(
-        counts={
-            "documents_hit": len(contaminated),
-            "hits": len(rows),
-            **counts,
-            "bytes_read": len(text.text),
-        },
-        details={"hits": dict(sorted(by_benchmark.items())), **details},
-    )
-
-
-def _rows(text: TextShard, hits: list[Hit], benchmarks: Path, searcher: Any) -> Any:
-    """A line of HITS for each item of each hit; `covered`: the bytes of its passage that the item has, too."""
-    from corpusmill.decontamination.files import entries_by_sequence
-    from corpusmill.decontamination.seeds import read_entries
-
-    entries = entries_by_sequence(read_entries(benchmarks)) if hits else {}
+    entries = entries_by_sequence(read_entries(benchmarks))
     ids = text.document_ids()
-    for hit in hits:
-        source, line = text.source_of(hit.text)
-        whole = text.document_bytes(hit.text)
-        passage = whole[hit.begin : hit.end]
-        covered = searcher.covered(hit, passage)
-        for entry in entries[hit.sequence]:
-            yield {
-                "benchmark": entry.benchmark,
-                "item": entry.item,
-                "file": source,
-                "line": line + 1,
-                "id": ids[hit.text],
-                "begin": hit.begin,
-                "end": hit.end,
-                "share": hit.share,
-                "part": entry.part,
-                "passage": passage.decode(),
-                "covered": covered,
-            }
+    contaminated: set[int] = set()
+    by_benchmark: Counter[str] = Counter()
+    with (folder / HITS).open("wb") as rows:
+        for hit in _hits(text, searcher):
+            contaminated.add(hit.text)
+            about = _about(text, ids, hit, searcher)
+            for entry in entries[hit.sequence]:
+                by_benchmark[entry.benchmark] += 1
+                row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
+                rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    removed = np.array(sorted(contaminated), np.int64)
+    counts, details = _write_kept(text, shard, removed, folder) if _removing(build) else ({}, {})
+    hits = {"documents_hit": len(contaminated), "hits": by_benchmark.total(), "bytes_read": len(text.text)}
+    return Outcome(counts={**hits, **counts}, details={"hits": dict(sorted(by_benchmark.items())), **details})
+
+
+def _hits(text: TextShard, searcher: Searcher) -> Iterator[Hit]:
+    """The hits of all documents, in memory that does not grow with the shard."""
+    import numpy as np
+
+    from corpusmill.slices import release_pages
+    from corpusmill.tokens.runs import runs
+
+    bounds = text.bounds(0, text.documents)
+    for first, last in runs(bounds[1:], SEARCHED_BYTES):
+        for hit in searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1]):
+            yield replace(hit, text=first + hit.text)
+        release_pages(text.text)
+
+
+def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> dict[str, Any]:
+    """What HITS says of a place; `covered`: the bytes of its passage that the item has, too."""
+    source, line = text.source_of(hit.text)
+    passage = text.document_bytes(hit.text)[hit.begin : hit.end]
+    return {
+        "file": source,
+        "line": line + 1,
+        "id": ids[hit.text],
+        "begin": hit.begin,
+        "end": hit.end,
+        "share": hit.share,
+        "passage": passage.decode(),
+        "covered": searcher.covered(hit, passage),
+    }
 
 
 def _write_kept(

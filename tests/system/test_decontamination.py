@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
+from corpusmill.commands import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
@@ -197,6 +200,24 @@ def test_benchmark_that_changes_behind_the_plan_is_refused(tmp_path: Path) -> No
     write_benchmark(tmp_path, "kettles", OTHER, QUESTION)
     with pytest.raises(SourceError):
         open_build(plan).run("benchmarks", "index")
+
+
+def test_benchmark_is_pinned_by_what_the_command_prints(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    benchmark = write_benchmark(tmp_path, "kettles", QUESTION, "too short")
+    config = tmp_path / "tiny.yaml"
+    config.write_text(decontaminated(tmp_path, benchmark).model_dump_json(exclude_none=True))
+    said = CliRunner().invoke(app, ["benchmarks", str(config)], catch_exceptions=False).output
+    assert "kettles: 2 items of" in said
+    assert "not pinned" in said
+    assert "cannot be decided: kettles/1\n" in said
+    assert "kettles/0" not in said
+    sha256 = hashlib.sha256((tmp_path / "kettles.jsonl").read_bytes()).hexdigest()
+    assert said.count(sha256) == 1
+    build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
+    write_benchmark(tmp_path, "kettles", OTHER)
+    with pytest.raises(ConfigError, match="a benchmark is not the one that the configuration pins"):
+        build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
 
 
 def test_benchmarks_of_one_name_are_refused(tmp_path: Path) -> None:
