@@ -39,6 +39,9 @@ def named_places(config: DatasetConfig) -> Iterator[tuple[str, Place]]:
     """(key, place) of everything that a configuration reads or writes by its path or address."""
     for path in config.source.paths:
         yield GLOBS, (path, config.source.endpoint_url if path.startswith("s3://") else None)
+    for benchmark in config.decontamination.benchmarks if config.decontamination else ():
+        endpoint_url = benchmark.endpoint_url if benchmark.path.startswith("s3://") else None
+        yield "decontamination.benchmarks", (benchmark.path, endpoint_url)
     for one in config.destinations:
         yield "destinations", (one.path, one.endpoint_url if one.path.startswith("s3://") else None)
     yield "work_folder", (config.work_folder, None)

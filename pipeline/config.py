@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ByteSize,
     Field,
     ValidationError,
@@ -60,6 +61,15 @@ def _size(value: object, read: Callable[[object], ByteSize]) -> ByteSize:
 Bytes = Annotated[ByteSize, Field(gt=0, le=LARGEST_SIZE), WrapValidator(_size)]
 Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT, strict=True)]
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
+
+
+def _number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, float) or (isinstance(value, int) and value == 1) else value
+
+
+Threshold = Annotated[
+    str, Field(pattern=r"^(default|strict|0?\.\d*[1-9]\d*|1(\.0*)?)$"), BeforeValidator(_number_as_text)
+]
 
 # A configuration is copied into plans, receipts, logs and forms.
 Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
@@ -121,6 +131,42 @@ class IndexConfig(Section):
     def _unigram_is_part_of_the_index(self) -> IndexConfig:
         if self.unigram and self.method != "suffix_array":
             raise ValueError("unigram is a file of the suffix array: it needs method suffix_array")
+        return self
+
+
+class ItemFieldsConfig(Section):
+    """Under which keys a benchmark's rows have what; "": they do not have it."""
+
+    question: Annotated[str, Field(min_length=1)] = "question"
+    answer: str = "answer"
+    passage: str = ""
+    id: str = "id"
+
+
+class BenchmarkConfig(Section):
+    """A benchmark whose items the text must not hold: files of JSON lines or parquet, a row an item."""
+
+    name: Annotated[str, Field(pattern=SPLIT_NAME)]
+    path: Location
+    endpoint_url: Location | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    fields: ItemFieldsConfig = ItemFieldsConfig()
+
+
+class DecontaminationConfig(Section):
+    """Documents that hold items of benchmarks, and what becomes of them."""
+
+    benchmarks: Annotated[list[BenchmarkConfig], Field(min_length=1)]
+    action: Literal["remove", "report"]
+    threshold: Threshold = "default"
+    seed_words: Annotated[int, Field(ge=3, le=64, strict=True)] = 5
+
+    @model_validator(mode="after")
+    def _names_tell_benchmarks_apart(self) -> DecontaminationConfig:
+        names = [benchmark.name for benchmark in self.benchmarks]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two benchmarks are called {twice}")
         return self
 
 
@@ -340,6 +386,7 @@ class DatasetConfig(Section):
     source: SourceConfig
     dedup: DedupConfig
     index: IndexConfig = IndexConfig()
+    decontamination: DecontaminationConfig | None = None
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
     exports: ExportsConfig

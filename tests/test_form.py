@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.config import FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
+from corpusmill.config import EXAMPLE, FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
 from corpusmill.errors import ConfigError
 from corpusmill.form import FIELDS, FormField, config_from_form, form_from_config, size_text
 from corpusmill.section import Section
@@ -127,7 +127,7 @@ def test_form_of_any_config_passes_the_schema_that_the_form_shows(config: Datase
 
 
 def test_fields_cover_every_configuration_key_once() -> None:
-    every_format_on = load_config(DEMO)
+    every_format_on = load_config(DEMO).model_copy(update={"decontamination": load_config(EXAMPLE).decontamination})
     assert every_format_on.exports.formats() == list(FORMATS)
     lock = {("lock", "tokenizer_sha256"), ("lock", "tokenizer_revision"), ("lock", "tokenizer_eot")}
     assert sorted(item.keys for item in FIELDS) == sorted(leaf_keys(every_format_on) | lock)

@@ -40,9 +40,10 @@ MAY_IMPORT = {
     "shuffle": "content content_kernels errors fingerprint slices tokens",
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
+    "decontamination": "config documents errors kernels sources storage words",
     "engine": "config errors fingerprint ledger report schedule sources",
-    "stages": "config content content_kernels dedup documents engine errors export fingerprint ledger report shuffle"
-    " slices sources storage tokens version",
+    "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
+    " report shuffle slices sources storage tokens version",
     "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
     " version",
     "lineage": "dedup documents errors export fingerprint sources stages tokens",
@@ -52,8 +53,8 @@ MAY_IMPORT = {
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages",
-    "commands": "api builds config datasets documents engine in_order lineage mixture report reshuffle stages tokens"
-    " verify",
+    "commands": "api builds config datasets decontamination documents engine errors in_order lineage mixture report"
+    " reshuffle stages tokens verify",
     "cli": "commands errors",
 }
 

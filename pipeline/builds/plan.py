@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import Outcome, Step, read_receipt, run_once
-from corpusmill.sources.plan import OtherFiles, Plan, plan_files
+from corpusmill.sources.plan import OtherFiles, Plan, SourceFile, plan_files
 from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile
 from corpusmill.storage.listing import Listing, list_all
@@ -151,10 +152,19 @@ def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
 def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
     listing = list_dataset(config)
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
+    plan = plan.model_copy(update={"benchmarks": _benchmarks(config)})
     if not listing.others:
         return listing.files, plan
     others = OtherFiles(count=listing.others, names=listing.other_names)
     return listing.files, plan.model_copy(update={"others": others})
+
+
+def _benchmarks(config: DatasetConfig) -> list[list[SourceFile]] | None:
+    from corpusmill.stages.benchmarks import benchmarks_of
+
+    if config.decontamination is None:
+        return None
+    return [[SourceFile(**asdict(file)) for file in benchmark.files()] for benchmark in benchmarks_of(config)]
 
 
 def list_dataset(config: DatasetConfig) -> Listing:

@@ -141,7 +141,10 @@ def needed_room(config: DatasetConfig, source_bytes: int) -> tuple[int, int]:
     remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
     index = {"anchors": ANCHORS, "suffix_array": SUFFIX_ARRAY}[config.index.method]
     ordered = 2 * RECORDS * len({KINDS[name] for name in formats}) if config.shuffle.order == "random" else 0.0
-    work = TEXT + TOKENS + ordered + exported + documents + (index if config.dedup.mode != "none" else 0.0) + remote
+    kept = TEXT if config.decontamination is not None and config.decontamination.action == "remove" else 0.0
+    work = (
+        TEXT + kept + TOKENS + ordered + exported + documents + (index if config.dedup.mode != "none" else 0.0) + remote
+    )
     return int(work * source_bytes), int((exported + documents) * source_bytes)
 
 

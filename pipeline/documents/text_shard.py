@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
@@ -112,8 +112,43 @@ class TextShardWriter:
             file.close()
         if kind is None:
             self._finish_source()
-            data = orjson.dumps(self.sources, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-            (self._folder / SOURCES_FILE).write_bytes(data)
+            _write_sources(self._folder, self.sources)
+
+
+def write_text_shard_without(folder: Path, shard: TextShard, left_out: NDArray[np.int64], reason: str) -> None:
+    """Write a text shard without some documents (ordinals, ascending): their lines count as rejected, for `reason`."""
+    kept = np.ones(shard.documents, np.bool_)
+    kept[left_out] = False
+    bounds = shard.bounds(0, shard.documents)
+    ids = shard.document_ids()
+    id_bounds = np.concatenate([np.zeros(1, np.uint64), ids.ends])
+    edges = np.flatnonzero(np.diff(kept, prepend=False, append=False))
+    for name, data, places in ((TEXT_FILE, shard.text, bounds), (ID_FILE, ids.data, id_bounds)):
+        with (folder / name).open("wb") as file:
+            for first, last in zip(places[edges[::2]].tolist(), places[edges[1::2]].tolist(), strict=True):
+                file.write(data[first:last].data)
+    lengths = np.diff(bounds)[kept]
+    columns = {
+        OFFSET_FILE: np.cumsum(lengths, dtype=np.uint64) - lengths,
+        ID_END_FILE: np.cumsum(np.diff(id_bounds)[kept], dtype=np.uint64),
+        LINE_NUMBER_FILE: shard.line_numbers[kept],
+        LINE_HASH_FILE: shard.line_hashes[kept],
+    }
+    for name, column in columns.items():
+        (folder / name).write_bytes(column.astype("<u8").tobytes())
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+    entries = []
+    for source in shard.sources:
+        first, last = before[[source.first_document, source.first_document + source.documents]].tolist()
+        gone = source.documents - (last - first)
+        rejected = dict(sorted({**source.rejected, **({reason: gone} if gone else {})}.items()))
+        entries.append(replace(source, first_document=first, documents=last - first, rejected=rejected))
+    _write_sources(folder, entries)
+
+
+def _write_sources(folder: Path, entries: list[SourceEntry]) -> None:
+    data = orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    (folder / SOURCES_FILE).write_bytes(data)
 
 
 def _create(path: Path) -> BinaryIO:

@@ -125,6 +125,27 @@ class RejectedLine:
 
 
 @dataclass(frozen=True)
+class ItemHit:
+    """An item of a benchmark in a document's text: where, and how much of the item that covers."""
+
+    benchmark: str
+    item: str
+    text_bytes: Span
+    share: float
+
+
+@dataclass(frozen=True)
+class ContaminatedLine:
+    """A document that was left out because its text holds items of benchmarks, and the file that lists them all."""
+
+    source: str
+    line: int
+    id: str
+    items: tuple[ItemHit, ...]
+    hits: Path
+
+
+@dataclass(frozen=True)
 class VerifiedRecords:
     """Records that were made again from their source and found equal: how many of each export, and what it took."""
 

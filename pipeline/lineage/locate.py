@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from corpusmill.errors import PermanentError
-from corpusmill.lineage.facts import Duplicate, Located, RejectedLine
+from corpusmill.lineage.facts import ContaminatedLine, Duplicate, ItemHit, Located, RejectedLine
 from corpusmill.lineage.occurrences import Finder, duplicates, passage
 from corpusmill.lineage.records import holdings
 from corpusmill.lineage.shards import Shard, Shards, place_of_line
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 IDS_AT_ONCE = 1 << 20
 
 
-def locate(build: Build, source: str, line: int) -> Located | RejectedLine:
+def locate(build: Build, source: str, line: int) -> Located | ContaminatedLine | RejectedLine:
     """What became of line `line` (from 1) of a source file, named as in the dataset or by its location.
 
     Raises PermanentError for a file or a line that is not there.
@@ -37,20 +37,22 @@ def locate(build: Build, source: str, line: int) -> Located | RejectedLine:
     place = int(np.searchsorted(numbers, np.uint64(line - 1)))
     if place < len(numbers) and int(numbers[place]) == line - 1:
         return _located(shards, shard, entry.first_document + place)
-    return _rejected(build, shard, name, line)
+    left_out = _contaminated(build, shard, lambda row: row["file"] == name and row["line"] == line)
+    return left_out[0] if left_out else _rejected(build, shard, name, line)
 
 
-def locate_id(build: Build, document_id: str) -> tuple[Located, ...]:
+def locate_id(build: Build, document_id: str) -> tuple[Located | ContaminatedLine, ...]:
     """What became of every document with this id, in dataset order; ids need not be unique.
 
     Raises PermanentError if no document has it. Price: one pass over the ends of all ids (8 bytes a document; 10
     million a second) and over those ids that are as long.
     """
     wanted = document_id.encode()
-    found = []
+    found: list[Located | ContaminatedLine] = []
     shards = Shards(build)
     for number in range(len(shards)):
         found += [_located(shards, shards[number], ordinal) for ordinal in _with_id(shards[number], wanted)]
+        found += _contaminated(build, shards[number], lambda row: row["id"] == document_id)
     if not found:
         raise PermanentError(
             "no document of the dataset has this id",
@@ -120,6 +122,24 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
 
         finder = AnchorFinder(of, [open_anchors(build.folder("anchor", one.name)) for one in of.shards])
     return duplicates(of, ordinal, finder)
+
+
+def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[ContaminatedLine]:
+    """The documents of a shard that were left out, of those whose hits are wanted."""
+    import orjson
+
+    from corpusmill.stages.decontaminate import HITS
+    from corpusmill.stages.index import text_stage
+
+    if text_stage(build.config) == "index":
+        return []
+    path = build.folder("decontaminate", shard.name) / HITS
+    rows: dict[tuple[str, int, str], list[ItemHit]] = {}
+    with path.open("rb") as hits:
+        for row in filter(wanted, map(orjson.loads, hits)):
+            hit = ItemHit(row["benchmark"], row["item"], (row["begin"], row["end"]), row["share"])
+            rows.setdefault((row["file"], row["line"], row["id"]), []).append(hit)
+    return [ContaminatedLine(source, line, id_, tuple(items), path) for (source, line, id_), items in rows.items()]
 
 
 def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLine:

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from corpusmill.errors import visible
 from corpusmill.lineage.facts import (
+    ContaminatedLine,
     Duplicate,
     Holding,
     Located,
@@ -44,8 +45,18 @@ def _part_row(one: Piece | Special) -> tuple[str, ...]:
     )
 
 
-def render_located(found: Located | RejectedLine) -> str:
+def render_located(found: Located | ContaminatedLine | RejectedLine) -> str:
     """A document, what was found twice in it, and its records; or why its line is none."""
+    if isinstance(found, ContaminatedLine):
+        items = [
+            (one.benchmark, _line(one.item), f"{one.text_bytes[0]:,} to {one.text_bytes[1]:,}", f"{one.share:.0%}")
+            for one in found.items
+        ]
+        lines = [
+            f"{_line(found.source)}, line {found.line:,}  id {_line(found.id) or 'none'}: left out, contaminated",
+            f"  hits        {_line(str(found.hits))}",
+        ]
+        return "\n".join([*lines, "", *_table(("benchmark", "item", "at bytes", "of the item"), items)])
     if isinstance(found, RejectedLine):
         lines = [
             f"{_line(found.source)}, line {found.line:,}: rejected, {found.reason}",

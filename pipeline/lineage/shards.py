@@ -44,8 +44,9 @@ class Shard:
     @cached_property
     def text(self) -> TextShard:
         from corpusmill.documents.text_shard import open_text_shard
+        from corpusmill.stages.index import text_stage
 
-        return open_text_shard(self.build.folder("index", self.name))
+        return open_text_shard(self.build.folder(text_stage(self.build.config), self.name))
 
     @cached_property
     def ids(self) -> DocumentIds:

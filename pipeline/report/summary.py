@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from corpusmill.report.contamination import ContaminationSummary
 from corpusmill.report.content import DuplicateSummary, LengthSummary, PackingSummary, ShuffleSummary
 from corpusmill.report.delivered import (
     DecodedSummary,
@@ -82,6 +83,7 @@ class BuildSummary(Facts):
     other_files: str = ""
     source_bytes: Count
     stages: tuple[StageSummary, ...] = ()
+    contamination: ContaminationSummary | None = None
     duplicates: DuplicateSummary | None = None
     lengths: LengthSummary | None = None
     packing: PackingSummary | None = None

@@ -78,13 +78,17 @@ class OtherFiles(BaseModel):
 
 
 class Plan(BaseModel):
-    """The source files of every shard; a shard's name is its number, `00000` upwards."""
+    """The source files of every shard; a shard's name is its number, `00000` upwards.
+
+    `benchmarks` are the files of each benchmark, in the configuration's order.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     shards: list[list[SourceFile]]
     uncut: list[UncutFile] | None = None
     others: OtherFiles | None = None
+    benchmarks: list[list[SourceFile]] | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
-from corpusmill.stages.index import require_few_rejected
+from corpusmill.stages.index import require_few_rejected, text_stage
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -29,7 +29,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.anchors import write_anchors
     from corpusmill.documents.text_shard import open_text_shard
 
-    text = open_text_shard(build.folder("index", shard))
+    text = open_text_shard(build.folder(text_stage(build.config), shard))
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     counts = write_anchors(text.text, text.offsets, minimum_bytes, folder)
@@ -55,11 +55,11 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "anchor",
     version=2,
-    after=("index",),
+    after=("decontaminate",),
     per_shard=True,
     group="find_ranges",
     units=_units,
-    inputs=lambda _build, shard: [("index", shard)],
+    inputs=lambda build, shard: [(text_stage(build.config), shard)],
     settings=_settings,
     run=_run,
     recount=_recount,

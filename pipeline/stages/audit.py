@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import VerificationError
 from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
+from corpusmill.stages.index import text_stage
 from corpusmill.stages.tokenize import configured_tokenizer, engine_of, selection_of
 from corpusmill.stages.union import CUT_RANGES
 
@@ -52,7 +53,7 @@ def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if unit == DATASET:
         return every(build, "tokenize")
     removing = build.config.dedup.mode == "remove"
-    return [("tokenize", unit), ("index", unit), *([("union", unit)] if removing else [])]
+    return [("tokenize", unit), (text_stage(build.config), unit), *([("union", unit)] if removing else [])]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     from corpusmill.tokens.audit import sample_ordinals
     from corpusmill.tokens.token_shard import open_token_shard
 
-    text = open_text_shard(build.folder("index", shard))
+    text = open_text_shard(build.folder(text_stage(build.config), shard))
     tokens = open_token_shard(build.folder("tokenize", shard))
     text_of = _without_ranges(build, shard, text) if build.config.dedup.mode == "remove" else text.document_bytes
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)

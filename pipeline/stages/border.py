@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of, settings, text_of, units
+from corpusmill.stages.index import text_stage
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -40,7 +41,7 @@ STAGE = Stage(
     per_shard=True,
     group="find_ranges",
     units=units,
-    inputs=lambda build, shard: [("index", shard), *every(build, "settle")],
+    inputs=lambda build, shard: [(text_stage(build.config), shard), *every(build, "settle")],
     settings=settings,
     run=_run,
     recount=_recount,

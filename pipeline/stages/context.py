@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
+from corpusmill.stages.index import text_stage
 
 if TYPE_CHECKING:
     from corpusmill.dedup.exchange import TextFile
@@ -29,7 +30,7 @@ def text_of(build: Build, shard: str) -> TextFile:
     from corpusmill.dedup.exchange import TextFile
     from corpusmill.documents.text_shard import TEXT_FILE
 
-    blocks = build.blocks("index", shard)
+    blocks = build.blocks(text_stage(build.config), shard)
     return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.require_bytes(TEXT_FILE, first, last))
 
 
@@ -44,7 +45,7 @@ def units(build: Build) -> list[str]:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     anchors = [("anchor", shard)] if _keeps_whole(build) else []
-    return [("index", shard), *anchors, *every(build, "shared")]
+    return [(text_stage(build.config), shard), *anchors, *every(build, "shared")]
 
 
 def settings(build: Build, shard: str) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def _write_periods(build: Build, shard: str, minimum_bytes: int, folder: Path) -
     from corpusmill.documents.text_shard import open_text_shard
 
     repeats = open_anchors(build.folder("anchor", shard)).repeats
-    text = open_text_shard(build.folder("index", shard)).text
+    text = open_text_shard(build.folder(text_stage(build.config), shard)).text
     write_ranges(folder / PERIODS, windows_before(text, repeats, minimum_bytes))
 
 

@@ -15,8 +15,10 @@ from corpusmill.errors import ConfigError
 from corpusmill.stages import (
     anchor,
     audit,
+    benchmarks,
     border,
     context,
+    decontaminate,
     download,
     export,
     gather,
@@ -39,6 +41,8 @@ OWN_STAGES = "CORPUSMILL_STAGES"
 STAGES = (
     download.STAGE,
     index.STAGE,
+    benchmarks.STAGE,
+    decontaminate.STAGE,
     anchor.STAGE,
     suffix_array.STAGE,
     shared.STAGE,

@@ -13,11 +13,18 @@ from corpusmill.sources.copies import PARQUET
 from corpusmill.stages import download
 
 if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
 QUARANTINE = "quarantine.jsonl"
 EXAMPLES = 5
+
+
+def text_stage(config: DatasetConfig) -> str:
+    """The stage whose text shards all later ones read: index, or the one that leaves documents of it out."""
+    removing = config.decontamination is not None and config.decontamination.action == "remove"
+    return "decontaminate" if removing else "index"
 
 
 def rejected_reasons(receipt: Receipt) -> dict[str, int]:
@@ -112,10 +119,10 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def text_flow(build: Build, out: int) -> Flow:
-    """The indexed text, of which `out` bytes are left without duplicates."""
+    """The text, of which `out` bytes are left without duplicates."""
     from corpusmill.report.facts import Flow
 
-    into = build.total("index", "text_bytes_out")
+    into = build.total(text_stage(build.config), "text_bytes_out")
     return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
 
 

@@ -26,6 +26,7 @@ from corpusmill.fingerprint import file_digest
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.ledger.once import LOCK_NAME
 from corpusmill.stages import gather, layout, scatter
+from corpusmill.stages.decontaminate import HITS
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.union import ranges_match_check
 
@@ -37,6 +38,7 @@ DATASET = "dataset.json"
 QUALITY = "shuffle_quality.json"
 SUMS = "SHA256SUMS"
 SAMPLE = "sample"
+HITS_OF_ALL = "decontamination/hits.jsonl"
 UNIT = "dataset"
 VERSION_DIGITS = 12
 HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
@@ -79,7 +81,15 @@ def listing(receipt: Receipt) -> list[dict[str, str | int]]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    read = ("export", "writeback", "gather", "scatter", "tokenize", "audit")  # the audit: a later receipt binds it
+    read = (
+        "export",
+        "writeback",
+        "decontaminate",
+        "gather",
+        "scatter",
+        "tokenize",
+        "audit",
+    )  # the audit: a later receipt binds it
     return [step for stage in read for step in every(build, stage)]
 
 
@@ -133,6 +143,11 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     if not scatter.in_source_order(build):
         measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
+    if build.config.decontamination is not None:
+        (folder / HITS_OF_ALL).parent.mkdir()
+        with (folder / HITS_OF_ALL).open("wb") as hits:
+            for shard in build.units("decontaminate"):
+                hits.write((build.folder("decontaminate", shard) / HITS).read_bytes())
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.stages import download
-from corpusmill.stages.index import require_few_rejected
+from corpusmill.stages.index import require_few_rejected, text_stage
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -18,8 +18,8 @@ def _units(build: Build) -> list[str]:
     return build.units("index") if build.config.index.method == "suffix_array" else []
 
 
-def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
-    return [("download", shard), ("index", shard)]
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    return [("download", shard), (text_stage(build.config), shard)]
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.documents.text_shard import open_text_shard
     from corpusmill.sources.copies import open_as_lines
 
-    text = open_text_shard(build.folder("index", shard))
-    link_text(build.folder("index", shard), folder)
+    text = open_text_shard(build.folder(text_stage(build.config), shard))
+    link_text(build.folder(text_stage(build.config), shard), folder)
     counts = write_suffix_array(text.text, folder, unigram=build.config.index.unigram)
     metadata_bytes = 0
     with (folder / METADATA).open("wb") as metadata, (folder / METADATA_OFFSETS).open("wb") as offsets:
@@ -53,7 +53,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    index = build.receipt("index", shard).counts
+    index = build.receipt(text_stage(build.config), shard).counts
     return [Check("documents", (("indexed", index["documents_out"]),), (("described", receipt.counts["documents"]),))]
 
 
@@ -80,7 +80,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "suffix_array",
     version=1,
-    after=("index",),
+    after=("decontaminate",),
     per_shard=True,
     group="find_ranges",
     units=_units,

@@ -39,14 +39,22 @@ from corpusmill.report.histograms import merge_histograms
 from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
 from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from corpusmill.stages import gather, scatter
-from corpusmill.stages.index import QUARANTINE, rejected_reasons
+from corpusmill.stages.contamination import contamination
+from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_stage
 from corpusmill.stages.manifest import QUALITY, UNIT
 from corpusmill.stages.match import repeated_strings
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.upload import destination_folder
 from corpusmill.version import __version__
 
-CHAIN = ("text", "kept text", "content", "documents content", "contexts content")  # docs/guarantees.md
+CHAIN = (
+    "decontaminated text",
+    "text",
+    "kept text",
+    "content",
+    "documents content",
+    "contexts content",
+)  # docs/guarantees.md
 REPEATED_STRINGS = 10
 
 
@@ -63,6 +71,7 @@ def summarize(build: Build) -> BuildSummary:
         other_files=str(plan.others or ""),
         source_bytes=plan.source_bytes(),
         stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
+        contamination=contamination(build),
         duplicates=_duplicates(build),
         lengths=_lengths(build),
         packing=_packing(build),
@@ -145,8 +154,8 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
         keep=dedup.keep,
         fuzzy_share=dedup.fuzzy_share,
         ranges=_histogram(build, "union", "range_bytes"),
-        text_bytes=build.total("index", "text_bytes_out"),
-        documents=build.total("index", "documents_out"),
+        text_bytes=build.total(text_stage(build.config), "text_bytes_out"),
+        documents=build.total(text_stage(build.config), "documents_out"),
         documents_touched=build.total("union", "documents_touched"),
         documents_emptied=build.total("union", "documents_emptied"),
         by_source_file=tuple(by_file),

@@ -18,7 +18,7 @@ from corpusmill.config import DatasetConfig, LockConfig, absolute, load_config, 
 from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
-from corpusmill.stages.index import require_few_rejected, text_flow
+from corpusmill.stages.index import require_few_rejected, text_flow, text_stage
 from corpusmill.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def vocabulary(build: Build) -> Vocabulary:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     removing = build.config.dedup.mode == "remove"
-    return [("index", shard), *([("union", shard)] if removing else [])]
+    return [(text_stage(build.config), shard), *([("union", shard)] if removing else [])]
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.tokens.runs import runs
     from corpusmill.tokens.token_shard import write_token_shard
 
-    text = open_text_shard(build.folder("index", shard))
+    text = open_text_shard(build.folder(text_stage(build.config), shard))
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     selection = selection_of(build.config)
@@ -310,7 +310,7 @@ class _Tally:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed = build.receipt("index", shard)
+    indexed = build.receipt(text_stage(build.config), shard)
     counts, index = receipt.counts, indexed.counts
     removing = build.config.dedup.mode == "remove"
     removed = build.receipt("union", shard).counts["removed_bytes"] if removing else 0

@@ -12,7 +12,7 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from corpusmill.stages import download
-from corpusmill.stages.index import text_flow
+from corpusmill.stages.index import text_flow, text_stage
 from corpusmill.stages.union import CUT_RANGES
 from corpusmill.storage import Traffic
 
@@ -28,8 +28,8 @@ def _units(build: Build) -> list[str]:
     return build.units("union") if build.config.dedup.writeback else []
 
 
-def _inputs(_build: Build, shard: str) -> list[tuple[str, str]]:
-    return [("download", shard), ("index", shard), ("union", shard)]
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    return [("download", shard), (text_stage(build.config), shard), ("union", shard)]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     options = _options(build)
     traffic = Traffic()
-    text = open_text_shard(build.folder("index", shard))
+    text = open_text_shard(build.folder(text_stage(build.config), shard))
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
     totals: Counter[str] = Counter()
     content = {"text_content": NOTHING, "kept_content": NOTHING}
@@ -100,7 +100,7 @@ def _options(build: Build) -> WriteBackOptions:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed = build.receipt("index", shard)
+    indexed = build.receipt(text_stage(build.config), shard)
     counts, index = receipt.counts, indexed.counts
     dedup = build.config.dedup
     removed = build.receipt("union", shard).counts["removed_bytes"] if dedup.mode == "remove" else 0

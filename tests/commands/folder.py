@@ -15,6 +15,7 @@ def write_folder(root: Path) -> None:
     texts = make_documents(80)
     (root / "data" / "news.jsonl").write_bytes(lines_of(texts[:50]))
     (root / "data" / "talk.jsonl").write_bytes(lines_of(texts[50:], first=50))
+    (root / "items.jsonl").write_bytes(lines_of(texts[:1]).replace(b'"text"', b'"question"'))
     shared = {"source": {"paths": ["data"], "shard_bytes": "8KiB"}, "work_folder": "work"}
     web = configuration(root, name="web", destinations=[{"path": "outputs"}, {"path": "backup"}], **shared)
     books = configuration(root, name="books", destinations=[{"path": "outputs"}], **shared)

@@ -26,6 +26,7 @@ WRITES = {
     "shuffle": "reshuffled/manifest.jsonl",
     "shuffle-text": "shuffled.jsonl.zst",
     "find-batch": "batches.csv",
+    "decontaminate": "hits.jsonl",
     "merge": "all_text_document.bin",
     "mix": "mixture/mixture.json",
     "sample-corpus": "sample",

@@ -35,6 +35,10 @@ CHANGES_NO_BYTE = {
     "work_folder": "where intermediate files lie",
     "dag": "when Airflow builds",
 }
+# Setting, or section -> what is compared instead of digests.
+COMPARED_ELSEWHERE = {
+    "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
+}
 SAME_AS = ("auto", "gigatoken")  # tokenizer.engine, where gigatoken reads the tokenizer
 WIDE = {token: number + 70_000 for token, number in special_tokens().items()}
 FEW = 11  # the first so many configurations hold every value

@@ -19,7 +19,18 @@ from tests.sameness.commands import COMMANDS, command_digests
 from tests.sameness.corpus import DESCRIBED, RANKED
 from tests.sameness.covering import Row, allowed_pairs, covering_rows
 from tests.sameness.digests import NothingDeliveredError, built_digests, prepared, recorded
-from tests.sameness.family import ALL, CHANGES_NO_BYTE, FEW, REFUSED, SAME_AS, VALUES, apart, family, settings_of
+from tests.sameness.family import (
+    ALL,
+    CHANGES_NO_BYTE,
+    COMPARED_ELSEWHERE,
+    FEW,
+    REFUSED,
+    SAME_AS,
+    VALUES,
+    apart,
+    family,
+    settings_of,
+)
 from tests.search.vocabularies import special_tokens
 
 FAMILY = family()
@@ -125,7 +136,8 @@ def leaves(section: type[Section], before: str = "") -> dict[str, Any]:
 
 def test_family_varies_every_setting_that_can_change_a_byte() -> None:
     every = leaves(DatasetConfig)
-    explained = {key for key in every if any(key == name or key.startswith(f"{name}.") for name in CHANGES_NO_BYTE)}
+    named = {*CHANGES_NO_BYTE, *COMPARED_ELSEWHERE}
+    explained = {key for key in every if any(key == name or key.startswith(f"{name}.") for name in named)}
     assert set(every) - explained == set(VALUES) - {"formats"}
     assert not explained & set(VALUES)
     for key in set(VALUES) - {"formats"}:

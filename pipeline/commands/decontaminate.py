@@ -1,0 +1,92 @@
+"""Benchmarks in text: what a training corpus must not hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corpusmill.commands import options
+from corpusmill.commands.app import INSPECT, STEPS, command
+from corpusmill.errors import visible
+
+if TYPE_CHECKING:
+    from corpusmill.decontamination.files import Benchmark
+    from corpusmill.decontamination.items import Fields
+
+
+@command(STEPS, "decontaminate data --benchmark items.jsonl --hits hits.jsonl")
+def decontaminate(
+    inputs: options.Inputs,
+    benchmark: Annotated[
+        list[str], typer.Option(metavar="[NAME=]PATH", help="A benchmark, a row an item; repeat for several.")
+    ],
+    hits: Annotated[Path, typer.Option(help="JSON lines: benchmark, item, file, line, id, begin, end, share.")],
+    question_field: Annotated[str, typer.Option(help="The benchmark's key of the question.")] = "question",
+    answer_field: Annotated[str, typer.Option(help="That of the answer; empty: none.")] = "answer",
+    passage_field: Annotated[str, typer.Option(help="That of a passage, searched by itself; empty: none.")] = "",
+    seed_words: Annotated[int, typer.Option(help="Words in a row that begin a search.", min=3, max=64)] = 5,
+    threshold: Annotated[str, typer.Option(help="default, strict, or a share of an item's words.")] = "default",
+    text_field: options.TextField = "text",
+    id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Find the items of benchmarks in JSON lines, whole or in part, reworded a little or wrapped anew."""
+    from corpusmill.builds.apart import require_apart
+    from corpusmill.config import absolute
+    from corpusmill.decontamination.decide import threshold_of
+    from corpusmill.decontamination.files import read_benchmark, search_files
+    from corpusmill.decontamination.items import Fields
+    from corpusmill.decontamination.search import Searcher
+    from corpusmill.decontamination.seeds import build_seeds
+
+    require_apart([absolute(path) for path in inputs], [("--hits", str(hits.absolute()))])
+    fields = Fields(question_field, answer_field, passage_field)
+    searched_for = [_benchmark(given, fields, endpoint_url) for given in benchmark]
+    items = [item for one in searched_for for item in read_benchmark(one, one.files())[0]]
+    wanted = threshold_of(threshold)
+    seeds, entries = build_seeds(items, seed_words)
+    found = search_files(
+        inputs,
+        hits,
+        Searcher(seeds, wanted),
+        entries,
+        text_field=text_field,
+        id_field=id_field,
+        endpoint_url=endpoint_url,
+    )
+    for name in dict.fromkeys(one.name for one in searched_for):
+        of_name = {item: count for (of, item), count in found.hits.items() if of == name}
+        items_of_name = sum(item.benchmark == name for item in items)
+        typer.echo(f"{name}: {len(of_name):,} of {items_of_name:,} items found, {sum(of_name.values()):,} hits")
+    lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in found.rejected.items())
+    typer.echo(f"{found.documents_hit:,} of {found.documents:,} documents hold items{lost}; {hits}")
+
+
+@command(INSPECT, "benchmarks web.yaml")
+def benchmarks(config: options.ConfigFile) -> None:
+    """Read the configured benchmarks: items, sha256 to pin, and which items are too short or too common to decide."""
+    from corpusmill.config import load_config
+    from corpusmill.stages.benchmarks import benchmarks_of, index_benchmarks
+
+    dataset = load_config(config)
+    configured = benchmarks_of(dataset)
+    if not configured:
+        typer.echo(f"{dataset.name} has no decontamination")
+        return
+    _, _, facts = index_benchmarks(dataset, [one.files() for one in configured])
+    for one, fact in zip(configured, facts, strict=True):
+        pinned = "pinned" if one.sha256 else "not pinned"
+        typer.echo(f"{fact.name}: {fact.items:,} items of {one.path}, {pinned}, sha256: {fact.sha256}")
+        for item in fact.undecidable:
+            typer.echo(f"  cannot be decided: {visible(item)}")
+
+
+def _benchmark(given: str, fields: Fields, endpoint_url: str | None) -> Benchmark:
+    from corpusmill.decontamination.files import Benchmark
+
+    name, equals, path = given.partition("=")
+    if equals and name and "/" not in name:
+        return Benchmark(name, path, fields, endpoint_url)
+    return Benchmark(given.rstrip("/").rpartition("/")[2].partition(".")[0] or given, given, fields, endpoint_url)

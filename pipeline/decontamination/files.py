@@ -1,0 +1,146 @@
+"""Benchmarks and documents in files, for the command that needs no build."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import orjson
+
+from corpusmill.config import absolute
+from corpusmill.decontamination.items import Fields, Item, read_items
+from corpusmill.decontamination.search import Searcher
+from corpusmill.decontamination.seeds import Entry
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.errors import ConfigError, full_device_explained
+from corpusmill.sources.copies import each_file
+from corpusmill.storage import StoredFile, Wanted, list_sources, open_location, open_once
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Where a benchmark lies, and which of its columns count."""
+
+    name: str
+    path: str
+    fields: Fields
+    endpoint_url: str | None = None
+    sha256: str | None = None
+
+    def files(self) -> list[StoredFile]:
+        """Its files, in natural order of their names; SourceError if there is none."""
+        return list_sources([absolute(self.path)], SOURCE_ENDINGS, self.endpoint_url, named=tuple(NAMED_ENDINGS))
+
+
+def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[Item], str]:
+    """A benchmark's items and the sha256 of its files, one behind the other.
+
+    Errors as `read_items` raises them; ConfigError for a benchmark that is not the pinned one.
+    """
+    items: list[Item] = []
+    digest = hashlib.sha256()
+    for file in files:
+        store, name = open_location(file.location, endpoint_url=benchmark.endpoint_url)
+        with open_once(store, Wanted(name, file.size_bytes, file.identity)) as raw:
+            data = raw.read()
+        digest.update(data)
+        rows = read_items(cast(BinaryIO, io.BytesIO(data)), file.name, benchmark.name, benchmark.fields)
+        items += rows
+    if benchmark.sha256 not in {None, digest.hexdigest()}:
+        raise ConfigError(
+            "a benchmark is not the one that the configuration pins",
+            where=f"{benchmark.name}: {benchmark.path}",
+            expected=f"sha256 {benchmark.sha256}",
+            got=f"sha256 {digest.hexdigest()}",
+            next_step="fetch the right one, or pin this one: corpusmill benchmarks CONFIG prints its sha256",
+        )
+    return items, digest.hexdigest()
+
+
+@dataclass
+class Searched:
+    """What a search went through, and which items it met how often."""
+
+    documents: int = 0
+    text_bytes: int = 0
+    documents_hit: int = 0
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+def search_files(
+    inputs: list[str],
+    hits: Path,
+    searcher: Searcher,
+    entries: Iterable[Entry],
+    *,
+    text_field: str = "text",
+    id_field: str = "id",
+    endpoint_url: str | None = None,
+) -> Searched:
+    """Search the documents of files of JSON lines and write `hits`: JSON lines, one for each item of each place.
+
+    `file`, `line` (from 1) and `id` name the document, `begin` and `end` are bytes of its text as UTF-8. Lines that are
+    no documents are counted. SourceError for an input that is not there, StorageFullError for a full disk.
+    """
+    by_sequence = entries_by_sequence(entries)
+    searched = Searched()
+    partial = hits.with_name(hits.name + ".partial")
+    next_step = "free space on that device, then run the command again"
+    with full_device_explained("no space left while writing hits", where=hits, next_step=next_step):
+        hits.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as sink:
+            for name, lines in each_file(inputs, endpoint_url):
+                with lines as stream:
+                    for row in _search(stream, name, searcher, by_sequence, searched, text_field, id_field):
+                        sink.write(orjson.dumps(row) + b"\n")
+        partial.replace(hits)
+    return searched
+
+
+def entries_by_sequence(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
+    """Which items each sequence belongs to."""
+    by_sequence: dict[int, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_sequence[entry.sequence].append(entry)
+    return by_sequence
+
+
+def _search(
+    stream: BinaryIO,
+    name: str,
+    searcher: Searcher,
+    entries: dict[int, list[Entry]],
+    searched: Searched,
+    text_field: str,
+    id_field: str,
+) -> Iterator[dict[str, Any]]:
+    for batch in read_documents(stream, source=name, text_field=text_field, id_field=id_field):
+        bounds = batch.bounds.astype(np.uint64)
+        identities = batch.each_id()
+        met = set()
+        for hit in searcher.search(batch.text, bounds[:-1] + np.uint64(1), bounds[1:]):
+            met.add(hit.text)
+            for entry in entries[hit.sequence]:
+                searched.hits[entry.benchmark, entry.item] += 1
+                yield {
+                    "benchmark": entry.benchmark,
+                    "item": entry.item,
+                    "file": name,
+                    "line": int(batch.line_numbers[hit.text]) + 1,
+                    "id": identities[hit.text].decode(),
+                    "begin": hit.begin,
+                    "end": hit.end,
+                    "share": hit.share,
+                }
+        searched.documents += batch.documents
+        searched.text_bytes += len(batch.text) - batch.documents
+        searched.documents_hit += len(met)
+        searched.rejected.update(one.reason.value for one in batch.rejections)

@@ -1,0 +1,90 @@
+"""Benchmarks as they lie in files: JSON lines or parquet, a row an item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import orjson
+
+from corpusmill.documents.compression import open_decompressed
+from corpusmill.documents.parquet import open_parquet
+from corpusmill.errors import ConfigError
+
+PARQUET = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The columns of a benchmark; an empty name: it has none. Only the question must be in every row."""
+
+    question: str = "question"
+    answer: str = "answer"
+    passage: str = ""
+    id: str = "id"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row of a benchmark. `name`: its id, or its number (from 1) where it has none."""
+
+    benchmark: str
+    name: str
+    question: str
+    answer: str = ""
+    passage: str = ""
+
+
+def read_items(stream: BinaryIO, path: str, benchmark: str, fields: Fields) -> Iterator[Item]:
+    """The items of one file as stored. A blank line is none; an item may be empty.
+
+    ConfigError if the file cannot be read, a row is no object, or no row has a question: under a wrong name a
+    benchmark would find nothing.
+    """
+    asked = False
+    for number, row in enumerate(_table_rows(stream, path) if path.endswith(PARQUET) else _lines(stream, path), 1):
+        if row is None:
+            continue
+        if not isinstance(row, dict):
+            raise _unreadable(f"{path}, row {number:,}", "an object of JSON", f"a {type(row).__name__}")
+        question, answer, passage = (row.get(name) for name in (fields.question, fields.answer, fields.passage))
+        asked = asked or question is not None
+        identity = row.get(fields.id)
+        name = str(number) if identity is None or identity == "" else str(identity)
+        yield Item(benchmark, name, _text(question), _text(answer), _text(passage))
+    if not asked:
+        raise _unreadable(path, f"rows with a question under the key {fields.question!r}", "none")
+
+
+def _unreadable(where: str, expected: str, got: object) -> ConfigError:
+    next_step = "mend the file, or name the fields that hold the benchmark's question, answer and passage"
+    return ConfigError("a benchmark cannot be read", where=where, expected=expected, got=got, next_step=next_step)
+
+
+def _text(value: Any) -> str:
+    """A field as text: a list (choices, several right answers) as its parts, a line each."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return "\n".join(map(_text, value))
+    if isinstance(value, dict):
+        return "\n".join(_text(part) for part in value.values() if isinstance(part, str | list))
+    return str(value)
+
+
+def _lines(stream: BinaryIO, path: str) -> Iterator[Any]:
+    with open_decompressed(stream, path) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                yield None
+                continue
+            try:
+                yield orjson.loads(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
+            except ValueError as error:
+                raise _unreadable(f"{path}, line {number:,}", "an object of JSON", "other text") from error
+
+
+def _table_rows(stream: BinaryIO, path: str) -> Iterator[Any]:
+    for batch in open_parquet(stream, path).iter_batches():
+        yield from batch.to_pylist()

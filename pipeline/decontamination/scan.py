@@ -1,0 +1,61 @@
+"""Which seeds a text meets: one rolling hash and one look into a filter a word, and seldom more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.decontamination.runs import BASE, mixed
+from corpusmill.decontamination.seeds import Seeds
+from corpusmill.decontamination.text_words import Words
+from corpusmill.kernels import kernel
+
+
+def met_seeds(seeds: Seeds, words: Words) -> NDArray[np.int64]:
+    """int64 (n, 4): text, sequence, word of the text, word of the sequence; in the order of the text's words."""
+    places = np.empty((len(words.hashes), 3), np.int64)
+    arrays = (seeds.filter, seeds.buckets, seeds.keys)
+    shifts = (64 - (len(seeds.filter) * 8).bit_length() + 1, 64 - (len(seeds.buckets) - 1).bit_length() + 1)
+    found = _probe(words.hashes, words.first, seeds.seed_words, *arrays, *shifts, places)
+    places = places[:found]
+    begins, ends = seeds.first[places[:, 2]].astype(np.int64), seeds.first[places[:, 2] + 1].astype(np.int64)
+    counts = ends - begins
+    posting = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    postings = seeds.postings[posting].astype(np.int64)
+    text, word = np.repeat(places[:, :2], counts, axis=0).T
+    return np.stack([text, postings[:, 0], word, postings[:, 1]], axis=1)
+
+
+@kernel
+def _probe(
+    words: Any, texts: Any, size: Any, bits: Any, buckets: Any, keys: Any, bit_shift: Any, bucket_shift: Any,
+    places: Any,
+) -> Any:  # fmt: skip
+    """Writes (text, word, seed) for each seed in the text; returns how many."""
+    bit_shift, bucket_shift = np.uint64(bit_shift), np.uint64(bucket_shift)
+    leaves = np.uint64(1)
+    for _ in range(size - 1):
+        leaves *= BASE
+    found = 0
+    for text in range(len(texts) - 1):
+        run = np.uint64(0)
+        begin, end = texts[text], texts[text + 1]
+        for i in range(begin, min(begin + size - 1, end)):
+            run = run * BASE + words[i]
+        for i in range(begin, end - size + 1):
+            run = run * BASE + words[i + size - 1]
+            key = mixed(run)
+            run -= words[i] * leaves
+            bit = key >> bit_shift
+            if not bits[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7)) & np.uint8(1):
+                continue
+            bucket = key >> bucket_shift
+            at, last = np.int64(buckets[bucket]), np.int64(buckets[bucket + np.uint64(1)])
+            while at < last and keys[at] < key:
+                at += 1
+            if at < last and keys[at] == key:
+                places[found, 0], places[found, 1], places[found, 2] = text, i, at
+                found += 1
+    return found

@@ -1,0 +1,51 @@
+"""Which items of benchmarks a dataset's text held."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from corpusmill.report.facts import Count, Facts
+
+
+class BenchmarkFound(Facts):
+    """One benchmark: its items, how many are too short or too common to decide, how many were met, and how often."""
+
+    name: str
+    sha256: str
+    items: Count
+    undecidable: Count
+    items_met: Count
+    hits: Count
+
+
+class ItemFound(Facts):
+    """An item that was met most often."""
+
+    benchmark: str
+    item: str
+    hits: Count
+
+
+class HitExample(Facts):
+    """A place that holds enough of an item: its passage in pieces, each with whether the item has these words, too."""
+
+    benchmark: str
+    item: str
+    source_file: str
+    line: Count
+    id: str
+    share: Annotated[float, Field(ge=0, le=1)]
+    pieces: tuple[tuple[str, bool], ...]
+
+
+class ContaminationSummary(Facts):
+    """What decontamination found, and whether the documents were left out; `borderline`: the hits of least share."""
+
+    action: Literal["remove", "report"]
+    documents: Count
+    documents_hit: Count
+    benchmarks: tuple[BenchmarkFound, ...]
+    most_met: tuple[ItemFound, ...] = ()
+    borderline: tuple[HitExample, ...] = ()

@@ -1,0 +1,114 @@
+"""Benchmarks: their items, read once, and the index that every shard is searched with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Stage
+from corpusmill.ledger import Outcome
+
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+    from corpusmill.decontamination.files import Benchmark
+    from corpusmill.decontamination.seeds import Entry, Seeds
+    from corpusmill.engine.build import Build
+    from corpusmill.storage import StoredFile
+
+UNIT = "index"
+
+
+def benchmarks_of(config: DatasetConfig) -> list[Benchmark]:
+    """The configured benchmarks; none without decontamination."""
+    from corpusmill.decontamination.files import Benchmark
+    from corpusmill.decontamination.items import Fields
+
+    wanted = config.decontamination
+    return [
+        Benchmark(one.name, one.path, Fields(**one.fields.model_dump()), one.endpoint_url, one.sha256)
+        for one in (wanted.benchmarks if wanted else [])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkFacts:
+    """A benchmark as it was read; `undecidable`: the items that are too short or too common, by name."""
+
+    name: str
+    sha256: str
+    items: int
+    undecidable: tuple[str, ...]
+
+
+def index_benchmarks(
+    config: DatasetConfig, files: list[list[StoredFile]]
+) -> tuple[Seeds, list[Entry], list[BenchmarkFacts]]:
+    """Read the configured benchmarks from their files, and index them all."""
+    from corpusmill.decontamination.decide import too_little
+    from corpusmill.decontamination.files import read_benchmark
+    from corpusmill.decontamination.seeds import build_seeds
+
+    assert config.decontamination is not None
+    items, read = [], []
+    for benchmark, of_benchmark in zip(benchmarks_of(config), files, strict=True):
+        of_files, sha256 = read_benchmark(benchmark, of_benchmark)
+        items += of_files
+        read.append((benchmark.name, sha256, len(of_files)))
+    seeds, entries = build_seeds(items, config.decontamination.seed_words)
+    little = too_little(seeds)
+    undecidable: dict[str, list[str]] = defaultdict(list)
+    for entry in entries:
+        if entry.part == "item" and little[entry.sequence]:
+            undecidable[entry.benchmark].append(entry.item)
+    facts = [BenchmarkFacts(name, sha256, count, tuple(undecidable[name])) for name, sha256, count in read]
+    return seeds, entries, facts
+
+
+def _units(build: Build) -> list[str]:
+    return [UNIT] if build.config.decontamination else []
+
+
+def _settings(build: Build, _unit: str) -> dict[str, Any]:
+    from unicodedata import unidata_version
+
+    wanted = build.config.decontamination
+    assert wanted is not None
+    files = [[[file.name, file.size_bytes, file.identity] for file in files] for files in build.plan.benchmarks or []]
+    benchmarks = [one.model_dump(exclude={"path", "endpoint_url"}) for one in wanted.benchmarks]
+    return {"benchmarks": benchmarks, "files": files, "seed_words": wanted.seed_words, "unicode": unidata_version}
+
+
+def _run(build: Build, _unit: str, folder: Path) -> Outcome:
+    from corpusmill.decontamination.seeds import write_seeds
+    from corpusmill.storage import StoredFile
+
+    planned = build.plan.benchmarks or []
+    files = [[StoredFile(**file.model_dump(exclude={"part"})) for file in of_benchmark] for of_benchmark in planned]
+    seeds, entries, facts = index_benchmarks(build.config, files)
+    write_seeds(folder, seeds, entries)
+    counts = {
+        "items": sum(fact.items for fact in facts),
+        "sequences": seeds.sequences,
+        "seeds": len(seeds.postings),
+        "bytes_read": sum(file.size_bytes for of_benchmark in files for file in of_benchmark),
+    }
+    rows = [
+        {"name": fact.name, "sha256": fact.sha256, "items": fact.items, "undecidable": len(fact.undecidable)}
+        for fact in facts
+    ]
+    return Outcome(counts=counts, details={"benchmarks": rows})
+
+
+STAGE = Stage(
+    "benchmarks",
+    version=1,
+    after=("index",),
+    unit_word="index",
+    units=_units,
+    inputs=lambda _build, _unit: [],
+    settings=_settings,
+    run=_run,
+    on_trunk=False,
+)

@@ -1,0 +1,230 @@
+"""Decontaminate: search a shard's documents for items of benchmarks, and leave them out before repeats are looked for.
+
+So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
+when they were looked for. With `action: report` the text stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.content import ContentSum
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Check, Outcome, Receipt
+from corpusmill.stages.benchmarks import UNIT
+from corpusmill.stages.index import require_few_rejected
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.decontamination.search import Hit, Searcher
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.report.facts import Flow
+
+HITS = "hits.jsonl"
+SEARCHED_BYTES = 32 << 20
+CONTAMINATED = "contaminated"  # why a line of a source file is no document
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("index") if build.config.decontamination else []
+
+
+def _removing(build: Build) -> bool:
+    return build.config.decontamination is not None and build.config.decontamination.action == "remove"
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    wanted = build.config.decontamination
+    assert wanted is not None
+    return {"threshold": wanted.threshold, "action": wanted.action}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.decontamination.decide import threshold_of
+    from corpusmill.decontamination.files import entries_by_sequence
+    from corpusmill.decontamination.search import Searcher
+    from corpusmill.decontamination.seeds import open_seeds, read_entries
+    from corpusmill.documents.text_shard import open_text_shard
+
+    wanted = build.config.decontamination
+    assert wanted is not None
+    text = open_text_shard(build.folder("index", shard))
+    benchmarks = build.folder("benchmarks", UNIT)
+    searcher = Searcher(open_seeds(benchmarks), threshold_of(wanted.threshold))
+    entries = entries_by_sequence(read_entries(benchmarks))
+    ids = text.document_ids()
+    contaminated: set[int] = set()
+    by_benchmark: Counter[str] = Counter()
+    with (folder / HITS).open("wb") as rows:
+        for hit in _hits(text, searcher):
+            contaminated.add(hit.text)
+            about = _about(text, ids, hit, searcher)
+            for entry in entries[hit.sequence]:
+                by_benchmark[entry.benchmark] += 1
+                row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
+                rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    removed = np.array(sorted(contaminated), np.int64)
+    counts, details = _write_kept(text, shard, removed, folder) if _removing(build) else ({}, {})
+    hits = {"documents_hit": len(contaminated), "hits": by_benchmark.total(), "bytes_read": len(text.text)}
+    return Outcome(counts={**hits, **counts}, details={"hits": dict(sorted(by_benchmark.items())), **details})
+
+
+def _hits(text: TextShard, searcher: Searcher) -> Iterator[Hit]:
+    """The hits of all documents, in memory that does not grow with the shard."""
+    import numpy as np
+
+    from corpusmill.slices import release_pages
+    from corpusmill.tokens.runs import runs
+
+    bounds = text.bounds(0, text.documents)
+    for first, last in runs(bounds[1:], SEARCHED_BYTES):
+        for hit in searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1]):
+            yield replace(hit, text=first + hit.text)
+        release_pages(text.text)
+
+
+def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> dict[str, Any]:
+    """What HITS says of a place; `covered`: the bytes of its passage that the item has, too."""
+    source, line = text.source_of(hit.text)
+    passage = text.document_bytes(hit.text)[hit.begin : hit.end]
+    return {
+        "file": source,
+        "line": line + 1,
+        "id": ids[hit.text],
+        "begin": hit.begin,
+        "end": hit.end,
+        "share": hit.share,
+        "passage": passage.decode(),
+        "covered": searcher.covered(hit, passage),
+    }
+
+
+def _write_kept(
+    text: TextShard, shard: str, removed: NDArray[np.int64], folder: Path
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Write the documents that stay, and say of both what is in them, each at its place in the indexed shard."""
+    import numpy as np
+
+    from corpusmill.content_kernels import texts_sum
+    from corpusmill.documents.text_shard import open_text_shard, write_text_shard_without
+    from corpusmill.report.histograms import power_histogram
+
+    write_text_shard_without(folder, text, removed, CONTAMINATED)
+    kept = open_text_shard(folder)
+    bounds = kept.bounds(0, kept.documents)
+    stays = np.delete(np.arange(text.documents), removed)
+    counts = {
+        "documents_removed": len(removed),
+        "text_bytes_removed": int((np.diff(text.bounds(0, text.documents))[removed] - np.uint64(1)).sum()),
+        "documents_out": kept.documents,
+        "text_bytes_out": kept.text_bytes,
+    }
+    details = {
+        "content": str(texts_sum(kept.text, bounds, 1, int(shard), 0)),
+        "kept_content": str(_content_at(kept, np.arange(kept.documents), stays, shard)),
+        "removed_content": str(_content_at(text, removed, removed, shard)),
+        "document_bytes": power_histogram(np.diff(bounds).astype(np.int64) - 1).model_dump(),
+    }
+    return counts, details
+
+
+def _content_at(text: TextShard, documents: NDArray[np.int64], ordinals: NDArray[np.int64], shard: str) -> ContentSum:
+    """The content sum of some documents of a text shard, each weighted by another ordinal."""
+    import numpy as np
+
+    from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
+
+    bounds = text.bounds(0, text.documents)
+    hashes = text_hashes(text.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
+    return weighted_sum(hashes, place_weights(int(shard), ordinals.astype(np.uint64)))
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    if not _removing(build):
+        return []
+    indexed = build.receipt("index", shard)
+    counts, index = receipt.counts, indexed.counts
+    parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "removed"))
+    return [
+        Check("decontaminated text", (("indexed", ContentSum.parse(indexed.details["content"])),), parts),
+        *(
+            Check(
+                name.replace("_", " "),
+                (("indexed", index[f"{name}_out"]),),
+                (("kept", counts[f"{name}_out"]), ("contaminated", counts[f"{name}_removed"])),
+            )
+            for name in ("documents", "text_bytes")
+        ),
+    ]
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    from corpusmill.report.facts import Flow
+
+    if not _removing(build):
+        return {}
+    flows = {}
+    for name in ("documents", "text_bytes"):
+        into, out = build.total("index", f"{name}_out"), build.total("decontaminate", f"{name}_out")
+        flows[name] = Flow(into=into, out=out, lost={CONTAMINATED: into - out} if into > out else {})
+    return flows
+
+
+def removal_in_words(build: Build) -> str:
+    """Markdown: how many documents hold items of which benchmarks and would be removed; "" if none would."""
+    if not _removing(build):
+        return ""
+    receipts = build.receipts("decontaminate")
+    documents, removed = build.total("index", "documents_out"), build.total("decontaminate", "documents_removed")
+    hits: Counter[str] = Counter()
+    for receipt in receipts:
+        hits.update(receipt.details["hits"])
+    rows = [
+        f"**{removed:,} of {documents:,} documents hold items of benchmarks and would be removed.**",
+        "",
+        "| benchmark | hits |",
+        "|---|--:|",
+        *(f"| {name} | {count:,} |" for name, count in sorted(hits.items())),
+    ]
+    return "\n".join(rows)
+
+
+def _recount(build: Build, unit: str, folder: Path) -> Recount:
+    from corpusmill.content_kernels import texts_sum
+    from corpusmill.documents.text_shard import open_text_shard
+
+    counts = {"hits": (folder / HITS).read_bytes().count(b"\n")}
+    if not _removing(build):
+        return Recount(counts)
+    text = open_text_shard(folder)
+    content = texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
+    counts |= {"documents_out": text.documents, "text_bytes_out": text.text_bytes}
+    return Recount(counts, {"content": str(content)})
+
+
+STAGE = Stage(
+    "decontaminate",
+    version=1,
+    after=("benchmarks",),
+    per_shard=True,
+    units=_units,
+    inputs=lambda _build, shard: [("index", shard), ("benchmarks", UNIT)],
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    flows=_flows,
+    checks=_checks,
+    gate=require_few_rejected,
+    approval=removal_in_words,
+    approved="decontamination",
+)

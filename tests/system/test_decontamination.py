@@ -1,0 +1,241 @@
+"""Documents that hold items of benchmarks: a build without them is a build of sources that never had them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.commands import app
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import preview
+from corpusmill.errors import ConfigError, SourceError
+from corpusmill.lineage import locate, locate_id, render_located
+from corpusmill.lineage.facts import ContaminatedLine, Located
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.summarize import summarize
+from corpusmill.verify import verify_build
+from tests.system.corpus import configuration, make_documents
+
+QUESTION = (
+    "A merchant sells nine copper kettles on Tuesday and twice as many on Friday; how many kettles remain unsold?"
+)
+OTHER = "Which river did the surveyors of Holm cross before they reached the abandoned quarry on the northern ridge?"
+HITS = "decontamination/hits.jsonl"
+
+
+def documents(seed: int) -> list[str]:
+    """Ten texts; in each file the fourth holds an item, and the ninth repeats all else that the fourth says."""
+    texts = make_documents(10, seed=seed)
+    shared = f"{seed} " + " ".join(f"sentence {seed} {number}" for number in range(60))
+    texts[3], texts[8] = f"{shared}\n\n{(QUESTION, OTHER)[seed % 2]}", shared
+    return texts
+
+
+def write_sources(root: Path, *, contaminated: bool = True, tables: bool = False) -> None:
+    folder = root / "corpus"
+    folder.mkdir(parents=True)
+    for seed in range(3):
+        rows = [{"id": f"{seed}-{number}", "text": text} for number, text in enumerate(documents(seed))]
+        rows = [row for row in rows if contaminated or not row["id"].endswith("-3")]
+        if tables:
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"part{seed}.parquet")
+        else:
+            (folder / f"part{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_benchmark(root: Path, name: str, *questions: str) -> dict[str, Any]:
+    path = root / f"{name}.jsonl"
+    lines = [{"id": f"{name}/{number}", "question": question} for number, question in enumerate(questions)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {"name": name, "path": str(path)}
+
+
+def settings(root: Path, **changes: Any):
+    values = {"source": {"paths": [str(root / "corpus")], "shard_bytes": 1}, **changes}
+    return check_config(configuration(root, **values), where="test")
+
+
+def decontaminated(root: Path, *benchmarks: dict[str, Any], action: str = "remove", **changes: Any):
+    wanted = {"benchmarks": list(benchmarks), "action": action}
+    return settings(root, decontamination=wanted, **changes)
+
+
+def build(config: Any) -> Build:
+    return open_build(build_dataset(config, workers=1))
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = (root / "outputs" / "tiny" / "latest").resolve()
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    del found["dataset.json"], found["SHA256SUMS"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"dedup": {"mode": "annotate", "minimum_bytes": 100}},
+        {"dedup": {"mode": "none"}},
+        {"dedup": {"mode": "remove", "minimum_bytes": 100, "drop_empty": True, "keep": "every_string"}},
+        {"index": {"method": "suffix_array"}},
+    ],
+    ids=["remove", "annotate", "none", "every string", "suffix array"],
+)
+def test_build_that_removes_contaminated_documents_equals_one_without_them(changes: Any, tmp_path: Path) -> None:
+    write_sources(tmp_path / "one")
+    write_sources(tmp_path / "other", contaminated=False)
+    benchmarks = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rivers", OTHER, "", "one")
+    of_one = build(decontaminated(tmp_path / "one", *benchmarks, **changes))
+    build(settings(tmp_path / "other", **changes))
+    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    rows = [json.loads(line) for line in one.pop(HITS).splitlines()]
+    assert one == other
+    assert [(row["benchmark"], row["item"], row["file"], row["line"], row["id"]) for row in rows] == [
+        ("kettles", "kettles/0", "part0.jsonl", 4, "0-3"),
+        ("rivers", "rivers/0", "part1.jsonl", 4, "1-3"),
+        ("kettles", "kettles/0", "part2.jsonl", 4, "2-3"),
+    ]
+    for seed, row in enumerate(rows):
+        assert documents(seed)[3].encode()[row["begin"] : row["end"]].decode() == row["passage"]
+        assert row["covered"] == [[0, len(row["passage"].encode())]]
+    assert of_one.total("decontaminate", "documents_removed") == 3
+    assert not verify_build(of_one).findings
+
+
+def test_build_that_removes_contaminated_rows_of_tables_equals_one_without_them(tmp_path: Path) -> None:
+    write_sources(tmp_path / "one", tables=True)
+    write_sources(tmp_path / "other", contaminated=False, tables=True)
+    build(decontaminated(tmp_path / "one", write_benchmark(tmp_path, "both", QUESTION, OTHER)))
+    build(settings(tmp_path / "other"))
+    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    del one[HITS]
+    assert one == other
+
+
+def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    changed = QUESTION.replace("copper", "silver & <tin>")
+    benchmarks = write_benchmark(tmp_path, "kettles", changed, "too short"), write_benchmark(tmp_path, "rivers", OTHER)
+    of = build(decontaminated(tmp_path, *benchmarks))
+    (report,) = of.units("report")
+    page = (of.folder("report", report) / "report.html").read_text()
+    assert "<b>3</b> of 30 documents hold items of benchmarks and were" in page
+    found = summarize(of).contamination
+    assert found is not None
+    assert [(one.name, one.items, one.undecidable, one.items_met, one.hits) for one in found.benchmarks] == [
+        ("kettles", 2, 1, 1, 2),
+        ("rivers", 1, 0, 1, 1),
+    ]
+    assert [(one.item, one.hits) for one in found.most_met] == [("kettles/0", 2), ("rivers/0", 1)]
+    assert found.borderline[0].pieces == (
+        ("A merchant sells nine", True),
+        (" copper ", False),
+        (QUESTION.partition("copper ")[2].rstrip("?"), True),
+    )
+    assert "<b>A merchant sells nine</b> copper <b>kettles on Tuesday" in page
+
+
+def test_build_that_reports_contaminated_documents_changes_none(tmp_path: Path) -> None:
+    write_sources(tmp_path / "one")
+    write_sources(tmp_path / "other")
+    build(decontaminated(tmp_path / "one", write_benchmark(tmp_path, "both", QUESTION, OTHER), action="report"))
+    build(settings(tmp_path / "other"))
+    one = outputs(tmp_path / "one")
+    assert len(one.pop(HITS).splitlines()) == 3
+    assert one == outputs(tmp_path / "other")
+
+
+def test_locate_contaminated_document_names_the_items(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = build(decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION)))
+    left_out = locate(of, "part0.jsonl", 4)
+    assert isinstance(left_out, ContaminatedLine)
+    assert [(hit.benchmark, hit.item, hit.share) for hit in left_out.items] == [("kettles", "kettles/0", 1.0)]
+    assert locate_id(of, "0-3") == (left_out,)
+    assert "kettles/0" in render_located(left_out)
+    (stays,) = locate_id(of, "0-8")
+    assert isinstance(stays, Located)
+    assert stays.records
+    assert stays.removed_bytes == 0  # what it repeats was never there
+
+
+def test_refresh_with_another_benchmark_reads_no_source_again(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    kettles = write_benchmark(tmp_path, "kettles", QUESTION)
+    build(decontaminated(tmp_path, kettles))
+    rivers = write_benchmark(tmp_path, "rivers", OTHER)
+    config = decontaminated(tmp_path, kettles, rivers)
+    fates = {(one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(config)))}
+    assert {fates[stage, f"0000{shard}"] for stage in ("download", "index") for shard in range(3)} == {"reuse"}
+    assert fates["benchmarks", "index"] == "run"
+    build(config)
+    refreshed = outputs(tmp_path)
+    write_sources(tmp_path / "scratch")
+    build(decontaminated(tmp_path / "scratch", kettles, rivers))
+    assert refreshed == outputs(tmp_path / "scratch")
+
+
+def test_refresh_with_a_benchmark_written_anew_searches_nothing_again(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    build(decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION)))
+    config = decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION))
+    again = build(config)
+    assert all(again.reused("decontaminate", f"0000{shard}") for shard in range(3))
+
+
+def test_benchmark_that_changes_behind_the_plan_is_refused(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    plan = plan_dataset(decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION)))
+    write_benchmark(tmp_path, "kettles", OTHER, QUESTION)
+    with pytest.raises(SourceError):
+        open_build(plan).run("benchmarks", "index")
+
+
+def test_benchmark_is_pinned_by_what_the_command_prints(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    benchmark = write_benchmark(tmp_path, "kettles", QUESTION, "too short")
+    config = tmp_path / "tiny.yaml"
+    config.write_text(decontaminated(tmp_path, benchmark).model_dump_json(exclude_none=True))
+    said = CliRunner().invoke(app, ["benchmarks", str(config)], catch_exceptions=False).output
+    assert "kettles: 2 items of" in said
+    assert "not pinned" in said
+    assert "cannot be decided: kettles/1\n" in said
+    assert "kettles/0" not in said
+    sha256 = hashlib.sha256((tmp_path / "kettles.jsonl").read_bytes()).hexdigest()
+    assert said.count(sha256) == 1
+    build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
+    write_benchmark(tmp_path, "kettles", OTHER)
+    with pytest.raises(ConfigError, match="a benchmark is not the one that the configuration pins"):
+        build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
+
+
+def test_benchmarks_of_one_name_are_refused(tmp_path: Path) -> None:
+    benchmark = {"name": "same", "path": "items.jsonl"}
+    with pytest.raises(ConfigError, match="1 error") as caught:
+        decontaminated(tmp_path, benchmark, benchmark)
+    assert "two benchmarks are called same" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "text"), [(0.6, "0.6"), (1, "1"), ("strict", "strict"), (0, ""), (1.5, ""), ("much", "")]
+)
+def test_threshold_of_a_configuration_is_a_word_or_a_share(threshold: Any, text: str, tmp_path: Path) -> None:
+    wanted = {"benchmarks": [{"name": "one", "path": "items.jsonl"}], "action": "report", "threshold": threshold}
+    if text:
+        config = settings(tmp_path, decontamination=wanted)
+        assert config.decontamination is not None
+        assert config.decontamination.threshold == text
+    else:
+        with pytest.raises(ConfigError):
+            settings(tmp_path, decontamination=wanted)
