@@ -44,8 +44,8 @@ MAY_IMPORT = {
     " slices sources storage tokens version",
     "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
     " version",
-    "lineage": "dedup documents errors export fingerprint sources stages tokens",
-    "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
+    "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
+    "verify": "config content engine errors export fingerprint ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "mixture": "datasets errors export kernels report",
     "reshuffle": "documents errors export shuffle slices storage tokens",

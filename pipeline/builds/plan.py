@@ -79,7 +79,6 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
     from corpusmill.builds.memory import require_memory
     from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
-    from corpusmill.engine.estimates import estimate_of
     from corpusmill.engine.runs import DELIVERED
     from corpusmill.stages.tokenize import locked
 
@@ -96,11 +95,9 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
             require_writable(config, destination)
     work = work_of(config)
     if not (_step(config, plan).folder(work) / DELIVERED).exists():  # else it was built, and nothing new is written
-        estimate = estimate_of(config, plan.files(), work)
-        needed = estimate.room() if estimate else needed_room(config, plan.source_bytes())
+        needed, said_by = needed_room(config, plan, work)
         with problems.kept():
-            said_by = "the last estimate" if estimate else "what builds take of a byte of text, here of the sources"
-            require_room(config, work, needed, said_by=said_by)
+            require_room(config, work, needed[config.reclaim], said_by=said_by)
     problems.raise_all()
     return config, plan
 

@@ -60,11 +60,13 @@ def estimate(config: ConfigFile) -> None:
 
 @command(BUILD, "plan web.yaml")
 def plan(config: ConfigFile) -> None:
-    """Show what a build would reuse, what it would run, and why. Runs nothing."""
+    """Show what a build would reuse, what it would run, why, and what that costs. Runs nothing."""
+    from corpusmill.builds.costs import stated_costs
     from corpusmill.engine.preview import preview, render_preview
 
     build = planned(config)
     typer.echo(render_preview(preview(build)))
+    typer.echo(stated_costs(build))
     for file in build.plan.uncut or ():
         typer.echo(f"{file.name}: {file.why}; to split it: {file.remedy}")
     if build.plan.others:

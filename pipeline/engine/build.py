@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.groups import names_of_group, names_of_groups
 from corpusmill.engine.planned import read_plan, read_planned, tokenizer_versions
+from corpusmill.engine.reclaim import inputs_kept, is_settled, reclaim_after
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import (
     RECEIPT_NAME,
@@ -19,6 +21,7 @@ from corpusmill.ledger import (
     Check,
     DamagedStepError,
     InputReceipt,
+    Outcome,
     Receipt,
     Step,
     ask_again,
@@ -38,13 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-class StepMissingError(PermanentError):
-    """A step was asked for before one that it reads from has finished: `stage` and `unit` name that one."""
-
-    stage = ""
-    unit = ""
 
 
 class UndeclaredInputError(PermanentError):
@@ -133,14 +129,13 @@ class Build:
         self._steps[key] = Step.of(receipt)
 
     def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
-        if key in self._receipts:
+        if key in self._receipts and self._receipts[key].digest != receipt.digest:
             self._remembered.clear()
         self._receipts[key] = receipt
 
     def need_not_run(self, stage: str, unit: str) -> bool:
-        """Whether a step has a valid receipt and nobody asked for it again."""
-        finished = self.graph[stage].reuse and self.find(stage, unit) is not None
-        return finished and not asked_again(self.step(stage, unit).folder(self.work))
+        """Whether a step has a valid receipt, nobody asked for it again, and none needs files that it gave back."""
+        return self.graph[stage].reuse and is_settled(self, stage, unit)
 
     def receipt(self, stage: str, unit: str) -> Receipt:
         """The valid receipt of a step; StepMissingError if it has none."""
@@ -160,13 +155,13 @@ class Build:
         """The receipts of every unit of a stage, in order."""
         return self.remembered(("receipts", stage), lambda: [self.receipt(stage, unit) for unit in self.units(stage)])
 
-    def folder(self, stage: str, unit: str) -> Path:
-        """Where a finished step's outputs lie, all of them compared with its receipt (see ledger/blocks.py).
+    def folder(self, stage: str, unit: str, *names: str) -> Path:
+        """Where a finished step's outputs lie; those of these names, or all, compared (see ledger/blocks.py).
 
-        DamagedStepError if one is not what the step wrote.
+        DamagedStepError if one is not what the step wrote, or was given back.
         """
         blocks = self.blocks(stage, unit)
-        blocks.require()
+        blocks.require(names or None)
         return blocks.folder
 
     def blocks(self, stage: str, unit: str) -> Blocks:
@@ -248,21 +243,40 @@ class Build:
         checks = self.graph[stage].checks(self, unit, self.receipt(stage, unit))
         return path, [check for check in checks if check.difference]
 
-    def _run_mending(self, stage: str, unit: str, *, verify: bool) -> Path:
+    def _run_mending(self, stage: str, unit: str, *, verify: bool, whole: bool = False) -> Path:
         """Run or reuse one step; steps that wrote damaged inputs run again, each of them once."""
         mended: set[tuple[str, str]] = set()
         while True:
             try:
-                return self._run_once(stage, unit, verify=verify)
+                path = self._run_once(stage, unit, verify=verify, whole=whole)
             except DamagedStepError as error:
                 damaged = error.stage, error.unit
                 if damaged in mended or damaged not in self._inputs_of(stage, unit):
                     raise
                 mended.add(damaged)
-                log.warning("%s %s runs again: %s", *damaged, error)
                 self._forget()
-                self.run(*damaged, verify=True)
+                self._mend(stage, unit, damaged, error)
                 self._complete(stage)
+            else:
+                reclaim_after(self, stage, unit)
+                return path
+
+    def _mend(self, stage: str, unit: str, damaged: tuple[str, str], error: DamagedStepError) -> None:
+        """Run a damaged input of a step again; if it was given back, all inputs of its stage that were."""
+        receipt = self.find(*damaged)
+        if receipt is None or not receipt.given_back:
+            log.warning("%s %s runs again: %s", *damaged, error)
+            self.run(*damaged, verify=True)
+            return
+        beside = [one for one in self.graph[stage].inputs(self, unit) if one[0] == damaged[0]]
+        for one in dict.fromkeys([damaged, *beside]):
+            if self.receipt(*one).given_back:
+                self.make_whole(*one)
+
+    def make_whole(self, stage: str, unit: str) -> None:
+        """Run a finished step again whose outputs were given back."""
+        log.info("%s %s runs again: a later step needs what it gave back", stage, unit)
+        self._run_mending(stage, unit, verify=False, whole=True)
 
     def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
         """Every step that one depends on."""
@@ -275,15 +289,23 @@ class Build:
             waiting += fresh
         return found
 
-    def _run_once(self, stage: str, unit: str, *, verify: bool) -> Path:
+    def _run_once(self, stage: str, unit: str, *, verify: bool, whole: bool) -> Path:
+        """`whole`: run the step, too, if it gave outputs back that no step is known to need."""
         wanted = self.graph[stage]
         step = self.step(stage, unit)
-        if not verify and self.need_not_run(stage, unit):
+        receipt = self.find(stage, unit)
+        gave_back = receipt is not None and bool(receipt.given_back)
+        if not (whole if gave_back else verify) and self.need_not_run(stage, unit):
             return step.folder(self.work) / RECEIPT_NAME
+
+        def work(folder: Path) -> Outcome:
+            with inputs_kept(self, step):
+                return wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder)
+
         path = run_once(
             step,
             self.work,
-            lambda folder: wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder),
+            work,
             delivers=wanted.delivers,
             reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
             verify=verify,

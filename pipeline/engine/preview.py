@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.engine.build import Build
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from corpusmill.ledger.receipt import parse_receipt
@@ -56,6 +57,8 @@ def why_run(step: Step, work: Path) -> str:
     if asked_again(step.folder(work)):
         return "it was to run again, and has not finished since"
     if (step.folder(work) / RECEIPT_NAME).exists():
+        if parse_receipt(step.folder(work) / RECEIPT_NAME).given_back:
+            return "it gave back what a later step needs again"
         return "its outputs were damaged or its receipt was edited"
     if step.folder(work).exists():
         return "an earlier run did not finish it"

@@ -307,5 +307,6 @@ STAGE = Stage(
     run=_run,
     checks=_checks,
     gate=require_audited,
+    reclaimed=("*",),
     delivers=True,
 )

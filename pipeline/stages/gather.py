@@ -16,6 +16,7 @@ from corpusmill.stages import scatter
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
+    from corpusmill.tokens.record_shard import Provenance
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
@@ -33,6 +34,13 @@ def scattered_units(build: Build, kind: str) -> list[str]:
     return build.remembered(
         ("scattered", kind), lambda: [unit for unit in build.units("scatter") if unit.startswith(f"{kind}-")]
     )
+
+
+def provenance(build: Build, kind: str, cell: int) -> Provenance:
+    """Where the records of a gathered cell end and come from; there even when its tokens were given back."""
+    from corpusmill.tokens.record_shard import PROVENANCE, open_provenance
+
+    return open_provenance(build.folder("gather", f"{kind}-{cell:05d}", PROVENANCE) / PROVENANCE)
 
 
 def permutation_check(build: Build, kind: str) -> list[Check]:
@@ -135,5 +143,6 @@ STAGE = Stage(
     memory=lambda config: ("shuffle.memory", int(config.shuffle.memory)),
     flows=_flows,
     checks=_checks,
+    reclaimed=("tokens",),
     task=scatter.number_of_unit,
 )

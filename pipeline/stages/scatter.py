@@ -235,6 +235,7 @@ STAGE = Stage(
     recount=_recount,
     memory=lambda config: ("shuffle.memory", int(config.shuffle.memory)),
     checks=_checks,
+    reclaimed=("tokens", "rows"),
     gate=require_tokens,
     task=number_of_unit,
 )
