@@ -77,7 +77,7 @@ MAY_LIST_UNSORTED = {
     "reshuffle/folders.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
-    "builds/estimate.py": "sizes are summed",
+    "builds/disk.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",
     "engine/preview.py": "sorted by age in the next line; for people",

@@ -65,7 +65,7 @@ def _stage_cost(build: Build, last: Build, stage: str, steps: dict[str, list[Ste
         sum(one.counts.get("bytes_read", 0) for one in before),
         sum(_sizes(one, [output.name for output in one.outputs]) for one in before),
     )
-    made_again = sum(size for unit, size in lost.items() if unit not in running) if again else 0
+    made_again = sum(lost.values()) if again else 0
     return StageCost(stage, round(share * grown * read), round(share * grown * written), made_again)
 
 

@@ -141,6 +141,18 @@ def run_task(
         typer.echo(receipt)
 
 
+@command(BUILD, "claim web.yaml -- bash arrays.sh")
+def claim(
+    config: ConfigFile,
+    program: Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="What has the tasks run, after `--`.")],
+) -> None:
+    """Have a dataset to oneself while a program runs its tasks on other machines; plans it first (docs/slurm.md)."""
+    from corpusmill.builds.local import run_claimed
+    from corpusmill.config import load_config
+
+    raise typer.Exit(run_claimed(load_config(config), program))
+
+
 @command(BUILD, "export web.yaml --format nanoset")
 def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
     """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""

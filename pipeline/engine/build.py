@@ -128,8 +128,12 @@ class Build:
         self._put(key, receipt)
         self._steps[key] = Step.of(receipt)
 
+    def note_given_back(self, receipt: Receipt) -> None:
+        """Take a receipt that says now what its step gave back: whatever follows from it stays as it was."""
+        self._receipts[receipt.stage, receipt.unit] = receipt
+
     def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
-        if key in self._receipts and self._receipts[key].digest != receipt.digest:
+        if key in self._receipts:
             self._remembered.clear()
         self._receipts[key] = receipt
 

@@ -107,5 +107,5 @@ def _give_back(build: Build, stage: str, unit: str) -> bool:
         return False
     receipt = give_back(folder, build.graph[stage].reclaimed)
     if receipt:
-        build.hold(receipt)
+        build.note_given_back(receipt)
     return receipt is not None
