@@ -26,7 +26,7 @@ from corpusmill.config import DatasetConfig, check_config
 from corpusmill.documents.sample_corpus import write_sample_corpus
 from corpusmill.stages.graph import open_build
 
-MOST_PER_TEXT_BYTE = 6.5  # with reclaiming
+MOST_PER_TEXT_BYTE = 6.7  # with reclaiming
 CLOSE = 0.10  # what is stated is at most so far from what is measured
 
 
@@ -103,7 +103,8 @@ def main() -> int:
         root = Path(folder)
         write_sample_corpus(root / "corpus")
         figures: dict[str, Any] = {reclaim: measure(root, reclaim) for reclaim in ("keep", "eager")}
-    claim = f"a build with everything on takes at most {MOST_PER_TEXT_BYTE} bytes per byte of text, with reclaim: eager"
+    claim = f"with reclaim: eager, a build with everything on takes at most {MOST_PER_TEXT_BYTE} bytes per byte of text"
+    claim += f", and estimate states the peak within {CLOSE:.0%}"
     print(write_result("disk", claim, figures).read_text())
     close = all(abs(one["stated_by_measured"] - 1) <= CLOSE for one in figures.values())
     return 0 if close and figures["eager"]["peak_per_text_byte"] <= MOST_PER_TEXT_BYTE else 1

@@ -19,6 +19,7 @@ from __future__ import annotations
 import fileinput
 import os
 import tempfile
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +65,8 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
         build = _built(config, root / "sample", root / "whole")
         seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
-        estimate = _scaled(build, [one.chance for one in drawn], share, seconds)
+        stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
+        estimate = _scaled(build, [one.chance for one in drawn], share, seconds, stored)
     keep_estimate(estimate, config, files, work)
     return estimate
 
@@ -107,8 +109,10 @@ def compare_with_actual(build: Build) -> str:
     return "\n".join(rows)
 
 
-def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float]) -> Estimate:
-    """`seconds`: what any build takes once in each of its processes, and what the sample took beside it."""
+def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float], stored: float) -> Estimate:
+    """`seconds`: what any build takes once in each of its processes, and what the sample took beside it. `stored`:
+    bytes of a source file for each byte of its lines, which the sample holds uncompressed.
+    """
     from corpusmill.builds.disk import held_by, moments
     from corpusmill.builds.sampling import total_of
 
@@ -131,7 +135,14 @@ def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[flo
         hours=(fixed + scale * variable / cores) / 3600,
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
         output_bytes={name: round(scale * _exported_bytes(build, name)) for name in build.config.exports.formats()},
-        moments=moments(held_by(build), scale),
+        moments=moments(
+            # Deduplicated documents are compressed as their sources are.
+            [
+                replace(one, kept_bytes=one.kept_bytes * stored) if one.stage == "writeback" else one
+                for one in held_by(build)
+            ],
+            scale,
+        ),
     )
 
 
