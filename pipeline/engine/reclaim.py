@@ -10,7 +10,8 @@ files are missing then runs in its own stage's turn, or, where that was not know
     tokens,rows  tokens      everything                 files: deleted behind the step to the right
 
 Who asks is the step that has just finished, about its inputs and itself; the last of several readers finds that all
-are settled. Steps under way keep what they read by a lock (ledger/given_back.py).
+are settled. Steps under way keep what they read by a lock (ledger/given_back.py); whoever meets it leaves a mark, and
+the next that does not asks about the whole stage.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from corpusmill.ledger import Step, asked_again, give_back, nobody_reading, read
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
+
+LATER = ".reclaim_later"
 
 
 def is_settled(build: Build, stage: str, unit: str) -> bool:
@@ -90,8 +93,15 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     gone: set[str] = build.remembered(("gone", stage), set)  # known to be: every cell has all shards as its inputs
     settled = cache(lambda reader: is_settled(build, *reader))  # while nobody begins to read
     freed = []
+    later = build.work / stage / LATER
     with nobody_reading(build.work / stage) as alone:
-        for unit in units if alone else ():
+        if not alone:
+            later.touch()
+            return
+        if later.exists():
+            later.unlink()
+            units = build.units(stage)
+        for unit in units:
             if unit not in gone and all(map(settled, readers[unit])):
                 if _give_back(build, stage, unit):
                     freed.append(unit)

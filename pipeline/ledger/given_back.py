@@ -22,6 +22,7 @@ from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, Receipt, read_receipt, write_receipt
 
 READING_LOCK = ".reading"
+GIVING_LOCK = ".giving_back"
 
 
 def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
@@ -50,15 +51,19 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
 @contextmanager
 def reading(stage_folder: Path) -> Iterator[None]:
     """Keep the outputs of a stage from being given back while the body of the `with` runs."""
-    with _lock_file(stage_folder) as lock:
+    with _lock_file(stage_folder / READING_LOCK) as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
 def nobody_reading(stage_folder: Path) -> Iterator[bool]:
-    """Whether no step reads the outputs of a stage; if so, none begins to while the body of the `with` runs."""
-    with _lock_file(stage_folder) as lock:
+    """Whether no step reads the outputs of a stage; if so, none begins to while the body of the `with` runs.
+
+    Whoever asks waits for others that do: whom this tells of a reader, that reader comes here after.
+    """
+    with _lock_file(stage_folder / GIVING_LOCK) as turn, _lock_file(stage_folder / READING_LOCK) as lock:
+        fcntl.flock(turn, fcntl.LOCK_EX)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -68,8 +73,8 @@ def nobody_reading(stage_folder: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def _lock_file(stage_folder: Path) -> Iterator[int]:
-    descriptor = os.open(stage_folder / READING_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+def _lock_file(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         yield descriptor
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from corpusmill.engine.garbage import find_garbage
 from corpusmill.engine.graph import Graph
 from corpusmill.engine.preview import preview
 from corpusmill.engine.runs import begin_run
+from corpusmill.ledger import reading
 from corpusmill.lineage import locate_id, trace, verify_records
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import render, verify_build
@@ -209,6 +211,20 @@ def test_step_under_way_keeps_what_it_reads_while_others_finish(root: Path) -> N
     Build(receipt, slow).run_task("export", units[0], again=True)
     assert tries == units[:1] * 2  # the first try met files that were not there
     require_reclaimed(open_build(receipt))
+
+
+def test_last_reader_gives_back_what_others_could_not_while_it_read(tmp_path: Path) -> None:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    built = open_build(begin_run(plan_dataset(configured(tmp_path))))
+    for stage in (*GRAPH.before("gather"), "gather"):
+        units = built.units(stage)
+        with reading(built.work / "scatter") if stage == "gather" else nullcontext():
+            for unit in units:
+                built.run(stage, unit)
+    assert not any(receipt.given_back for receipt in built.receipts("scatter"))
+    built.run("gather", units[-1])
+    again = open_build(built.plan_receipt)
+    assert all(receipt.given_back for receipt in again.receipts("scatter"))
 
 
 def test_destination_that_lacks_a_file_gets_it_again(root: Path, kept: Path) -> None:
