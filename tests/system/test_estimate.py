@@ -228,7 +228,7 @@ def test_estimate_command_says_what_a_build_needs_and_the_build_compares(tmp_pat
     path.write_text(yaml.safe_dump(values(tmp_path, "8kB")))
     done = CliRunner().invoke(app, ["estimate", str(path)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    for row in ("sampled", "text", "tokens", "duplicates", "time", "memory", "scratch", "webdataset"):
+    for row in ("sampled", "text", "tokens", "duplicates", "time", "memory", "peak disk", "webdataset"):
         assert row in done.output
     saved = json.loads((tmp_path / "work/tiny/estimate.json").read_text())
     written = Estimate(**{name: value for name, value in saved.items() if name != SUBJECT})
