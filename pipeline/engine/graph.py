@@ -74,6 +74,11 @@ class Graph:
                 waiting += self.after(other)
         return tuple(other for other in self.names if other in found)
 
+    def between(self, name: str, last: str) -> tuple[str, ...]:
+        """The stages of later waves than that of `name`, in order, up to the wave of `last`."""
+        until = self._wave[self[last].name]
+        return tuple(other for other in self.names if self._wave[name] < self._wave[other] <= until)
+
     def _levels(self) -> dict[str, int]:
         """The wave of every stage: one more than the last of those that it waits for."""
         levels: dict[str, int] = {}

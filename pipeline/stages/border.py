@@ -35,4 +35,6 @@ STAGE = Stage(
     inputs=lambda build, shard: [("index", shard), *every(build, "settle")],
     settings=settings,
     run=_run,
+    reclaimed=("*",),
+    read_until="match",
 )

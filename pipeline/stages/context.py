@@ -87,4 +87,6 @@ STAGE = Stage(
     inputs=_inputs,
     settings=settings,
     run=_run,
+    reclaimed=("*",),
+    read_until="settle",
 )

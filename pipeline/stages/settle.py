@@ -73,5 +73,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    reclaimed=("*",),
+    read_until="match",
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
 )

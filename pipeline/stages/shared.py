@@ -93,5 +93,7 @@ STAGE = Stage(
     inputs=lambda build, _unit: every(build, "anchor"),
     settings=_settings,
     run=_run,
+    reclaimed=("*",),
+    read_until="match",
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
 )
