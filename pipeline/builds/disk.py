@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
@@ -27,8 +27,7 @@ SUFFIX_ARRAY = 8.0
 DELIVERED = {"export", "writeback", "manifest"}
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """What a stage leaves in the work folder: bytes that stay, and bytes that may go once their last reader ended."""
 
     stage: str
@@ -36,9 +35,12 @@ class Held:
     reclaimed_bytes: float = 0
 
 
-def moments(held: Iterable[Held], scale: float = 1) -> dict[str, Moments]:
-    """What a build holds, by setting of `reclaim`; stages that are not named hold nothing."""
-    by_stage = {one.stage: one for one in held}
+def moments(held: Iterable[tuple[str, float, float]], *, handed_over: bool = True) -> dict[str, Moments]:
+    """What a build holds, by setting of `reclaim`; stages that are not named (see Held) hold nothing.
+
+    `handed_over`: an eager build has one destination, which gets links instead of copies (stages/upload.py).
+    """
+    by_stage = {one[0]: Held(*one) for one in held}
     delivered = sum(one.kept_bytes + one.reclaimed_bytes for one in by_stage.values() if one.stage in DELIVERED)
     found: dict[str, Moments] = {"keep": [], "eager": []}
     for reclaim, seen in found.items():
@@ -47,9 +49,11 @@ def moments(held: Iterable[Held], scale: float = 1) -> dict[str, Moments]:
             stages = [by_stage[name] for name in wave if name in by_stage]
             work += sum(one.kept_bytes + one.reclaimed_bytes for one in stages)
             destination = delivered if "upload" in wave else destination
-            seen.append((round(scale * work), round(scale * destination)))
-            if reclaim == "eager":
-                work -= sum(one.reclaimed_bytes for one in by_stage.values() if GRAPH[one.stage].read_until in wave)
+            gone = sum(one.reclaimed_bytes for one in by_stage.values() if GRAPH[one.stage].read_until in wave)
+            gone *= reclaim == "eager"
+            shared = gone if handed_over and "upload" in wave else 0
+            seen.append((round(work - shared), round(destination)))
+            work -= gone
     return found
 
 
@@ -99,7 +103,7 @@ def usually_held(config: DatasetConfig, source_bytes: int) -> list[Held]:
         Held("gather", 0.0, records),
         Held("export", 0.0, EXPORT * len(formats)),
     ]
-    return [Held(one.stage, one.kept_bytes * source_bytes, one.reclaimed_bytes * source_bytes) for one in shares]
+    return [Held(stage, kept * source_bytes, reclaimed * source_bytes) for stage, kept, reclaimed in shares]
 
 
 def render_disk(found: dict[str, Moments], *, reclaim: str, said_by: str) -> str:

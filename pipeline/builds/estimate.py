@@ -19,7 +19,6 @@ from __future__ import annotations
 import fileinput
 import os
 import tempfile
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +112,7 @@ def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[flo
     """`seconds`: what any build takes once in each of its processes, and what the sample took beside it. `stored`:
     bytes of a source file for each byte of its lines, which the sample holds uncompressed.
     """
-    from corpusmill.builds.disk import held_by, moments
+    from corpusmill.builds.disk import Held, held_by
     from corpusmill.builds.sampling import total_of
 
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
@@ -135,14 +134,11 @@ def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[flo
         hours=(fixed + scale * variable / cores) / 3600,
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
         output_bytes={name: round(scale * _exported_bytes(build, name)) for name in build.config.exports.formats()},
-        moments=moments(
+        held=[
             # Deduplicated documents are compressed as their sources are.
-            [
-                replace(one, kept_bytes=one.kept_bytes * stored) if one.stage == "writeback" else one
-                for one in held_by(build)
-            ],
-            scale,
-        ),
+            Held(stage, scale * kept * (stored if stage == "writeback" else 1), scale * reclaimed)
+            for stage, kept, reclaimed in held_by(build)
+        ],
     )
 
 
@@ -201,6 +197,8 @@ def _tokens_in_words(estimate: Estimate) -> str:
 
 def render_estimate(estimate: Estimate) -> str:
     """For people."""
+    from corpusmill.builds.disk import moments
+
     rows = [
         ("sampled", f"{estimate.sampled_text_bytes:,} bytes of text, 1 in {estimate.scale:,.1f}"),
         ("text", f"{estimate.text_bytes:,} bytes"),
@@ -213,7 +211,7 @@ def render_estimate(estimate: Estimate) -> str:
         ("memory", f"{estimate.peak_rss_bytes:,} bytes a worker"),
         *(
             ("peak disk", f"{max(work for work, _ in seen):,} bytes in the work folder with reclaim: {reclaim}")
-            for reclaim, seen in estimate.moments.items()
+            for reclaim, seen in moments(estimate.held).items()
         ),
         *((f"{name}", f"{size:,} bytes") for name, size in estimate.output_bytes.items()),
     ]

@@ -26,6 +26,7 @@ from corpusmill.errors import (
     TransientError,
 )
 from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
+from corpusmill.stages.upload import hands_over
 from corpusmill.storage import is_local, open_store
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     """(what a build will hold, see disk.py; where that is known from)."""
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
-        return estimate.moments, "the last estimate"
-    found = moments(usually_held(config, plan.source_bytes()))
+        return moments(estimate.held, handed_over=hands_over(config)), "the last estimate"
+    found = moments(usually_held(config, plan.source_bytes()), handed_over=hands_over(config))
     return found, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
 
 

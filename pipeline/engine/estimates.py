@@ -26,7 +26,7 @@ class Estimate:
     """What a build will come to. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
     `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
-    `moments`, by setting of `reclaim`: what the work folder and each destination hold as stage after stage ends.
+    `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
     """
 
@@ -41,7 +41,7 @@ class Estimate:
     hours: float
     peak_rss_bytes: int
     output_bytes: dict[str, int]
-    moments: dict[str, list[tuple[int, int]]]
+    held: list[tuple[str, float, float]]
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

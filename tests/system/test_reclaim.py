@@ -101,6 +101,15 @@ def test_eager_build_delivers_the_bytes_of_keep_and_holds_receipts(kept: Path, e
     assert held_bytes(built) < held_bytes(other) / 4
 
 
+def test_eager_build_hands_its_exports_over_to_an_only_destination_and_keeps_no_name_of_them(eager: Path) -> None:
+    built = open_build(plan_dataset(configured(eager)))
+    version = (eager / "outputs" / "tiny" / "latest").resolve()
+    names = [output.name for unit in built.units("export") for output in built.receipt("export", unit).outputs]
+    inodes = [(version / name).stat() for name in names]
+    assert all(one.st_nlink == [other.st_ino for other in inodes].count(one.st_ino) for one in inodes)
+    assert min(one.st_mtime for one in inodes) < built.finished_at("manifest", "dataset")  # no copy was made since
+
+
 def test_eager_build_by_several_processes_gives_everything_back(kept: Path, tmp_path: Path) -> None:
     write_files(tmp_path / "corpus", 1, 2, 3)
     built = build(tmp_path, workers=2)
