@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from corpusmill.builds.disk import render_disk
 from corpusmill.builds.preflight import needed_room
 from corpusmill.engine.build import Build
-from corpusmill.engine.preview import StepPreview, preview
+from corpusmill.engine.preview import StepPreview
 from corpusmill.engine.runs import delivered_plans
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.ledger import Receipt
@@ -32,20 +32,23 @@ class StageCost:
     again_bytes: int = 0
 
 
-def stated_costs(build: Build) -> str:
+def stated_costs(build: Build, steps: list[StepPreview]) -> str:
     """For people: peak disk, and if a build of the dataset was delivered before, what this one does again."""
     needed, said_by = needed_room(build.config, build.plan, build.work)
     stated = render_disk(needed, reclaim=build.config.reclaim, said_by=said_by)
     delivered = delivered_plans(build.work)
-    return f"{stated}\n{render_costs(refresh_costs(build, open_build(delivered[0])))}" if delivered else stated
+    if not delivered:
+        return stated
+    last = build if delivered[0] == build.plan_receipt else open_build(delivered[0])
+    return f"{stated}\n{render_costs(refresh_costs(build, last, steps))}"
 
 
-def refresh_costs(build: Build, last: Build) -> list[StageCost]:
+def refresh_costs(build: Build, last: Build, previewed: list[StepPreview]) -> list[StageCost]:
     """By stage, what a planned build does at most, told from the receipts of the `last` one; stages that reuse
     everything are left out. What may run counts as if it did.
     """
     steps: dict[str, list[StepPreview]] = {}
-    for step in preview(build):
+    for step in previewed:
         steps.setdefault(step.stage, []).append(step)
     grown = build.plan.source_bytes() / max(1, last.plan.source_bytes())
     costs = [_stage_cost(build, last, stage, steps, grown) for stage in steps if build.graph[stage].reuse]

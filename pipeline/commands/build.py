@@ -65,8 +65,9 @@ def plan(config: ConfigFile) -> None:
     from corpusmill.engine.preview import preview, render_preview
 
     build = planned(config)
-    typer.echo(render_preview(preview(build)))
-    typer.echo(stated_costs(build))
+    steps = preview(build)
+    typer.echo(render_preview(steps))
+    typer.echo(stated_costs(build, steps))
     for file in build.plan.uncut or ():
         typer.echo(f"{file.name}: {file.why}; to split it: {file.remedy}")
     if build.plan.others:

@@ -123,28 +123,37 @@ class Build:
 
     def _with_digests(self, inputs: list[StepName]) -> tuple[InputReceipt, ...]:
         of_stage = Counter(name for name, _ in inputs)
-        whole = {name for name, units in of_stage.items() if 1 < units == len(self.units(name))}
+        rolled = {name: self._rolled(name, whole=1 < of_stage[name] == len(self.units(name))) for name in of_stage}
         return tuple(
-            InputReceipt.model_construct(
-                stage=name,
-                unit=of,
-                digest=self.rollup(name).digests[of] if name in whole else self.receipt(name, of).digest,
-            )
-            for name, of in inputs
+            InputReceipt(name, of, rolled[name].get(of) or self.receipt(name, of).digest) for name, of in inputs
         )
+
+    def _rolled(self, stage: str, *, whole: bool) -> dict[str, str]:
+        """The digests of a stage's receipts by its rollup; where that was not made, none, or made if all are wanted."""
+        if whole or ("rollup", stage) in self._remembered:
+            return self.rollup(stage).digests
+        kept = self._read_rollup(stage)
+        return self.remembered(("rollup", stage), lambda: kept).digests if kept else {}
 
     def rollup(self, stage: str) -> Rollup:
         """The digests of a stage's receipts, and the sums of their counts; StepMissingError if one is missing."""
         return self.remembered(("rollup", stage), lambda: self._find_rollup(stage))
 
     def _find_rollup(self, stage: str) -> Rollup:
-        kept = self._find_receipt is valid_receipt  # whoever has another rule has receipts of its own
-        rollup = read_rollup(self.plan_folder, stage) if kept else None
-        if rollup is None or list(rollup.digests) != self.units(stage):
+        rollup = self._read_rollup(stage)
+        if rollup is None:
             rollup = roll_up(self.receipts(stage), self.graph[stage].rolled_up)
-            if kept:
+            if self._keeps_rollups:
                 write_rollup(rollup, self.plan_folder, stage)
         return rollup
+
+    def _read_rollup(self, stage: str) -> Rollup | None:
+        rollup = read_rollup(self.plan_folder, stage) if self._keeps_rollups else None
+        return rollup if rollup and list(rollup.digests) == self.units(stage) else None
+
+    @property
+    def _keeps_rollups(self) -> bool:
+        return self._find_receipt is valid_receipt  # whoever has another rule has receipts of its own
 
     def find(self, stage: str, unit: str) -> Receipt | None:
         """The valid receipt of a step, or None if it has none. It stands while the step runs again."""
@@ -371,10 +380,16 @@ class Build:
         )
         written = read_receipt(path)
         if receipt is None or receipt.digest != written.digest:
-            remove_rollups(self.work, stage)
-            self._remembered.pop(("rollup", stage), None)
+            self._remove_rollups(stage)
         self._put((stage, unit), written)
         return path
+
+    def _remove_rollups(self, stage: str) -> None:
+        """Those of a stage of which a receipt is new, or another, and of the stages whose identities follow from it."""
+        stages = {stage, *(name for name in self.graph.names if stage in self.graph.before(name))}
+        remove_rollups(self.work, stages)
+        for name in stages:
+            self._remembered.pop(("rollup", name), None)
 
     def _run_again(self, stage: str, unit: str) -> None:
         """Run a finished step anew."""

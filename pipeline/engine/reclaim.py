@@ -96,6 +96,8 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     except StepMissingError:
         return
     gone: set[str] = build.remembered(("gone", stage), set)  # known to be: every cell has all shards as its inputs
+    if gone.issuperset(units):
+        return
     settled = cache(lambda reader: is_settled(build, *reader))  # while nobody begins to read
     passed: dict[str, int] = build.remembered(("passed", stage), dict)  # so many of a unit's readers were settled
     freed = []

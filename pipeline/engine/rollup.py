@@ -3,7 +3,8 @@
 A task needs of most steps before its own that they have finished, their receipts' digests (its identity holds them)
 and sums of their counts. Who is the first to need those of a whole stage reads every receipt of it and writes that
 down beside the plan; whoever comes after reads the one file. The receipts stay what counts: outputs are compared with
-them when they are opened, and a stage's rollups are removed, of all plans, when a receipt of it becomes another.
+them when they are opened, and when one is new or becomes another, the rollups of its stage and of all later ones are
+removed, of all plans.
 
     plan/<plan>/.rollup-<stage>     the seal: XXH3-128 of the rest, 32 hex digits, a line feed
                                     JSON: digests, by unit in order; totals, by count; details
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ def write_rollup(rollup: Rollup, plan_folder: Path, stage: str) -> None:
         temporary.replace(path)
 
 
-def remove_rollups(work: Path, stage: str) -> None:
-    """Forget a stage's rollups, of all plans: a receipt of it is another now."""
-    for path in sorted((work / PLAN).glob(f"*/{_NAME}{stage}")):
-        path.unlink(missing_ok=True)
+def remove_rollups(work: Path, stages: Collection[str]) -> None:
+    """Remove the rollups of some stages, of all plans."""
+    for path in sorted((work / PLAN).glob(f"*/{_NAME}*")):
+        if path.name.removeprefix(_NAME) in stages:
+            path.unlink(missing_ok=True)

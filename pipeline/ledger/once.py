@@ -48,6 +48,7 @@ class Step:
     unit: str
     settings: dict[str, Any]
     inputs: tuple[InputReceipt, ...]
+    _folders: dict[Path, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, receipt: Receipt) -> Step:
@@ -72,7 +73,9 @@ class Step:
 
     def folder(self, work: Path) -> Path:
         """Where the step's outputs live below the dataset's work folder."""
-        return work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
+        if work not in self._folders:
+            self._folders[work] = work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
+        return self._folders[work]
 
 
 @dataclass(frozen=True)

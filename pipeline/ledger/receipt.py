@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import zlib
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -73,10 +74,11 @@ def output_file_and_blocks(path: Path, name: str, algorithm: Algorithm) -> tuple
     return OutputFile(name=name, size_bytes=path.stat().st_size, digest=f"{algorithm}:{digest}"), blocks
 
 
-class InputReceipt(BaseModel):
-    """A step that this one read from, and the digest its receipt had then."""
+@dataclass(frozen=True, slots=True)
+class InputReceipt:
+    """A step that this one read from, and the digest its receipt had then. A build makes millions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     stage: str
     unit: str

@@ -21,6 +21,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.cli import app
 from corpusmill.config import check_config, load_config
+from corpusmill.engine.preview import preview
 from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
@@ -98,10 +99,11 @@ def test_refresh_costs_what_the_plan_said(tmp_path: Path, reclaim: str) -> None:
     for number in range(5):
         (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(make_documents(80, seed=number), 80 * number))
     last = open_build(build_dataset(config, workers=1))
-    assert refresh_costs(open_build(last.plan_receipt), last) == []
+    again = open_build(last.plan_receipt)
+    assert refresh_costs(again, last, preview(again)) == []
     (tmp_path / "corpus/5.jsonl").write_bytes(lines_of(make_documents(80, seed=5), 400))
     planned = open_build(plan_dataset(config))
-    stated = {one.stage: one for one in refresh_costs(planned, last)}
+    stated = {one.stage: one for one in refresh_costs(planned, last, preview(planned))}
     before = {stage: {unit: last.finished_at(stage, unit) for unit in last.units(stage)} for stage in stated}
     built = open_build(build_dataset(config, workers=1))
     for stage in stated.keys() - {"upload"}:
