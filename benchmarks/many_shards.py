@@ -31,11 +31,11 @@ TASKS_OPENED = 3  # of each stage
 
 OPEN = """
 import sys, time
-import corpusmill.builds.local, corpusmill.builds.plan, corpusmill.builds.preflight, numpy
+import corpusmill.builds.local, corpusmill.builds.preflight, corpusmill.export.nanoset, corpusmill.export.numpy_shards
 from pathlib import Path
 from corpusmill.builds.plan import require_same_code
 from corpusmill.stages.graph import open_build
-from corpusmill.stages.layout import output_plans
+import corpusmill.stages.layout
 stage, task = sys.argv[2:]
 began = time.perf_counter()
 require_same_code(Path(sys.argv[1]))

@@ -386,7 +386,7 @@ class Build:
 
     def _remove_rollups(self, stage: str) -> None:
         """Those of a stage of which a receipt is new, or another, and of the stages whose identities follow from it."""
-        stages = {stage, *(name for name in self.graph.names if stage in self.graph.before(name))}
+        stages = {stage, *self.graph.later[stage]}
         remove_rollups(self.work, stages)
         for name in stages:
             self._remembered.pop(("rollup", name), None)
