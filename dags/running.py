@@ -164,7 +164,8 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
 
     require_bounded(config, operators)
     # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
-    config = config.model_copy(update={"keep_versions": own.keep_versions if own else None})
+    kept = {"keep_versions": own.keep_versions if own else None, "reclaim": (own or operators).reclaim}
+    config = config.model_copy(update=kept)
 
     params = context["params"]
 

@@ -392,6 +392,7 @@ class DatasetConfig(Section):
     exports: ExportsConfig
     destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
     keep_versions: Count | None = None
+    reclaim: Literal["keep", "eager"] = "keep"
     audit: AuditConfig = AuditConfig()
     packing: PackingConfig = PackingConfig()
     framing: FramingConfig = FramingConfig()

@@ -46,8 +46,8 @@ MAY_IMPORT = {
     " report shuffle slices sources storage tokens version",
     "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
     " version",
-    "lineage": "dedup documents errors export fingerprint sources stages tokens",
-    "verify": "config content engine errors export fingerprint ledger report sources stages storage tokens",
+    "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
+    "verify": "config content engine errors export fingerprint ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "mixture": "datasets errors export kernels report",
     "reshuffle": "documents errors export shuffle slices storage tokens",
@@ -79,10 +79,9 @@ MAY_LIST_UNSORTED = {
     "reshuffle/folders.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
-    "builds/estimate.py": "sizes are summed",
+    "builds/disk.py": "sizes are summed",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",
-    "engine/preview.py": "sorted by age in the next line; for people",
     "stages/retention.py": "sizes are counted and summed",
     "storage/walk.py": "sorted by name in the next line",
     "verify/receipts.py": "a mapping, sorted by name where findings are made",
@@ -94,6 +93,7 @@ MAY_BE_UNORDERED = {
     "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "builds/local.py": {"wait", "cpu_count"},
     "engine/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
+    "engine/rollup.py": {"getpid"},  # a temporary name of its own for each that writes one
     "report/progress.py": {"wait"},  # pauses between two looks
     "builds/estimate.py": {"cpu_count"},  # hours on this machine
     "builds/worker_check.py": {"cpu_count", "node"},  # speaks of a machine

@@ -64,7 +64,8 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
         build = _built(config, root / "sample", root / "whole")
         seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
-        estimate = _scaled(build, [one.chance for one in drawn], share, seconds)
+        stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
+        estimate = _scaled(build, [one.chance for one in drawn], share, seconds, stored)
     keep_estimate(estimate, config, files, work)
     return estimate
 
@@ -85,6 +86,7 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
         "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
         "work_folder": str(root / "work"),
+        "reclaim": "keep",
     }
     return open_build(build_dataset(config.model_copy(update=changes), workers=1))
 
@@ -106,8 +108,11 @@ def compare_with_actual(build: Build) -> str:
     return "\n".join(rows)
 
 
-def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float]) -> Estimate:
-    """`seconds`: what any build takes once in each of its processes, and what the sample took beside it."""
+def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float], stored: float) -> Estimate:
+    """`seconds`: what any build takes once in each of its processes, and what the sample took beside it. `stored`:
+    bytes of a source file for each byte of its lines, which the sample holds uncompressed.
+    """
+    from corpusmill.builds.disk import Held, held_by
     from corpusmill.builds.sampling import total_of
 
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
@@ -116,7 +121,6 @@ def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[flo
     cores = os.cpu_count() or 1
     removing = build.config.dedup.mode == "remove" and share < 1
     removed = build.total("union", "removed_bytes") if build.config.dedup.mode != "none" else 0
-    scratch = sum(path.lstat().st_size for path in build.work.rglob("*") if path.is_file())
     fixed, variable = seconds
     return Estimate(
         sampled_text_bytes=text_bytes,
@@ -129,8 +133,12 @@ def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[flo
         cores=cores,
         hours=(fixed + scale * variable / cores) / 3600,
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
-        scratch_bytes=round(scale * scratch),
         output_bytes={name: round(scale * _exported_bytes(build, name)) for name in build.config.exports.formats()},
+        held=[
+            # Deduplicated documents are compressed as their sources are.
+            Held(stage, scale * kept * (stored if stage == "writeback" else 1), scale * reclaimed)
+            for stage, kept, reclaimed in held_by(build)
+        ],
     )
 
 
@@ -189,6 +197,8 @@ def _tokens_in_words(estimate: Estimate) -> str:
 
 def render_estimate(estimate: Estimate) -> str:
     """For people."""
+    from corpusmill.builds.disk import moments
+
     rows = [
         ("sampled", f"{estimate.sampled_text_bytes:,} bytes of text, 1 in {estimate.scale:,.1f}"),
         ("text", f"{estimate.text_bytes:,} bytes"),
@@ -199,7 +209,10 @@ def render_estimate(estimate: Estimate) -> str:
         ),
         ("time", f"{estimate.hours:.2f} hours on {estimate.cores} cores like these"),
         ("memory", f"{estimate.peak_rss_bytes:,} bytes a worker"),
-        ("scratch", f"{estimate.scratch_bytes:,} bytes in the work folder"),
+        *(
+            ("peak disk", f"{max(work for work, _ in seen):,} bytes in the work folder with reclaim: {reclaim}")
+            for reclaim, seen in moments(estimate.held).items()
+        ),
         *((f"{name}", f"{size:,} bytes") for name, size in estimate.output_bytes.items()),
     ]
     width = max(len(name) for name, _ in rows)

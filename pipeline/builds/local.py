@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -125,6 +126,18 @@ def run_task(plan_receipt: Path, stage: str, task: str, *, processes: int = 1, a
     with worker_pool(min(processes, len(units))) as pool:
         _run_in_pool(pool, build, [(stage, unit) for unit in units], verify=False)
     return [build.run(stage, unit) for unit in units]  # each is there: what counts is checked, nothing is done
+
+
+def run_claimed(config: DatasetConfig, command: list[str]) -> int:
+    """Claim a dataset, plan it, and run a program that has all tasks run elsewhere; the program's exit code.
+
+    It finds the receipt of the plan as CORPUSMILL_PLAN and the stages, in order, as CORPUSMILL_ORDER.
+    RunUnderWayError or LockHeldError if another run of the dataset is under way.
+    """
+    with claimed(work_of(config)):
+        plan_receipt = begin_run(plan_dataset(config, to_build=True))
+        told = {"CORPUSMILL_PLAN": str(plan_receipt), "CORPUSMILL_ORDER": " ".join(GRAPH.names)}
+        return subprocess.run(command, env=os.environ | told, check=False).returncode
 
 
 def _task_called(build: Build, stage: str, task: str) -> str | None:

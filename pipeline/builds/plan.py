@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
+from corpusmill.engine.planned import plan_of
 from corpusmill.errors import PermanentError
-from corpusmill.ledger import Outcome, Step, read_receipt, run_once
+from corpusmill.ledger import Outcome, Step, run_once
 from corpusmill.sources.plan import OtherFiles, Plan, SourceFile, plan_files
 from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile
@@ -54,7 +55,7 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
 
 def require_same_code(plan_receipt: Path) -> None:
     """PermanentError for a plan of another version: its steps have other identities here, so a run would mix two."""
-    made_by, here = read_receipt(plan_receipt).settings.get("code", {}), _code()
+    made_by, here = plan_of(plan_receipt).settings.get("code", {}), _code()
     if made_by != here:
         changed = sorted(name for name in made_by.keys() | here.keys() if made_by.get(name) != here.get(name))
         raise PermanentError(
@@ -84,7 +85,6 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
     from corpusmill.builds.memory import require_memory, require_memory_for_suffix_arrays
     from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
-    from corpusmill.engine.estimates import estimate_of
     from corpusmill.engine.runs import DELIVERED
     from corpusmill.stages.tokenize import locked
 
@@ -102,11 +102,9 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
             require_writable(config, destination)
     work = work_of(config)
     if not (_step(config, plan).folder(work) / DELIVERED).exists():  # else it was built, and nothing new is written
-        estimate = estimate_of(config, plan.files(), work)
-        needed = estimate.room() if estimate else needed_room(config, plan.source_bytes())
+        needed, said_by = needed_room(config, plan, work)
         with problems.kept():
-            said_by = "the last estimate" if estimate else "what builds take of a byte of text, here of the sources"
-            require_room(config, work, needed, said_by=said_by)
+            require_room(config, work, needed[config.reclaim], said_by=said_by)
     problems.raise_all()
     return config, plan
 

@@ -2,21 +2,21 @@
 
 Every check is made, and all that fail are one error. A bucket is tried by writing a few bytes beside the versions and
 deleting them; a folder by asking. Room is needed on each file system for what the last estimate of these sources and
-settings says; without one, for what measured builds took of every byte of text, here of the sources as they are
-stored: less than that where they are compressed, more where much of a line is not text.
+settings says; without one, for what measured builds took of every byte of text (disk.py).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corpusmill.builds.disk import Moments, moments, usually_held
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute
+from corpusmill.engine.estimates import estimate_of
 from corpusmill.errors import (
     ConfigError,
     CorpusmillError,
@@ -25,17 +25,15 @@ from corpusmill.errors import (
     TokenizerError,
     TransientError,
 )
-from corpusmill.stages.scatter import KINDS
 from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
+from corpusmill.stages.upload import hands_over
 from corpusmill.storage import is_local, open_store
 
 if TYPE_CHECKING:
+    from corpusmill.sources.plan import Plan
     from corpusmill.tokens.tokenizer import Tokenizer
 
 PROBE = ".corpusmill-may-write"
-# Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.
-TEXT, ANCHORS, TOKENS, RECORDS, EXPORT, DOCUMENTS = 1.0, 0.25, 0.85, 0.85, 0.5, 0.25
-SUFFIX_ARRAY = 8.0
 
 
 class Problems:
@@ -133,44 +131,38 @@ def _require_folder(folder: Path) -> None:
     )
 
 
-def needed_room(config: DatasetConfig, source_bytes: int) -> tuple[int, int]:
-    """(bytes in the work folder, bytes at each destination) of a build without an estimate; see the module."""
-    formats = config.exports.formats()
-    exported = EXPORT * len(formats)
-    documents = DOCUMENTS if config.dedup.mode != "none" and config.dedup.writeback else 0.0
-    remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
-    index = {"anchors": ANCHORS, "suffix_array": SUFFIX_ARRAY}[config.index.method]
-    ordered = 2 * RECORDS * len({KINDS[name] for name in formats}) if config.shuffle.order == "random" else 0.0
-    kept = TEXT if config.decontamination is not None and config.decontamination.action == "remove" else 0.0
-    work = (
-        TEXT + kept + TOKENS + ordered + exported + documents + (index if config.dedup.mode != "none" else 0.0) + remote
-    )
-    return int(work * source_bytes), int((exported + documents) * source_bytes)
+def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str, Moments], str]:
+    """(what a build will hold, see disk.py; where that is known from)."""
+    estimate = estimate_of(config, plan.files(), work)
+    if estimate:
+        return moments(estimate.held, handed_over=hands_over(config)), "the last estimate"
+    found = moments(usually_held(config, plan.source_bytes()), handed_over=hands_over(config))
+    return found, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
 
 
-def require_room(config: DatasetConfig, work: Path, needed: tuple[int, int], *, said_by: str) -> None:
+def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by: str) -> None:
     """StorageFullError if a file system has less room than the build needs on it; `said_by` is where sizes come from.
 
     What the work folder holds already counts as room: steps are reused, or were superseded and can be collected.
     """
     local = [Path(absolute(one.path)) for one in config.destinations if is_local(one.path)]
-    sizes: Counter[int] = Counter()
-    folders: dict[int, Path] = {}
-    for folder, size_bytes in [(work, needed[0]), *((folder, needed[1]) for folder in local)]:
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        device = there.stat().st_dev
-        sizes[device] += size_bytes
-        folders.setdefault(device, there)
-    for device, size_bytes in sizes.items():
-        free_bytes = shutil.disk_usage(folders[device]).free
+    there = [next(path for path in (folder, *folder.parents) if path.exists()) for folder in (work, *local)]
+    devices = [path.stat().st_dev for path in there]
+    folders = dict(zip(reversed(devices), reversed(there), strict=True))  # the work folder, if it lies there
+    for device, folder in folders.items():
+        size_bytes = max(
+            sum((delivered if place else held) for place, one in enumerate(devices) if one == device)
+            for held, delivered in needed
+        )
+        free_bytes = shutil.disk_usage(folder).free
         if size_bytes <= free_bytes:
             continue
-        if folders[device] == work:
+        if folder == work:
             free_bytes += sum(path.lstat().st_size for path in work.rglob("*") if path.is_file())
         if size_bytes > free_bytes:
             raise StorageFullError(
                 "the build would fill a disk",
-                where=folders[device],
+                where=folder,
                 expected=f"about {size_bytes:,} bytes free: {said_by}",
                 got=f"{free_bytes:,}, with what the build may use again",
                 next_step="free space, name a larger disk as work_folder or destination, or run corpusmill estimate:"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import absolute
-from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.engine.build import Build
 from corpusmill.engine.runs import begin_run, delivered_plans, why_latest_stays
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import RECEIPT_NAME, ask_again
 from corpusmill.stages.graph import GRAPH, open_build

@@ -60,11 +60,14 @@ def estimate(config: ConfigFile) -> None:
 
 @command(BUILD, "plan web.yaml")
 def plan(config: ConfigFile) -> None:
-    """Show what a build would reuse, what it would run, and why. Runs nothing."""
+    """Show what a build would reuse, what it would run, why, and what that costs. Runs nothing."""
+    from corpusmill.builds.costs import stated_costs
     from corpusmill.engine.preview import preview, render_preview
 
     build = planned(config)
-    typer.echo(render_preview(preview(build)))
+    steps = preview(build)
+    typer.echo(render_preview(steps))
+    typer.echo(stated_costs(build, steps))
     for file in build.plan.uncut or ():
         typer.echo(f"{file.name}: {file.why}; to split it: {file.remedy}")
     if build.plan.others:
@@ -137,6 +140,18 @@ def run_task(
     logging.getLogger().setLevel(logging.INFO)
     for receipt in run(plan_receipt, stage, task, processes=workers, again=again):
         typer.echo(receipt)
+
+
+@command(BUILD, "claim web.yaml -- bash arrays.sh")
+def claim(
+    config: ConfigFile,
+    program: Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="What has the tasks run, after `--`.")],
+) -> None:
+    """Have a dataset to oneself while a program runs its tasks on other machines; plans it first (docs/slurm.md)."""
+    from corpusmill.builds.local import run_claimed
+    from corpusmill.config import load_config
+
+    raise typer.Exit(run_claimed(load_config(config), program))
 
 
 @command(BUILD, "export web.yaml --format nanoset")

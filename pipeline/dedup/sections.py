@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from corpusmill.errors import BalanceError, CorruptDataError
 
 Require = Callable[[str, int, int], None]
-"""(name, first, last): compare the bytes [first, last) of a file with its digests before they are read."""
+"""(name, first, last): compare the bytes [first, last) of a file, as far as it goes, with its digests before they are
+read."""
 
 
 def as_written(name: str, first: int, last: int) -> None:
@@ -52,7 +54,8 @@ class Sections:
 
     def _rows(self, name: str, section: int, width: int) -> tuple[int, int]:
         index = f"{name}.index"
-        self.require(index, 0, (self.folder / index).stat().st_size)
+        self.require(index, 0, sys.maxsize)
+        self.require(name, 0, 0)  # it is there, and of the size that it had
         starts = np.fromfile(self.folder / index, "<u8").astype(np.int64)
         size = (self.folder / name).stat().st_size
         if not 0 <= section < len(starts) - 1 or size != width * starts[-1]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.groups import LEAST_TASKS, names_of_group, names_of_groups
 from corpusmill.engine.planned import read_plan, read_planned, tokenizer_versions
+from corpusmill.engine.reclaim import inputs_kept, is_settled, reclaim_after
+from corpusmill.engine.rollup import Rollup, read_rollup, remove_rollups, roll_up, write_rollup
+from corpusmill.engine.stage import Stage, StepMissingError, StepName
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import (
     RECEIPT_NAME,
@@ -19,6 +24,7 @@ from corpusmill.ledger import (
     Check,
     DamagedStepError,
     InputReceipt,
+    Outcome,
     Receipt,
     Step,
     ask_again,
@@ -38,13 +44,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-class StepMissingError(PermanentError):
-    """A step was asked for before one that it reads from has finished: `stage` and `unit` name that one."""
-
-    stage = ""
-    unit = ""
 
 
 class UndeclaredInputError(PermanentError):
@@ -73,6 +72,7 @@ class Build:
         self._steps: dict[tuple[str, str], Step] = {}
         self._asked: set[Path] = set()
         self._remembered: dict[tuple[object, ...], Any] = {}
+        self._missing: dict[tuple[object, ...], StepMissingError] | None = None
 
     @cached_property
     def config(self) -> DatasetConfig:
@@ -89,10 +89,21 @@ class Build:
 
         Whatever follows from the receipts of all units is asked for by each of them: ten thousand times ten thousand.
         """
-        if key not in self._remembered:
-            self._remembered[key] = work_out()
-        known: T = self._remembered[key]
+        known: T = self._known(self._remembered, key, work_out)
         return known
+
+    def _known(self, known: dict[Any, T], key: tuple[object, ...], work_out: Callable[[], T]) -> T:
+        """What is known under a key, worked out if nothing is; at_this_moment, what is missing is known, too."""
+        if key not in known:
+            if self._missing is not None and key in self._missing:
+                raise self._missing[key].with_traceback(None)
+            try:
+                known[key] = work_out()
+            except StepMissingError as error:
+                if self._missing is not None:
+                    self._missing[key] = error
+                raise
+        return known[key]
 
     def units(self, stage: str) -> list[str]:
         """Names of a stage's units; StepMissingError if they are not known yet."""
@@ -104,27 +115,72 @@ class Build:
     def step(self, stage: str, unit: str) -> Step:
         """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
         key = (stage, unit)
-        if key not in self._steps:
-            one = self.graph[stage]
-            inputs = tuple(
-                InputReceipt(stage=name, unit=of, digest=self.receipt(name, of).digest)
-                for name, of in one.inputs(self, unit)
-            )
-            self._steps[key] = Step(stage, one.version, unit, one.settings(self, unit), inputs)
-        return self._steps[key]
+        return self._known(self._steps, key, lambda: self._find_step(self.graph[stage], unit))
+
+    def _find_step(self, stage: Stage, unit: str) -> Step:
+        inputs = self._with_digests(stage.inputs(self, unit))
+        return Step(stage.name, stage.version, unit, stage.settings(self, unit), inputs)
+
+    def _with_digests(self, inputs: list[StepName]) -> tuple[InputReceipt, ...]:
+        of_stage = Counter(name for name, _ in inputs)
+        rolled = {name: self._rolled(name, whole=1 < of_stage[name] == len(self.units(name))) for name in of_stage}
+        return tuple(
+            InputReceipt(name, of, rolled[name].get(of) or self.receipt(name, of).digest) for name, of in inputs
+        )
+
+    def _rolled(self, stage: str, *, whole: bool) -> dict[str, str]:
+        """The digests of a stage's receipts by its rollup; where that was not made, none, or made if all are wanted."""
+        if whole or ("rollup", stage) in self._remembered:
+            return self.rollup(stage).digests
+        kept = self._read_rollup(stage)
+        return self.remembered(("rollup", stage), lambda: kept).digests if kept else {}
+
+    def rollup(self, stage: str) -> Rollup:
+        """The digests of a stage's receipts, and the sums of their counts; StepMissingError if one is missing."""
+        return self.remembered(("rollup", stage), lambda: self._find_rollup(stage))
+
+    def _find_rollup(self, stage: str) -> Rollup:
+        rollup = self._read_rollup(stage)
+        if rollup is None:
+            rollup = roll_up(self.receipts(stage), self.graph[stage].rolled_up)
+            if self._keeps_rollups:
+                write_rollup(rollup, self.plan_folder, stage)
+        return rollup
+
+    def _read_rollup(self, stage: str) -> Rollup | None:
+        rollup = read_rollup(self.plan_folder, stage) if self._keeps_rollups else None
+        return rollup if rollup and list(rollup.digests) == self.units(stage) else None
+
+    @property
+    def _keeps_rollups(self) -> bool:
+        return self._find_receipt is valid_receipt  # whoever has another rule has receipts of its own
 
     def find(self, stage: str, unit: str) -> Receipt | None:
         """The valid receipt of a step, or None if it has none. It stands while the step runs again."""
         key = (stage, unit)
-        if key not in self._receipts:
-            try:
-                receipt = self._find_receipt(self.step(stage, unit), self.work)
-            except StepMissingError:
-                return None
-            if receipt is None:
-                return None
+        if key in self._receipts:
+            return self._receipts[key]
+        missing = ("receipt", *key)
+        if self._missing is not None and missing in self._missing:
+            return None
+        try:
+            receipt = self._find_receipt(self.step(stage, unit), self.work)
+        except StepMissingError:
+            receipt = None
+        if receipt is not None:
             self._receipts[key] = receipt
-        return self._receipts[key]
+        elif self._missing is not None:
+            self._missing[missing] = self._unfinished(stage, unit)
+        return receipt
+
+    @contextmanager
+    def at_this_moment(self) -> Iterator[None]:
+        """Look for every missing step once: what finishes while the body of the `with` runs may stay unseen."""
+        self._missing = {}
+        try:
+            yield
+        finally:
+            self._missing = None
 
     def hold(self, receipt: Receipt) -> None:
         """Take a receipt for its step's, whatever became of the step's inputs and outputs."""
@@ -132,41 +188,48 @@ class Build:
         self._put(key, receipt)
         self._steps[key] = Step.of(receipt)
 
+    def note_given_back(self, receipt: Receipt) -> None:
+        """Take a receipt that says now what its step gave back: whatever follows from it stays as it was."""
+        self._receipts[receipt.stage, receipt.unit] = receipt
+
     def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
         if key in self._receipts:
             self._remembered.clear()
         self._receipts[key] = receipt
 
     def need_not_run(self, stage: str, unit: str) -> bool:
-        """Whether a step has a valid receipt and nobody asked for it again."""
-        finished = self.graph[stage].reuse and self.find(stage, unit) is not None
-        return finished and not asked_again(self.step(stage, unit).folder(self.work))
+        """Whether a step has a valid receipt, nobody asked for it again, and none needs files that it gave back."""
+        return self.graph[stage].reuse and is_settled(self, stage, unit)
 
     def receipt(self, stage: str, unit: str) -> Receipt:
         """The valid receipt of a step; StepMissingError if it has none."""
         receipt = self.find(stage, unit)
         if receipt is None:
-            error = StepMissingError(
-                f"{stage} {unit} has not finished, but a later step needs it",
-                where=self.work / stage,
-                next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
-                " task on, or start a new one",
-            )
-            error.stage, error.unit = stage, unit
-            raise error
+            known = (self._missing or {}).get(("receipt", stage, unit))
+            raise known.with_traceback(None) if known else self._unfinished(stage, unit)
         return receipt
+
+    def _unfinished(self, stage: str, unit: str) -> StepMissingError:
+        error = StepMissingError(
+            f"{stage} {unit} has not finished, but a later step needs it",
+            where=self.work / stage,
+            next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
+            " task on, or start a new one",
+        )
+        error.stage, error.unit = stage, unit
+        return error
 
     def receipts(self, stage: str) -> list[Receipt]:
         """The receipts of every unit of a stage, in order."""
         return self.remembered(("receipts", stage), lambda: [self.receipt(stage, unit) for unit in self.units(stage)])
 
-    def folder(self, stage: str, unit: str) -> Path:
-        """Where a finished step's outputs lie, all of them compared with its receipt (see ledger/blocks.py).
+    def folder(self, stage: str, unit: str, *names: str) -> Path:
+        """Where a finished step's outputs lie; those of these names, or all, compared (see ledger/blocks.py).
 
-        DamagedStepError if one is not what the step wrote.
+        DamagedStepError if one is not what the step wrote, or was given back.
         """
         blocks = self.blocks(stage, unit)
-        blocks.require()
+        blocks.require(names or None)
         return blocks.folder
 
     def blocks(self, stage: str, unit: str) -> Blocks:
@@ -180,9 +243,7 @@ class Build:
 
     def total(self, stage: str, count: str) -> int:
         """One count summed over every unit of a stage."""
-        return self.remembered(
-            ("total", stage, count), lambda: sum(receipt.counts.get(count, 0) for receipt in self.receipts(stage))
-        )
+        return self.rollup(stage).totals.get(count, 0)
 
     def checks(self, stage: str) -> list[Check]:
         """The accounts of every finished unit of a stage."""
@@ -223,7 +284,7 @@ class Build:
         the steps to blame run once more; if the difference stays, BalanceError says that the program is wrong.
         """
         stage_of_unit = self.graph[stage]
-        if unit not in self.units(stage):
+        if unit not in self.remembered(("set of units", stage), lambda: frozenset(self.units(stage))):
             raise PermanentError(
                 f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
             )
@@ -239,7 +300,8 @@ class Build:
         again = f"{self._doing_again(stage, unit, path)}; if it stays, report it with both receipts"
         wrong = "report this with both receipts: the steps ran twice with the same difference, so the program is wrong"
         require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
-        log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
         return path
 
     def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
@@ -248,21 +310,40 @@ class Build:
         checks = self.graph[stage].checks(self, unit, self.receipt(stage, unit))
         return path, [check for check in checks if check.difference]
 
-    def _run_mending(self, stage: str, unit: str, *, verify: bool) -> Path:
+    def _run_mending(self, stage: str, unit: str, *, verify: bool, whole: bool = False) -> Path:
         """Run or reuse one step; steps that wrote damaged inputs run again, each of them once."""
         mended: set[tuple[str, str]] = set()
         while True:
             try:
-                return self._run_once(stage, unit, verify=verify)
+                path = self._run_once(stage, unit, verify=verify, whole=whole)
             except DamagedStepError as error:
                 damaged = error.stage, error.unit
                 if damaged in mended or damaged not in self._inputs_of(stage, unit):
                     raise
                 mended.add(damaged)
-                log.warning("%s %s runs again: %s", *damaged, error)
                 self._forget()
-                self.run(*damaged, verify=True)
+                self._mend(stage, unit, damaged, error)
                 self._complete(stage)
+            else:
+                reclaim_after(self, stage, unit)
+                return path
+
+    def _mend(self, stage: str, unit: str, damaged: tuple[str, str], error: DamagedStepError) -> None:
+        """Run a damaged input of a step again; if it was given back, all inputs of its stage that were."""
+        receipt = self.find(*damaged)
+        if receipt is None or not receipt.given_back:
+            log.warning("%s %s runs again: %s", *damaged, error)
+            self.run(*damaged, verify=True)
+            return
+        beside = [one for one in self.graph[stage].inputs(self, unit) if one[0] == damaged[0]]
+        for one in dict.fromkeys([damaged, *beside]):
+            if self.receipt(*one).given_back:
+                self.make_whole(*one)
+
+    def make_whole(self, stage: str, unit: str) -> None:
+        """Run a finished step again whose outputs were given back."""
+        log.info("%s %s runs again: a later step needs what it gave back", stage, unit)
+        self._run_mending(stage, unit, verify=False, whole=True)
 
     def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
         """Every step that one depends on."""
@@ -275,22 +356,40 @@ class Build:
             waiting += fresh
         return found
 
-    def _run_once(self, stage: str, unit: str, *, verify: bool) -> Path:
+    def _run_once(self, stage: str, unit: str, *, verify: bool, whole: bool) -> Path:
+        """`whole`: run the step, too, if it gave outputs back that no step is known to need."""
         wanted = self.graph[stage]
         step = self.step(stage, unit)
-        if not verify and self.need_not_run(stage, unit):
+        receipt = self.find(stage, unit)
+        gave_back = receipt is not None and bool(receipt.given_back)
+        if not (whole if gave_back else verify) and self.need_not_run(stage, unit):
             return step.folder(self.work) / RECEIPT_NAME
+
+        def work(folder: Path) -> Outcome:
+            with inputs_kept(self, step):
+                return wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder)
+
         path = run_once(
             step,
             self.work,
-            lambda folder: wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder),
+            work,
             delivers=wanted.delivers,
             reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
             verify=verify,
             versions=tokenizer_versions(self.config),
         )
-        self._put((stage, unit), read_receipt(path))
+        written = read_receipt(path)
+        if receipt is None or receipt.digest != written.digest:
+            self._remove_rollups(stage)
+        self._put((stage, unit), written)
         return path
+
+    def _remove_rollups(self, stage: str) -> None:
+        """Those of a stage of which a receipt is new, or another, and of the stages whose identities follow from it."""
+        stages = {stage, *self.graph.later[stage]}
+        remove_rollups(self.work, stages)
+        for name in stages:
+            self._remembered.pop(("rollup", name), None)
 
     def _run_again(self, stage: str, unit: str) -> None:
         """Run a finished step anew."""
@@ -354,7 +453,8 @@ class Build:
         """Every stage's finished units, for a progress view; cheap enough to poll."""
         if any(not asked_again(folder) for folder in self._asked):
             self._forget()  # what follows from a step that has run again may be another
-        return [self._stage_progress(stage) for stage in self.graph.names]
+        with self.at_this_moment():
+            return [self._stage_progress(stage) for stage in self.graph.names]
 
     def _stage_progress(self, stage: str) -> StageProgress:
         from corpusmill.report.progress import StageProgress
@@ -401,6 +501,16 @@ class StepView(Build):
 
     def find(self, stage: str, unit: str) -> Receipt | None:
         """See Build; UndeclaredInputError for a step that is no input."""
+        self._require_declared(stage, unit)
+        return self._build.find(stage, unit)
+
+    def rollup(self, stage: str) -> Rollup:
+        """See Build; UndeclaredInputError unless all steps of the stage are inputs."""
+        for unit in self.units(stage):
+            self._require_declared(stage, unit)
+        return self._build.rollup(stage)
+
+    def _require_declared(self, stage: str, unit: str) -> None:
         if (stage, unit) not in self._inputs:
             raise UndeclaredInputError(
                 f"{self._step.stage} {self._step.unit} reads from a step that it does not name as an input",
@@ -408,7 +518,6 @@ class StepView(Build):
                 got=f"{stage} {unit}",
                 next_step=f"name it in the inputs of stage {self._step.stage}, or put what is read into its settings",
             )
-        return self._build.find(stage, unit)
 
     def step(self, stage: str, unit: str) -> Step:
         """See Build."""

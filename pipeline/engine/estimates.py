@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FILE = "estimate.json"
 SUBJECT = "of"
-UNRELATED = {"dag", "destinations", "estimate", "keep_versions", "work_folder"}  # keys that change no figure
+UNRELATED = {"dag", "destinations", "estimate", "keep_versions", "reclaim", "work_folder"}  # keys that change no figure
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Estimate:
     """What a build will come to. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
     `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
+    `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
     """
 
@@ -39,12 +40,8 @@ class Estimate:
     cores: int
     hours: float
     peak_rss_bytes: int
-    scratch_bytes: int
     output_bytes: dict[str, int]
-
-    def room(self) -> tuple[int, int]:
-        """(bytes that the work folder will hold, bytes at each destination)."""
-        return self.scratch_bytes, sum(self.output_bytes.values())
+    held: list[tuple[str, float, float]]
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

@@ -35,7 +35,7 @@ from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, LockHeldError, held
-from corpusmill.ledger.once import LOCK_NAME
+from corpusmill.ledger.lock import LOCK_NAME
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
@@ -111,7 +111,9 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
 
 def _newest_of(config: DatasetConfig, work: Path, graph: Graph) -> list[Path]:
     """The plan of a configuration that was begun last, if any was."""
-    beside = {"lock": config.lock, "dag": config.dag, "keep_versions": config.keep_versions}  # no step depends on them
+    beside = {
+        key: getattr(config, key) for key in ("lock", "dag", "keep_versions", "reclaim")
+    }  # no step depends on them
     for plan in begun_plans(work):
         with suppress(CorpusmillError, OSError, ValueError):
             if open_build(plan, graph).config.model_copy(update=beside) == config:

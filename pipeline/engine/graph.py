@@ -74,6 +74,17 @@ class Graph:
                 waiting += self.after(other)
         return tuple(other for other in self.names if other in found)
 
+    @cached_property
+    def later(self) -> dict[str, tuple[str, ...]]:
+        """The stages that wait for each, at first or at last."""
+        before = {name: frozenset(self.before(name)) for name in self.names}
+        return {name: tuple(other for other in self.names if name in before[other]) for name in self.names}
+
+    def between(self, name: str, last: str) -> tuple[str, ...]:
+        """The stages of later waves than that of `name`, in order, up to the wave of `last`."""
+        until = self._wave[self[last].name]
+        return tuple(other for other in self.names if self._wave[name] < self._wave[other] <= until)
+
     def _levels(self) -> dict[str, int]:
         """The wave of every stage: one more than the last of those that it waits for."""
         levels: dict[str, int] = {}

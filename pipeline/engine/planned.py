@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.ledger import Blocks, read_receipt
+from corpusmill.ledger import Blocks, Receipt, read_receipt
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
@@ -21,8 +22,19 @@ def read_plan(plan_receipt: Path) -> Plan:
 
 def read_planned(plan_receipt: Path, name: str) -> bytes:
     """A file of the plan's step, compared with its receipt."""
-    Blocks(plan_receipt.parent, read_receipt(plan_receipt)).require([name])
+    Blocks(plan_receipt.parent, plan_of(plan_receipt)).require([name])
     return (plan_receipt.parent / name).read_bytes()
+
+
+def plan_of(plan_receipt: Path) -> Receipt:
+    """The receipt of a plan, which may be megabytes: it is read once for as long as it stays the same file."""
+    status = plan_receipt.stat()
+    return _read_once(plan_receipt, status.st_ino, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _read_once(plan_receipt: Path, _inode: int, _mtime_ns: int) -> Receipt:
+    return read_receipt(plan_receipt)
 
 
 def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.engine.build import Build
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from corpusmill.ledger.receipt import parse_receipt
 
 SHOWN = 3  # differences named per step; the rest are counted
+SHOWN_REASONS = 10  # per stage
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class StepPreview:
 
 def preview(build: Build) -> list[StepPreview]:
     """Every step of a planned build, in order. Of a stage whose units are not known yet there is one line."""
-    return [one for stage in build.graph.names for one in _stage(build, stage)]
+    with build.at_this_moment():
+        return [one for stage in build.graph.names for one in _stage(build, stage)]
 
 
 def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
@@ -48,18 +51,29 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
         except StepMissingError as missing:
             yield StepPreview(stage, unit, "may run", f"depends on {missing.stage} {missing.unit}, which will run")
             continue
-        yield StepPreview(stage, unit, "run", why_run(step, build.work))
+        earlier = build.remembered(("folders", stage), lambda: _folders_of_units(build.work / stage)).get(unit, [])
+        yield StepPreview(stage, unit, "run", _why_run(step, build.work, earlier))
 
 
-def why_run(step: Step, work: Path) -> str:
+def _folders_of_units(stage_folder: Path) -> dict[str, list[Path]]:
+    """The folders of each unit's steps, of whatever fingerprints; the folder of a stage may hold ten thousand."""
+    folders: dict[str, list[Path]] = {}
+    for folder in sorted(stage_folder.iterdir()) if stage_folder.is_dir() else ():
+        folders.setdefault(folder.name.rpartition("-")[0], []).append(folder)
+    return folders
+
+
+def _why_run(step: Step, work: Path, folders: list[Path]) -> str:
     """Why a step runs: it was asked for, is new, is damaged, or something that it depends on changed."""
     if asked_again(step.folder(work)):
         return "it was to run again, and has not finished since"
     if (step.folder(work) / RECEIPT_NAME).exists():
+        if parse_receipt(step.folder(work) / RECEIPT_NAME).given_back:
+            return "it gave back what a later step needs again"
         return "its outputs were damaged or its receipt was edited"
     if step.folder(work).exists():
         return "an earlier run did not finish it"
-    earlier = _newest_receipt(step, work)
+    earlier = _newest_receipt(folders)
     if earlier is None:
         return "new"
     changes = [
@@ -75,9 +89,9 @@ def why_run(step: Step, work: Path) -> str:
     return "changed: " + "; ".join(changes[:SHOWN]) + more
 
 
-def _newest_receipt(step: Step, work: Path) -> Receipt | None:
-    """The receipt of the same stage and unit that was written last, whatever its fingerprint."""
-    paths = (work / step.stage).glob(f"{step.unit}-*/{RECEIPT_NAME}")
+def _newest_receipt(folders: list[Path]) -> Receipt | None:
+    """The receipt in these folders that was written last."""
+    paths = [folder / RECEIPT_NAME for folder in folders if (folder / RECEIPT_NAME).exists()]
     for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
             return parse_receipt(path)
@@ -109,16 +123,20 @@ def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
 
 def render_preview(steps: list[StepPreview]) -> str:
     """For people: a line per stage with how many steps meet which fate, and below it the reasons."""
+    by_stage: dict[str, list[StepPreview]] = {}
+    for one in steps:
+        by_stage.setdefault(one.stage, []).append(one)
     lines = []
-    for stage in dict.fromkeys(one.stage for one in steps):
-        of_stage = [one for one in steps if one.stage == stage]
+    for stage, of_stage in by_stage.items():
         fates = [f"{sum(one.fate == fate for one in of_stage)} {fate}" for fate in ("reuse", "run", "may run")]
         lines.append(f"{stage:<10} " + ", ".join(fate for fate in fates if not fate.startswith("0 ")))
         reasons: dict[str, list[str]] = {}
         for one in of_stage:
             if one.why:
                 reasons.setdefault(f"{one.fate}: {one.why}", []).append(one.unit)
-        for reason, units in reasons.items():
+        for reason, units in list(reasons.items())[:SHOWN_REASONS]:
             named = ", ".join(units[:SHOWN]) + (f" and {len(units) - SHOWN} more" if len(units) > SHOWN else "")
             lines.append(f"             {reason}" + (f"  [{named}]" if named else ""))
+        if len(reasons) > SHOWN_REASONS:
+            lines.append(f"             and {len(reasons) - SHOWN_REASONS:,} other reasons")
     return "\n".join(lines)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.errors import PermanentError
 from corpusmill.ledger import Check, Outcome, Receipt
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last
 
 StepName = tuple[str, str]
 """(stage, unit)"""
+
+
+class StepMissingError(PermanentError):
+    """A step was asked for before one that it reads from has finished: `stage` and `unit` name that one."""
+
+    stage = ""
+    unit = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,10 @@ def _no_flows(build: Build) -> dict[str, Flow]:  # noqa: ARG001
     return {}
 
 
+def _nothing_more(receipts: Sequence[Receipt]) -> dict[str, Any]:  # noqa: ARG001
+    return {}
+
+
 def _nothing_recounted(build: Build, unit: str, folder: Path) -> Recount:  # noqa: ARG001
     return Recount({})
 
@@ -85,6 +97,9 @@ class Stage:
     `gate`          runs before every step, reused or not, and raises when the build must not go on
     `reuse`         false: the stage looks at the world outside the work folder and runs every time
     `outside`       whether a unit's receipt speaks of bytes that lie elsewhere, so that verifying runs it again
+    `reclaimed`     patterns of the files that `reclaim: eager` deletes once every step that reads them has finished
+    `read_until`    the last stage that reads those files; stages behind it read receipts and other files alone
+    `rolled_up`     what of all its receipts later tasks need beside digests and totals (engine/rollup.py), as JSON
     `delivers`      the outputs are meant for people and stores, and receipts state their sha256
     `recount`       what a step's files hold, counted again from the files alone, independent of the counters of `run`;
                     what only the work itself could give (seconds, candidates) is left to the receipts' digests
@@ -120,6 +135,9 @@ class Stage:
     gate: Callable[[Build], None] = _no_gate
     reuse: bool = True
     outside: Callable[[Build, str], bool] = _nothing_outside
+    reclaimed: tuple[str, ...] = ()
+    read_until: str = ""
+    rolled_up: Callable[[Sequence[Receipt]], dict[str, Any]] = _nothing_more
     delivers: bool = False
     recount: Callable[[Build, str, Path], Recount] = _nothing_recounted
     group: str = ""

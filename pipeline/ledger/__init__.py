@@ -20,6 +20,8 @@ Invariants:
   has the same bytes; where it has not (the old were damaged), readers see it by the block digests and wait for it.
 * A step compares its inputs with their block digests when it opens them (blocks.py). What is damaged is never used:
   the step that wrote it runs again, and since later steps compared what they opened, no other has to.
+* Outputs that no step needs may be given back (given_back.py): they are deleted, the receipt says so and stays valid.
+  Whoever opens one has the step run again.
 * A receipt's `digest` covers stage, counts, details and outputs (names, sizes, sha256), not how they came about. A
   step's fingerprint holds its inputs' digests, so an upstream step that ran again and wrote the same bytes
   changes nothing downstream.
@@ -31,6 +33,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 from corpusmill.ledger.again import ask_again, asked_again
 from corpusmill.ledger.balance import Check, require_balanced
 from corpusmill.ledger.blocks import Blocks, DamagedStepError
+from corpusmill.ledger.given_back import give_back, nobody_reading, reading
 from corpusmill.ledger.lock import RUN_LOCK, LockHeldError, held
 from corpusmill.ledger.once import Outcome, Step, run_once, valid_receipt
 from corpusmill.ledger.receipt import (
@@ -57,9 +60,12 @@ __all__ = [
     "Step",
     "ask_again",
     "asked_again",
+    "give_back",
     "held",
+    "nobody_reading",
     "output_file",
     "read_receipt",
+    "reading",
     "require_balanced",
     "run_once",
     "valid_receipt",

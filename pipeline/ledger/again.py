@@ -7,6 +7,7 @@ try that fails, or is killed at any moment, has lost nothing and leaves the step
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -27,7 +28,8 @@ def ask_again(folder: Path) -> None:
 
 def asked_again(folder: Path) -> bool:
     """Whether the step of this folder is to run again although it has a receipt."""
-    return (folder / AGAIN).is_dir() and (folder / RECEIPT_NAME).exists()
+    # Asked of every step of a build again and again: a Path takes ten times as long as the call.
+    return os.path.isdir(f"{folder}/{AGAIN}") and (folder / RECEIPT_NAME).exists()  # noqa: PTH112
 
 
 def move_up(written: Path, folder: Path) -> None:

@@ -80,11 +80,12 @@ class Blocks:
                 compared[number] = 1
 
     def _damaged(self, path: Path, expected: str) -> DamagedStepError:
+        gone = path.relative_to(self.folder).as_posix() in self._receipt.given_back
         error = DamagedStepError(
-            "an output of a finished step is damaged",
+            "an output of a finished step was given back" if gone else "an output of a finished step is damaged",
             where=path,
             expected=expected,
-            got="other bytes",
+            got="nothing: `reclaim: eager` deleted it" if gone else "other bytes",
             details=(("step", f"{self._receipt.stage} {self._receipt.unit}"),),
             next_step="run again: the step that wrote it runs anew; if it stays, check the disk",
         )

@@ -15,6 +15,7 @@ from typing import IO
 
 from corpusmill.errors import TransientError
 
+LOCK_NAME = ".lock"  # in a step's folder: held by whoever writes into it
 RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by whoever builds or cleans up
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from corpusmill.errors import CorpusmillError, PermanentError, full_device_expla
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from corpusmill.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
 from corpusmill.ledger.blocks import BLOCKS_NAME, read_digests
-from corpusmill.ledger.lock import held
+from corpusmill.ledger.lock import LOCK_NAME, held
 from corpusmill.ledger.open_files import open_files
 from corpusmill.ledger.receipt import (
     RECEIPT_NAME,
@@ -36,8 +36,6 @@ from corpusmill.ledger.receipt import (
     write_receipt,
 )
 
-LOCK_NAME = ".lock"
-
 log = logging.getLogger(__name__)
 
 
@@ -50,6 +48,7 @@ class Step:
     unit: str
     settings: dict[str, Any]
     inputs: tuple[InputReceipt, ...]
+    _folders: dict[Path, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, receipt: Receipt) -> Step:
@@ -74,7 +73,9 @@ class Step:
 
     def folder(self, work: Path) -> Path:
         """Where the step's outputs live below the dataset's work folder."""
-        return work / self.stage / f"{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
+        if work not in self._folders:
+            self._folders[work] = work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
+        return self._folders[work]
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def run_once(
     `body` receives an empty folder and writes the step's outputs there. With `delivers` the outputs are meant for
     people and stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt
     is reused only if every output still has the digest that it states. `versions`: what a new receipt states beside
-    the code's and the libraries'.
+    the code's and the libraries'. A step whose outputs were given back (given_back.py) runs.
     A step that runs although it has a receipt writes beside what it wrote before: others read that until the new
     files, then the new receipt, take their places. A try that ends before that leaves the step asked for again.
     A full device becomes StorageFullError, a limit of open files PermanentError; every other error passes through, and
@@ -110,7 +111,8 @@ def run_once(
     folder = step.folder(work)
     with _explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
-        if reuse and not asked_again(folder) and valid_receipt(step, work, verify=verify):
+        receipt = valid_receipt(step, work, verify=verify) if reuse and not asked_again(folder) else None
+        if receipt and not receipt.given_back:
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
             return receipt_path
         ask_again(folder)
@@ -145,7 +147,8 @@ def run_once(
 
 
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
-    """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size.
+    """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size, but for
+    those that were given back.
 
     With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning, but
     for a step whose folder another process removes at this moment: the receipt goes first, then the outputs.
@@ -168,8 +171,13 @@ def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | 
 def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) -> str | None:
     if receipt.fingerprint != step.fingerprint():
         return "its receipt was edited"
+    place = os.fspath(
+        folder
+    )  # a build of many shards looks at a million outputs: a Path of each takes ten times as long
     for output in receipt.outputs:
-        if _size(folder / output.name) != output.size_bytes:
+        if output.name in receipt.given_back:
+            continue
+        if _size(f"{place}/{output.name}") != output.size_bytes:
             return f"{output.name} is not {output.size_bytes:,} bytes"
         if verify and output_file(folder / output.name, output.name, output.algorithm) != output:
             return f"{output.name} does not have the digest {output.digest}"
@@ -178,9 +186,9 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
     return None
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return -1
     return status.st_size if stat.S_ISREG(status.st_mode) else -1

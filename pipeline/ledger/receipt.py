@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import zlib
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -73,10 +74,11 @@ def output_file_and_blocks(path: Path, name: str, algorithm: Algorithm) -> tuple
     return OutputFile(name=name, size_bytes=path.stat().st_size, digest=f"{algorithm}:{digest}"), blocks
 
 
-class InputReceipt(BaseModel):
-    """A step that this one read from, and the digest its receipt had then."""
+@dataclass(frozen=True, slots=True)
+class InputReceipt:
+    """A step that this one read from, and the digest its receipt had then. A build makes millions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     stage: str
     unit: str
@@ -88,7 +90,8 @@ class Receipt(BaseModel):
 
     `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of
     the data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the
-    wire), `versions` and `inputs` say how the step came about and are outside the digest. `blocks` is the XXH3-128
+    wire), `versions` and `inputs` say how the step came about and are outside the digest, and so is `given_back`: the
+    names of outputs that were deleted since because no step needs them (given_back.py). `blocks` is the XXH3-128
     of the outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was damaged
     or edited is none.
     """
@@ -109,6 +112,7 @@ class Receipt(BaseModel):
     seconds: float
     peak_rss_bytes: int
     blocks: str = ""
+    given_back: tuple[str, ...] = ()
     seal: str = ""
 
     @cached_property
@@ -168,14 +172,19 @@ def _parsed(text: bytes, path: Path) -> Receipt:
         ) from error
 
 
-def write_receipt(receipt: Receipt, folder: Path) -> Path:
-    """Write `receipt`, sealed, into `folder`: to the device first, then by atomic rename."""
+def write_receipt(receipt: Receipt, folder: Path, *, finished_ns: int | None = None) -> Path:
+    """Write `receipt`, sealed, into `folder`: to the device first, then by atomic rename.
+
+    `finished_ns`: the file's time of change, which says when the step finished; by default now.
+    """
     path = folder / RECEIPT_NAME
     temporary = folder / f".{RECEIPT_NAME}"
     with temporary.open("wb") as file:
         file.write(receipt.text())
         file.flush()
         os.fsync(file.fileno())
+    if finished_ns is not None:
+        os.utime(temporary, ns=(finished_ns, finished_ns))
     temporary.replace(path)
     sync_folder(folder)
     return path

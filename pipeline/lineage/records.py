@@ -20,6 +20,8 @@ from corpusmill.lineage.facts import Holding
 from corpusmill.lineage.shards import Shard, Shards
 from corpusmill.lineage.stream import Stretch, context_stretches, document_stretches, file_stretches
 from corpusmill.stages import layout, scatter
+from corpusmill.stages.upload import destination_folder
+from corpusmill.storage import is_local
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -58,8 +60,23 @@ def _bare(name: str) -> str:
 
 
 def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
-    """The folder below which `output.name` lies, in the work folder."""
-    return build.step_folder("export", layout.unit_of(build, export, output)) / export
+    """The folder below which `output.name` lies: in the work folder, or once it was given back, at a destination.
+
+    PermanentError if it was given back and no destination is a folder.
+    """
+    unit = layout.unit_of(build, export, output)
+    if not build.receipt("export", unit).given_back:
+        return build.step_folder("export", unit) / export
+    for destination in (destination_folder(build, one) for one in build.units("upload")):
+        if is_local(destination):
+            return Path(destination, export)
+    raise PermanentError(
+        "an exported file was given back, and is in no folder",
+        where=f"{export}/{output.name}",
+        expected="a destination that is a folder",
+        got="`reclaim: eager`, and destinations in buckets",
+        next_step="corpusmill verify --version latest reads what the buckets hold",
+    )
 
 
 def record_stretches(
@@ -187,9 +204,10 @@ def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: li
 
 def cell_rows(build: Build, kind: str, cell: int) -> NDArray[np.uint64]:
     """A cell's provenance: uint64 (records, 3) of shard, ordinal, tokens; memory-mapped."""
+    from corpusmill.tokens.record_shard import PROVENANCE
     from corpusmill.tokens.token_shard import mapped
 
-    return mapped(build.folder("gather", f"{kind}-{cell:05d}") / "records", "<u8").reshape(-1, 3)
+    return mapped(build.folder("gather", f"{kind}-{cell:05d}", PROVENANCE) / PROVENANCE, "<u8").reshape(-1, 3)
 
 
 def stream_ends(rows: NDArray[np.uint64]) -> NDArray[np.uint64]:

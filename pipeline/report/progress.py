@@ -6,6 +6,7 @@ more after the view was told to stop, so that the last state is the one that sta
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from corpusmill.report.figures import bytes_text, grouped, rate_text, seconds_te
 from corpusmill.report.terminal import plain
 
 REFRESH_SECONDS = 0.5
+READINGS_APART = 9  # times what one takes
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,12 @@ def _readings(
 ) -> Iterator[Sequence[StageProgress]]:
     while True:
         last = stop.is_set()
+        started = time.monotonic()
         yield read()
         if last:
             return
-        stop.wait(refresh_seconds)
+        # Looking at 10,000 shards takes seconds, of which the build shall have most.
+        stop.wait(max(refresh_seconds, READINGS_APART * (time.monotonic() - started)))
 
 
 def _bar(one: StageProgress) -> RenderableType:

@@ -34,7 +34,7 @@ COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held t
 
 def require_audited(build: Build) -> None:
     """Raise StepMissingError while a part of the audit has not passed."""
-    build.receipts("audit")
+    build.rollup("audit")
 
 
 def sampled_documents(build: Build, shard: str) -> int:

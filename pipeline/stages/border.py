@@ -45,4 +45,6 @@ STAGE = Stage(
     settings=settings,
     run=_run,
     recount=_recount,
+    reclaimed=("*",),
+    read_until="match",
 )

@@ -307,5 +307,7 @@ STAGE = Stage(
     run=_run,
     checks=_checks,
     gate=require_audited,
+    reclaimed=("*",),
+    read_until="upload",
     delivers=True,
 )

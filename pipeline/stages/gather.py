@@ -16,16 +16,13 @@ from corpusmill.stages import scatter
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
+    from corpusmill.tokens.record_shard import Provenance
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
     """Records (or slots) of every cell of a kind, summed over the shards; known before anything is gathered."""
-    return build.remembered(("per cell", kind, what), lambda: _per_cell(build, kind, what))
-
-
-def _per_cell(build: Build, kind: str, what: str) -> list[int]:
-    columns = [build.receipt("scatter", unit).details[f"{what}_per_cell"] for unit in scattered_units(build, kind)]
-    return [sum(one) for one in (columns if scatter.in_source_order(build) else zip(*columns, strict=True))]
+    per_cell: list[int] = build.rollup("scatter").details.get(f"{kind} {what}", [])
+    return per_cell
 
 
 def scattered_units(build: Build, kind: str) -> list[str]:
@@ -33,6 +30,13 @@ def scattered_units(build: Build, kind: str) -> list[str]:
     return build.remembered(
         ("scattered", kind), lambda: [unit for unit in build.units("scatter") if unit.startswith(f"{kind}-")]
     )
+
+
+def provenance(build: Build, kind: str, cell: int) -> Provenance:
+    """Where the records of a gathered cell end and come from; there even when its tokens were given back."""
+    from corpusmill.tokens.record_shard import PROVENANCE, open_provenance
+
+    return open_provenance(build.folder("gather", f"{kind}-{cell:05d}", PROVENANCE) / PROVENANCE)
 
 
 def permutation_check(build: Build, kind: str) -> list[Check]:
@@ -135,5 +139,7 @@ STAGE = Stage(
     memory=lambda config: ("shuffle.memory", int(config.shuffle.memory)),
     flows=_flows,
     checks=_checks,
+    reclaimed=("tokens",),
+    read_until="export",
     task=scatter.number_of_unit,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +28,19 @@ def text_stage(config: DatasetConfig) -> str:
     return "decontaminate" if removing else "index"
 
 
-def rejected_reasons(receipt: Receipt) -> dict[str, int]:
-    """Rejected lines by reason, from an index receipt."""
-    return {
-        name.removeprefix("rejected_"): count for name, count in receipt.counts.items() if name.startswith("rejected_")
-    }
+def rejected_reasons(counts: Mapping[str, int]) -> dict[str, int]:
+    """Rejected lines by reason, from the counts of an index receipt, or of all."""
+    return {name.removeprefix("rejected_"): count for name, count in counts.items() if name.startswith("rejected_")}
 
 
 def require_few_rejected(build: Build) -> None:
     """Raise RejectedDocumentsError when the whole dataset's rejected lines are more than the configuration allows."""
-    receipts = build.receipts("index")
-    lines = sum(receipt.counts["lines"] for receipt in receipts)
-    reasons: Counter[str] = Counter()
-    for receipt in receipts:
-        reasons.update(rejected_reasons(receipt))
+    lines, reasons = build.total("index", "lines"), rejected_reasons(build.rollup("index").totals)
     rejected = sum(reasons.values())
     allowed = build.config.source.max_rejected_share
     if rejected <= allowed * lines:
         return
-    worst = max(build.units("index"), key=lambda shard: sum(rejected_reasons(build.receipt("index", shard)).values()))
+    worst = max(build.units("index"), key=lambda shard: _rejected(build.receipt("index", shard)))
     examples = [
         f"{one['source']} line {one['line']}: {one['reason']}"
         for one in build.receipt("index", worst).details["examples"]
@@ -58,6 +53,10 @@ def require_few_rejected(build: Build) -> None:
         details=(("quarantine", build.folder("index", worst) / QUARANTINE),),
         next_step="mend the source, or raise source.max_rejected_share if losing these lines is right",
     )
+
+
+def _rejected(receipt: Receipt) -> int:
+    return sum(rejected_reasons(receipt.counts).values())
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
@@ -113,7 +112,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     counts = receipt.counts
     downloaded = build.receipt("download", shard).counts["files"]
-    reasons = tuple((f"rejected {reason}", count) for reason, count in rejected_reasons(receipt).items())
+    reasons = tuple((f"rejected {reason}", count) for reason, count in rejected_reasons(counts).items())
     files = Check("files", (("downloaded", downloaded),), (("indexed", counts["files"]),))
     return [files, Check("lines", (("lines", counts["lines"]),), (("documents", counts["documents_out"]), *reasons))]
 
@@ -129,11 +128,9 @@ def text_flow(build: Build, out: int) -> Flow:
 def _flows(build: Build) -> dict[str, Flow]:
     from corpusmill.report.facts import Flow
 
-    lost: Counter[str] = Counter()
-    for receipt in build.receipts("index"):
-        lost.update(rejected_reasons(receipt))
+    lost = rejected_reasons(build.rollup("index").totals)
     out = build.total("index", "text_bytes_out")
-    documents = Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=dict(lost))
+    documents = Flow(into=build.total("index", "lines"), out=build.total("index", "documents_out"), lost=lost)
     return {"documents": documents, "text_bytes": Flow(into=out, out=out)}
 
 

@@ -141,13 +141,11 @@ def _without_empty_parts(build: Build, format_name: str, bounds: list[int]) -> l
 
 def _tokens_before(build: Build, format_name: str, document: int) -> int:
     """Tokens of all documents before one in the global order."""
-    from corpusmill.tokens.record_shard import open_record_shard
-
     kind = KINDS[format_name]
     tokens = first = 0
     for cell, records in enumerate(gather.per_cell(build, kind, "records")):
         if document <= first + records:
-            ends = open_record_shard(build.folder("gather", f"{kind}-{cell:05d}")).ends
+            ends = gather.provenance(build, kind, cell).ends
             return tokens + (int(ends[document - first - 1]) if document > first else 0)
         tokens += gather.per_cell(build, kind, "slots")[cell]
         first += records

@@ -24,7 +24,7 @@ from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import BalanceError, CorruptDataError
 from corpusmill.fingerprint import file_digest
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
-from corpusmill.ledger.once import LOCK_NAME
+from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.stages import gather, layout, scatter
 from corpusmill.stages.decontaminate import HITS
 from corpusmill.stages.tokenize import vocabulary
@@ -64,14 +64,16 @@ def version_of(receipt: Receipt) -> str:
 
 
 def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
-    """(name in the dataset, where it lies, sha256, size) of every deliverable; the dataset's own manifest is last."""
+    """(name in the dataset, where it lies, sha256, size) of every deliverable; the dataset's own manifest is last.
+
+    What was given back does not lie there any more.
+    """
     files = []
     for stage in ("export", "writeback", "manifest"):
         for unit in build.units(stage):
-            folder = build.folder(stage, unit)
-            files += [
-                (one.name, folder / one.name, one.sha256, one.size_bytes) for one in build.receipt(stage, unit).outputs
-            ]
+            receipt, blocks = build.receipt(stage, unit), build.blocks(stage, unit)
+            blocks.require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
+            files += [(one.name, blocks.folder / one.name, one.sha256, one.size_bytes) for one in receipt.outputs]
     return sorted(files, key=lambda file: (file[0] == DATASET, file[0]))
 
 
@@ -248,12 +250,9 @@ def reference_text(description: dict[str, Any], reference: dict[str, Any], versi
 
 def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:
     """(ends, shards, ordinals) of the documents of each cell."""
-    from corpusmill.tokens.record_shard import open_record_shard
-
-    for unit in build.units("gather"):
-        if unit.startswith("documents-"):
-            cell = open_record_shard(build.folder("gather", unit))
-            yield cell.ends, cell.shards, cell.ordinals
+    for number in range(scatter.cells(build)):
+        cell = gather.provenance(build, "documents", number)
+        yield cell.ends, cell.shards, cell.ordinals
 
 
 def measure_shuffle(build: Build) -> dict[str, OrderQuality]:
@@ -266,7 +265,6 @@ def _measure(build: Build, kind: str) -> OrderQuality:
 
     from corpusmill.shuffle.quality import OrderMeter, Pieces, split_pieces
     from corpusmill.tokens.packing import plan_contexts
-    from corpusmill.tokens.record_shard import open_record_shard
     from corpusmill.tokens.token_shard import open_token_shard
 
     def pieces(shard: int) -> Pieces:
@@ -279,13 +277,13 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     ends = {name: [one.last for one in layout.output_plans(build, name)] for name in formats}
     meter = OrderMeter(scattered if kind == "contexts" else documents, sum(scattered), ends)
     stream = 0
-    for unit in build.units("gather"):
-        if unit.startswith(f"{kind}-"):
-            cell = open_record_shard(build.folder("gather", unit))
-            # numpy's files end at tokens of the stream; a document belongs to the file that has its EOT, its beginning.
-            eots = np.concatenate([np.zeros(1, np.uint64), cell.ends])[:-1] + np.arange(cell.records, dtype=np.uint64)
-            meter.add(cell.shards, cell.ordinals, {"numpy": eots + np.uint64(stream)})
-            stream += len(cell.tokens) + cell.records
+    for number in range(scatter.cells(build)):
+        cell = gather.provenance(build, kind, number)
+        # numpy's files end at tokens of the stream; a document belongs to the file that has its EOT, its beginning.
+        begins = np.concatenate([np.zeros(1, np.uint64), cell.ends])
+        eots = begins[:-1] + np.arange(cell.records, dtype=np.uint64)
+        meter.add(cell.shards, cell.ordinals, {"numpy": eots + np.uint64(stream)})
+        stream += int(begins[-1]) + cell.records
     if kind == "documents":
         return meter.finish(None)
     assert build.config.exports.webdataset is not None

@@ -10,6 +10,7 @@ alone: a refresh makes the cells of new shards and no others, and memory is a ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,18 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
     return Outcome(counts=counts, details=details)
 
 
+def _per_cell(receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """Records and slots of every cell of each kind; in source order the shards are the cells."""
+    rolled: dict[str, Any] = {}
+    for kind in dict.fromkeys(receipt.settings["kind"] for receipt in receipts):
+        of_kind = [receipt for receipt in receipts if receipt.settings["kind"] == kind]
+        in_order = "order" in of_kind[0].settings
+        for what in ("records", "slots"):
+            rows = [receipt.details[f"{what}_per_cell"] for receipt in of_kind]
+            rolled[f"{kind} {what}"] = [sum(row) for row in (rows if in_order else zip(*rows, strict=True))]
+    return rolled
+
+
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     kind, shard = unit.partition("-")[::2]
     whole = build.receipt("tokenize", shard)
@@ -235,6 +248,9 @@ STAGE = Stage(
     recount=_recount,
     memory=lambda config: ("shuffle.memory", int(config.shuffle.memory)),
     checks=_checks,
+    rolled_up=_per_cell,
+    reclaimed=("tokens", "rows"),
+    read_until="gather",
     gate=require_tokens,
     task=number_of_unit,
 )

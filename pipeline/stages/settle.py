@@ -81,5 +81,7 @@ STAGE = Stage(
     settings=_settings,
     run=_run,
     recount=_recount,
+    reclaimed=("*",),
+    read_until="match",
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
 )

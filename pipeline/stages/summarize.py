@@ -332,7 +332,7 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
     files = []
     for shard in build.units("index"):
         receipt = build.receipt("index", shard)
-        rejected = sum(rejected_reasons(receipt).values())
+        rejected = sum(rejected_reasons(receipt.counts).values())
         if rejected:
             examples = tuple(
                 QuarantineExample(reason=one["reason"], source_file=one["source"], line=one["line"])

@@ -123,8 +123,7 @@ def _file(config: DatasetConfig) -> str | None:
 
 def vocabulary(build: Build) -> Vocabulary:
     """What the tokenized shards say of their tokenizer; without loading it."""
-    receipts = build.receipts("tokenize")
-    return Vocabulary(**receipts[0].details["vocabulary"])
+    return Vocabulary(**build.rollup("tokenize").details["vocabulary"])
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
@@ -385,5 +384,6 @@ STAGE = Stage(
     recount=_recount,
     flows=_flows,
     checks=_checks,
+    rolled_up=lambda receipts: {"vocabulary": receipts[0].details["vocabulary"]} if receipts else {},
     gate=require_few_rejected,
 )

@@ -25,15 +25,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.config import absolute
+from corpusmill.config import DatasetConfig, absolute
 from corpusmill.engine.runs import why_latest_stays
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import CorpusmillError, VerificationError
-from corpusmill.ledger import Outcome
+from corpusmill.ledger import Outcome, OutputFile
 from corpusmill.sources.copies import count_traffic
 from corpusmill.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
 from corpusmill.storage import Store, Traffic, is_local, open_store
-from corpusmill.storage.local import explained
+from corpusmill.storage.local import LocalStore, explained
 from corpusmill.storage.retries import retried
 
 if TYPE_CHECKING:
@@ -77,9 +77,11 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     _remove_unfinished(destination, endpoint_url, traffic)
     files = dataset_files(build)
     content = [file for file in files if file[0] != DATASET]
-    once, again = _told_apart(content)
     with ThreadPoolExecutor(THREADS) as pool:
-        sent = list(pool.map(lambda file: _send(store, *file), once))
+        there = _delivered_before(build, store, pool)
+        once, again = _told_apart([file for file in content if file[0] not in there])
+        handed_over = _handed_over(build)
+        sent = list(pool.map(lambda file: _send(store, *file, hand_over=file[0] in handed_over), once))
         named = list(pool.map(lambda pair: _name_again(store, pair[0], *pair[1]), again))
     _require_same(store, {name: size for name, _, _, size in content})
     for file in files[-1:]:
@@ -115,11 +117,42 @@ def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traf
         log.info("removed %d unfinished uploads from %s", removed, parent)
 
 
-def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int) -> bool:
+def _delivered_before(build: Build, store: Store, pool: ThreadPoolExecutor) -> set[str]:
+    """The files that were given back because the destination has them; where it lacks one, its step runs again."""
+    names: set[str] = set()
+    for unit in build.units("export"):
+        receipt = build.receipt("export", unit)
+        gone = [one for one in receipt.outputs if one.name in receipt.given_back]
+        if all(pool.map(lambda one: _is_there(store, one), gone)):
+            names |= {one.name for one in gone}
+        else:
+            build.make_whole("export", unit)
+    return names
+
+
+def hands_over(config: DatasetConfig) -> bool:
+    """Whether a destination gets exports instead of copies of them: they are given back as soon as it has them."""
+    return config.reclaim == "eager" and len(config.destinations) == 1
+
+
+def _handed_over(build: Build) -> set[str]:
+    receipts = build.receipts("export") if hands_over(build.config) else []
+    return {one.name for receipt in receipts for one in receipt.outputs}
+
+
+def _is_there(store: Store, output: OutputFile) -> bool:
+    there = store.stat(output.name)
+    return there is not None and there.size_bytes == output.size_bytes and store.digest(output.name) == output.sha256
+
+
+def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int, *, hand_over: bool = False) -> bool:
     """Whether the file had to be sent: it does not if the destination holds the same bytes, by its own checksum too."""
     if store.holds(name, path, sha256):
         return False
-    store.receive(path, name, sha256)
+    if hand_over and isinstance(store, LocalStore):
+        store.take_over(path, name, sha256)
+    else:
+        store.receive(path, name, sha256)
     return True
 
 

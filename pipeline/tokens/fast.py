@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol, get_args
 
 import numpy as np
@@ -26,6 +27,7 @@ UNICODE_FORMS = get_args(Form)
 BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 REMEMBERED_RUNS = 1 << 14
 
+FEW_TEXTS = 256  # that are encoded one by one: a batch comes as an awkward array, which takes 0.5 s to import
 Rows = tuple[NDArray[np.uint32], NDArray[np.int64]]  # tokens back to back, tokens of each text
 
 
@@ -73,17 +75,11 @@ class FastEngine:
 
     def _encode(self, texts: list[bytes]) -> Rows:
         if self.each_digit is None:
-            return _encode_batch(self.gigatoken, texts, len(texts))
-        import awkward
-
-        text = np.frombuffer(b"".join(texts), np.uint8)
+            return _encode_batch(self.gigatoken, texts)
+        text = b"".join(texts)
         ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
-        bounds, pieces = cut_at_numbers(text, ends, each=self.each_digit)
-        characters = awkward.contents.NumpyArray(text, parameters={"__array__": "byte"})
-        rows = awkward.contents.ListOffsetArray(
-            awkward.index.Index64(bounds), characters, parameters={"__array__": "bytestring"}
-        )
-        tokens, lengths = _encode_batch(self.gigatoken, awkward.Array(rows), len(bounds) - 1)
+        bounds, pieces = cut_at_numbers(np.frombuffer(text, np.uint8), ends, each=self.each_digit)
+        tokens, lengths = _encode_pieces(self.gigatoken, text, bounds)
         token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]
         return tokens, np.diff(token_ends, prepend=np.int64(0))
 
@@ -92,7 +88,7 @@ def gigatoken_engine(tokenizer: Any) -> Engine:
     """A gigatoken tokenizer that vouches for every document."""
 
     def encode(texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
-        return *_encode_batch(tokenizer, texts, len(texts)), 0
+        return *_encode_batch(tokenizer, texts), 0
 
     return encode
 
@@ -173,9 +169,26 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
     return normalize
 
 
-def _encode_batch(tokenizer: Any, texts: Any, count: int) -> Rows:
-    if not count:
-        return np.empty(0, np.uint32), np.empty(0, np.int64)
-    rows = tokenizer.encode_batch(texts, parallel=False).layout
-    offsets = np.asarray(rows.offsets.data)
-    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)
+def _encode_pieces(tokenizer: Any, text: bytes, bounds: NDArray[np.int64]) -> Rows:
+    """As _encode_batch, of the pieces of a text that end at `bounds[1:]`; where there are many, none becomes bytes."""
+    if len(bounds) - 1 <= FEW_TEXTS:
+        return _encode_batch(tokenizer, [text[first:last] for first, last in pairwise(bounds.tolist())])
+    import awkward
+
+    characters = awkward.contents.NumpyArray(np.frombuffer(text, np.uint8), parameters={"__array__": "byte"})
+    rows = awkward.contents.ListOffsetArray(
+        awkward.index.Index64(bounds), characters, parameters={"__array__": "bytestring"}
+    )
+    return _rows_of(tokenizer.encode_batch(awkward.Array(rows), parallel=False))
+
+
+def _encode_batch(tokenizer: Any, texts: list[bytes]) -> Rows:
+    if len(texts) > FEW_TEXTS:
+        return _rows_of(tokenizer.encode_batch(texts, parallel=False))
+    rows = [tokenizer.encode(text) for text in texts]
+    return np.concatenate([np.empty(0, np.uint32), *rows]), np.array([len(row) for row in rows], np.int64)
+
+
+def _rows_of(encoded: Any) -> Rows:
+    offsets = np.asarray(encoded.layout.offsets.data)
+    return np.asarray(encoded.layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)

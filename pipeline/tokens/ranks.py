@@ -7,6 +7,7 @@ reading their ids 30. All functions take the file's content, not its path: what 
 from __future__ import annotations
 
 from binascii import a2b_base64
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from corpusmill.errors import CorruptDataError
 
 
+@lru_cache(maxsize=1)  # the table of ids and the reference library are made from the same ones
 def read_ranks(content: bytes) -> dict[bytes, int]:
-    """{token: id} of every line; ValueError names the first malformed line by its number."""
+    """{token: id} of every line, not to be changed; ValueError names the first malformed line by its number."""
     ranks = {}
     for number, line in enumerate(content.splitlines(), 1):
         if line:

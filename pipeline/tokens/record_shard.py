@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from corpusmill.errors import CorruptDataError
 from corpusmill.tokens.token_shard import mapped
 
+PROVENANCE = "records"
+
 
 @dataclass(frozen=True)
-class RecordShard:
-    """An opened record shard.
+class Provenance:
+    """What stands beside a record shard's tokens.
 
-    tokens: memory-mapped; ends: uint64[n], cumulative, exclusive; shards and ordinals: uint64[n], where each came from.
+    ends: uint64[n], cumulative, exclusive; shards and ordinals: uint64[n], where each came from.
     """
 
-    tokens: NDArray[Any]
     ends: NDArray[np.uint64]
     shards: NDArray[np.uint64]
     ordinals: NDArray[np.uint64]
@@ -30,6 +31,13 @@ class RecordShard:
     def records(self) -> int:
         """Number of records."""
         return len(self.ends)
+
+
+@dataclass(frozen=True)
+class RecordShard(Provenance):
+    """An opened record shard; tokens: memory-mapped."""
+
+    tokens: NDArray[Any]
 
     def slice(self, first: int, last: int) -> tuple[NDArray[Any], NDArray[np.uint64]]:
         """Records [first, last): their tokens and their ends, counted from the slice's first token."""
@@ -58,17 +66,16 @@ def write_provenance(
     folder: Path,
 ) -> None:
     """Write what stands beside a record shard's tokens."""
-    (folder / "records").write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
+    (folder / PROVENANCE).write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
     (folder / "record_shard.json").write_text(json.dumps({"dtype": dtype.name}) + "\n")
 
 
 def open_record_shard(folder: Path) -> RecordShard:
     """Open a record shard; CorruptDataError if its files disagree."""
     dtype = np.dtype(json.loads((folder / "record_shard.json").read_text())["dtype"])
-    rows = mapped(folder / "records", "<u8").reshape(-1, 3)
+    rows = open_provenance(folder / PROVENANCE)
     tokens = mapped(folder / "tokens", dtype.newbyteorder("<"))
-    ends = np.cumsum(rows[:, 2], dtype=np.uint64)
-    stated = int(ends[-1]) if len(ends) else 0
+    stated = int(rows.ends[-1]) if rows.records else 0
     if stated != len(tokens):
         raise CorruptDataError(
             "a record shard's files disagree",
@@ -77,4 +84,11 @@ def open_record_shard(folder: Path) -> RecordShard:
             got=f"{len(tokens):,} tokens",
             next_step="remove the folder and run again",
         )
-    return RecordShard(tokens, ends, np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1]))
+    return RecordShard(rows.ends, rows.shards, rows.ordinals, tokens)
+
+
+def open_provenance(path: Path) -> Provenance:
+    """Where the records of a record shard end and come from; `path` is the file called PROVENANCE in its folder."""
+    rows = mapped(path, "<u8").reshape(-1, 3)
+    ends = np.cumsum(rows[:, 2], dtype=np.uint64)
+    return Provenance(ends, np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1]))

@@ -55,7 +55,7 @@ def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tup
         def digest(name: str) -> str | None:
             if local:
                 return store.digest(name)
-            same = delivered[name][1] if name in delivered else None
+            same = delivered[name][1] if name in delivered and delivered[name][1].exists() else None
             return object_sha256(store, there[name], expected[name][1], same)
 
         with ThreadPoolExecutor(THREADS) as pool:

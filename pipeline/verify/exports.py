@@ -17,11 +17,11 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.stage import Recount
 from corpusmill.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from corpusmill.ledger import Receipt
+from corpusmill.stages.gather import provenance
 from corpusmill.stages.layout import framing_of
 from corpusmill.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
 from corpusmill.stages.scatter import KINDS
 from corpusmill.stages.tokenize import Vocabulary, vocabulary
-from corpusmill.tokens.record_shard import open_record_shard
 from corpusmill.verify.content import Readable, output_content
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
 
@@ -57,7 +57,7 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
 
 def _ends(build: Build, name: str, cell: int) -> NDArray[np.uint64]:
     """Where the documents of a gathered cell end."""
-    return open_record_shard(build.folder("gather", f"{KINDS[name]}-{cell:05d}")).ends
+    return provenance(build, KINDS[name], cell).ends
 
 
 def _positions(slices: list[list[int]]) -> int:

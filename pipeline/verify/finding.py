@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from corpusmill.engine.build import StepMissingError
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import DamagedStepError
 

@@ -24,12 +24,16 @@ from corpusmill.verify.steps import StepFolder, find_steps, open_folder
 
 @dataclass(frozen=True)
 class Verification:
-    """What was re-read, and all that is wrong with it, in the order of the steps."""
+    """What was re-read, and all that is wrong with it, in the order of the steps.
+
+    `given_back`: files that are not there because no step needs them any more (engine/reclaim.py).
+    """
 
     steps: int
     files: int
     read_bytes: int
     findings: tuple[Finding, ...]
+    given_back: int = 0
 
 
 def verify_build(build: Build, *, workers: int = 1) -> Verification:
@@ -40,8 +44,10 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
     findings = [finding for part in parts for finding in part.findings]
     if error and not findings:
         findings = [finding_of(error, "not every step could be located", build.plan_folder)]
-    files, read_bytes = (sum(counts) for counts in zip(*((part.files, part.read_bytes) for part in parts), strict=True))
-    return Verification(len(steps), files, read_bytes, tuple(findings))
+    files, read_bytes, gone = (
+        sum(counts) for counts in zip(*((part.files, part.read_bytes, part.given_back) for part in parts), strict=True)
+    )
+    return Verification(len(steps), files, read_bytes, tuple(findings), gone)
 
 
 def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]:
@@ -67,7 +73,9 @@ def verify_step(build: Build, step: StepFolder) -> Verification:
     if step.receipt:
         try:
             wrong, files, read_bytes = check_files(step.folder, step.receipt)
-            found += [*wrong, *_check_content(build, step.stage, step.folder, step.receipt, whole=not wrong)]
+            found += wrong
+            if not step.receipt.given_back:
+                found += _check_content(build, step.stage, step.folder, step.receipt, whole=not wrong)
             if step.stage != PLAN:
                 found += check_accounts(build, step.folder, step.receipt)
                 if step.stage == "upload":
@@ -75,7 +83,8 @@ def verify_step(build: Build, step: StepFolder) -> Verification:
                     found, files, read_bytes = found + more, files + more_files, read_bytes + more_bytes
         except DAMAGE as error:
             found.append(finding_of(error, f"{step.stage} {step.unit} cannot be read", step.folder))
-    return Verification(1, files, read_bytes, tuple(found))
+    gone = len(step.receipt.given_back) if step.receipt else 0
+    return Verification(1, files, read_bytes, tuple(found), gone)
 
 
 def _check_content(build: Build, stage: str, folder: Path, receipt: Receipt, *, whole: bool) -> list[Finding]:
@@ -117,6 +126,8 @@ def render(verification: Verification, *, of: str = "step", next_step: str | Non
     """
     files = counted(verification.files, "file")
     read = f"{counted(verification.steps, of)}, {files}, {verification.read_bytes:,} bytes re-read"
+    if verification.given_back:
+        read += f"; {counted(verification.given_back, 'file')} given back (reclaim: eager)"
     if not verification.findings:
         return f"{read}; all well"
     lines = [f"{read}; {len(verification.findings):,} findings"]

@@ -10,8 +10,9 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 
 def write_folder(root: Path) -> None:
-    """web.yaml with a backup, books.yaml, and JSON lines in data/."""
+    """web.yaml with a backup, books.yaml, JSON lines in data/, and a script that a claim can run."""
     (root / "data").mkdir()
+    (root / "arrays.sh").write_text('test -f "$CORPUSMILL_PLAN"\n')
     texts = make_documents(80)
     (root / "data" / "news.jsonl").write_bytes(lines_of(texts[:50]))
     (root / "data" / "talk.jsonl").write_bytes(lines_of(texts[50:], first=50))

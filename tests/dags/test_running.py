@@ -171,7 +171,9 @@ def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch:
     """Its estimate says whether there is room: it must not need that room."""
     import running
 
-    monkeypatch.setattr("corpusmill.builds.preflight.needed_room", lambda *_: (1 << 60, 1 << 60))
+    monkeypatch.setattr(
+        "corpusmill.builds.preflight.needed_room", lambda *_: ({"keep": [(1 << 60, 1 << 60)]}, "a test")
+    )
     config = planned(tmp_path)
     assert running.plan_run(config, context("dry", dry_run=True), config, config)
     with pytest.raises(StorageFullError, match="fill a disk"):

@@ -29,6 +29,13 @@ def graphs(draw: st.DrawFn) -> Graph:
     return Graph(draw(st.permutations(stages)))
 
 
+def test_stage_that_is_reclaimed_names_a_later_stage_as_the_last_that_reads_it() -> None:
+    for one in GRAPH:
+        assert bool(one.reclaimed) == bool(one.read_until)
+        if one.reclaimed:
+            assert one.name in GRAPH.before(one.read_until)
+
+
 @given(graphs())
 def test_graph_lists_every_stage_once_and_after_those_that_it_waits_for(graph: Graph) -> None:
     seen: set[str] = set()

@@ -32,6 +32,7 @@ CHANGES_NO_BYTE = {
     "lock": "only whether a build fails",
     "destinations": "where a dataset lies; exp_data names the place, and one is enough",
     "keep_versions": "which older versions stay",
+    "reclaim": "when intermediate files are deleted",
     "work_folder": "where intermediate files lie",
     "dag": "when Airflow builds",
 }

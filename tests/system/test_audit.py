@@ -11,7 +11,8 @@ import pytest
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.engine.build import Build, StepMissingError
+from corpusmill.engine.build import Build
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import VerificationError
 from corpusmill.stages.audit import DATASET, require_audited, sampled_documents
 from corpusmill.stages.graph import open_build

@@ -20,11 +20,11 @@ from tests.system.corpus import configuration, write_corpus
 BUILD = [sys.executable, "-m", "corpusmill.cli", "build"]
 
 
-def config_file(root: Path) -> Path:
+def config_file(root: Path, **changes: object) -> Path:
     root.mkdir()
     write_corpus(root / "corpus", documents=60)
     path = root / "dataset.yaml"
-    path.write_text(yaml.safe_dump(configuration(root)))
+    path.write_text(yaml.safe_dump(configuration(root, **changes)))
     return path
 
 
@@ -68,6 +68,19 @@ def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(tmp_path, s
     stage_reached(tmp_path / "killed", stage, process)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
+    assert undisturbed.wait() == 0
+    assert start(config).wait() == 0
+    assert outputs(tmp_path / "killed") == outputs(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("stage", ["gather", "export", "manifest", "upload", "report"])
+def test_build_that_reclaims_killed_and_run_again_writes_the_same_bytes(tmp_path, stage: str) -> None:
+    undisturbed = start(config_file(tmp_path / "whole"))
+    config = config_file(tmp_path / "killed", reclaim="eager")
+    process = start(config)
+    stage_reached(tmp_path / "killed", stage, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     assert undisturbed.wait() == 0
     assert start(config).wait() == 0
     assert outputs(tmp_path / "killed") == outputs(tmp_path / "whole")

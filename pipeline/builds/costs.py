@@ -1,0 +1,111 @@
+"""What a build will cost, before it runs: peak disk, and of a refresh the bytes that it works through and writes.
+
+The last delivered build says what a stage came to, and by the bytes of its shards' sources, or by the number of its
+units, the part of it that runs. So a refresh of one percent of the sources may still write all shuffled exports again:
+a record that is appended changes who stands where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from corpusmill.builds.disk import render_disk
+from corpusmill.builds.preflight import needed_room
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import StepPreview
+from corpusmill.engine.runs import delivered_plans
+from corpusmill.engine.stage import StepMissingError
+from corpusmill.ledger import Receipt
+from corpusmill.stages.graph import open_build
+
+DELIVERING = ("export", "writeback")
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What the steps of one stage that may run work through and write, and of that, what had been given back."""
+
+    stage: str
+    read_bytes: int
+    written_bytes: int
+    again_bytes: int = 0
+
+
+def stated_costs(build: Build, steps: list[StepPreview]) -> str:
+    """For people: peak disk, and if a build of the dataset was delivered before, what this one does again."""
+    needed, said_by = needed_room(build.config, build.plan, build.work)
+    stated = render_disk(needed, reclaim=build.config.reclaim, said_by=said_by)
+    delivered = delivered_plans(build.work)
+    if not delivered:
+        return stated
+    last = build if delivered[0] == build.plan_receipt else open_build(delivered[0])
+    return f"{stated}\n{render_costs(refresh_costs(build, last, steps))}"
+
+
+def refresh_costs(build: Build, last: Build, previewed: list[StepPreview]) -> list[StageCost]:
+    """By stage, what a planned build does at most, told from the receipts of the `last` one; stages that reuse
+    everything are left out. What may run counts as if it did.
+    """
+    steps: dict[str, list[StepPreview]] = {}
+    for step in previewed:
+        steps.setdefault(step.stage, []).append(step)
+    grown = build.plan.source_bytes() / max(1, last.plan.source_bytes())
+    costs = [_stage_cost(build, last, stage, steps, grown) for stage in steps if build.graph[stage].reuse]
+    sent = sum(one.written_bytes for one in costs if one.stage in DELIVERING) * len(build.config.destinations)
+    return [one for one in (*costs, StageCost("upload", sent, sent)) if one.read_bytes or one.written_bytes]
+
+
+def _stage_cost(build: Build, last: Build, stage: str, steps: dict[str, list[StepPreview]], grown: float) -> StageCost:
+    before = _receipts(last, stage)
+    lost = {one.unit: _sizes(one, one.given_back) for one in before if one.given_back}
+    units = [step.unit for step in steps[stage]]
+    running = [step.unit for step in steps[stage] if step.fate != "reuse"]
+    again = bool(lost) and _is_read_again(build, stage, steps)
+    share = 1.0 if again or not units[0] else _weight(build, running) / _weight(build, units)
+    read, written = (
+        sum(one.counts.get("bytes_read", 0) for one in before),
+        sum(_sizes(one, [output.name for output in one.outputs]) for one in before),
+    )
+    made_again = sum(lost.values()) if again else 0
+    return StageCost(stage, round(share * grown * read), round(share * grown * written), made_again)
+
+
+def _is_read_again(build: Build, stage: str, steps: dict[str, list[StepPreview]]) -> bool:
+    """Whether a stage that reads what this one gives back may run in any part."""
+    reader = build.graph[stage].read_until
+    return build.graph[reader].reuse and any(step.fate != "reuse" for step in steps.get(reader, ()))
+
+
+def _weight(build: Build, units: list[str]) -> int:
+    """Bytes of the sources of shards, by their numbers; 1 for each of other units."""
+    shards = dict(zip(build.plan.shard_names(), build.plan.shards, strict=True))
+    names = [unit.rpartition("-")[2] for unit in units]
+    if not shards.keys() >= set(names):
+        return len(units)
+    return sum(1 + sum(file.size_bytes for file in shards[name]) for name in names)
+
+
+def _sizes(receipt: Receipt, names: Collection[str]) -> int:
+    """Bytes of some outputs; those of equal content are names of one file."""
+    return sum({one.digest: one.size_bytes for one in receipt.outputs if one.name in names}.values())
+
+
+def _receipts(build: Build, stage: str) -> list[Receipt]:
+    """Of the units that finished, and have not been collected since."""
+    try:
+        return [receipt for unit in build.units(stage) if (receipt := build.find(stage, unit))]
+    except StepMissingError:
+        return []
+
+
+def render_costs(costs: list[StageCost]) -> str:
+    """For people: a line a stage, and the totals."""
+    if not costs:
+        return "refresh     nothing to read and nothing to write"
+    lines = ["refresh     at most, by what the last build came to"]
+    for one in costs:
+        again = f", {one.again_bytes:,} of it given back before" if one.again_bytes else ""
+        lines.append(f"  {one.stage:<10}reads {one.read_bytes:>18,}  writes {one.written_bytes:>18,} bytes{again}")
+    read, written = sum(one.read_bytes for one in costs), sum(one.written_bytes for one in costs)
+    return "\n".join([*lines, f"  {'together':<10}reads {read:>18,}  writes {written:>18,} bytes"])

@@ -1,0 +1,137 @@
+"""Reclaim: what a build gives back to the disk while it goes on, and when a step has to run again for it.
+
+Which files of a stage may go is said by the stage (`reclaimed`). They go when every step that reads them is settled:
+it has a valid receipt, nobody asked for it again, and if its own files were given back, too, nobody needs those. So
+the questions of dedup and their answers go with the last match that reads them, records that were scattered with the
+last gathered cell, gathered ones with the exports that hold them, and exports when every destination has them. What a
+step of a later run reads again is unsettled again: a finished step whose files are missing then runs in its own
+stage's turn, or, where that was not known yet, when the reader opens them.
+
+    shared ---> context ---> settle ---> border ---> match         receipts: kept, all of them
+    scatter ---> gather ---> export ---> upload                    files: deleted behind the last step that reads them
+
+Who asks is the step that has just finished, about its inputs and itself; the last of several readers finds that all
+are settled. Steps under way keep what they read by a lock (ledger/given_back.py); whoever meets it leaves a mark, and
+the next that does not asks about the whole stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+from corpusmill.engine.stage import StepMissingError, StepName
+from corpusmill.ledger import Step, asked_again, give_back, nobody_reading, reading
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+LATER = ".reclaim_later"
+
+
+def is_settled(build: Build, stage: str, unit: str) -> bool:
+    """Whether a step has finished, and is needed for nothing but its receipt and the files that it still has."""
+    receipt = build.find(stage, unit)
+    if receipt is None or asked_again(build.step_folder(stage, unit)):
+        return False
+    return not receipt.given_back or not is_read(build, stage, unit)
+
+
+def is_read(build: Build, stage: str, unit: str) -> bool:
+    """Whether a step that is not settled reads a step's files, as far as the readers are known."""
+    unread: set[str] = build.remembered(("unread", stage), set)  # a chain of stages asks about each step many times
+    if unit not in unread:
+        try:
+            readers = readers_of(build, stage)[unit]
+        except StepMissingError:
+            return False
+        if not all(is_settled(build, *reader) for reader in readers):
+            return True
+        unread.add(unit)
+    return False
+
+
+def readers_of(build: Build, stage: str) -> dict[str, list[StepName]]:
+    """The steps that read the files of each unit of a stage; StepMissingError while not all of them are known."""
+    return build.remembered(("readers", stage), lambda: _find_readers(build, stage))
+
+
+def _find_readers(build: Build, stage: str) -> dict[str, list[StepName]]:
+    readers: dict[str, list[StepName]] = {unit: [] for unit in build.units(stage)}
+    for later in build.graph.between(stage, build.graph[stage].read_until):
+        for unit in build.units(later):
+            for name, of in build.graph[later].inputs(build, unit):
+                if name == stage:
+                    readers[of].append((later, unit))
+    return readers
+
+
+@contextmanager
+def inputs_kept(build: Build, step: Step) -> Iterator[None]:
+    """Keep the files that a step reads from being given back while it works."""
+    with ExitStack() as locks:
+        if build.config.reclaim == "eager":
+            for stage in sorted({one.stage for one in step.inputs if build.graph[one.stage].reclaimed}):
+                locks.enter_context(reading(build.work / stage))
+        yield
+
+
+def reclaim_after(build: Build, stage: str, unit: str) -> None:
+    """Once a step has finished: give back what its inputs and itself hold that no step needs any more."""
+    if build.config.reclaim != "eager":
+        return
+    candidates: dict[str, list[str]] = {}
+    for name, of in (*build.graph[stage].inputs(build, unit), (stage, unit)):
+        if build.graph[name].reclaimed:
+            candidates.setdefault(name, []).append(of)
+    for name, units in candidates.items():
+        _reclaim(build, name, units)
+
+
+def _reclaim(build: Build, stage: str, units: list[str]) -> None:
+    try:
+        readers = readers_of(build, stage)
+    except StepMissingError:
+        return
+    gone: set[str] = build.remembered(("gone", stage), set)  # known to be: every cell has all shards as its inputs
+    if gone.issuperset(units):
+        return
+    settled = cache(lambda reader: is_settled(build, *reader))  # while nobody begins to read
+    passed: dict[str, int] = build.remembered(("passed", stage), dict)  # so many of a unit's readers were settled
+    freed = []
+    later = build.work / stage / LATER
+    with nobody_reading(build.work / stage) as alone:
+        if not alone:
+            later.touch()
+            return
+        if later.exists():
+            later.unlink()
+            units = build.units(stage)
+        for unit in units:
+            if unit in gone:
+                continue
+            passed[unit] = _settled_until(settled, readers[unit], passed.get(unit, 0))
+            if passed[unit] == len(readers[unit]) and all(map(settled, readers[unit])):
+                if _give_back(build, stage, unit):
+                    freed.append(unit)
+                gone.add(unit)
+    for unit in freed:
+        reclaim_after(build, stage, unit)  # its inputs may have been kept for it alone
+
+
+def _settled_until(settled: Callable[[StepName], bool], readers: list[StepName], first: int) -> int:
+    """The first of the readers, from `first` on, that is not settled; their number if there is none."""
+    return next((at for at in range(first, len(readers)) if not settled(readers[at])), len(readers))
+
+
+def _give_back(build: Build, stage: str, unit: str) -> bool:
+    """Whether a step had any files to give back."""
+    folder, known = build.step_folder(stage, unit), build.receipt(stage, unit)
+    if known.given_back and not any((folder / name).exists() for name in known.given_back):
+        return False
+    receipt = give_back(folder, build.graph[stage].reclaimed)
+    if receipt:
+        build.note_given_back(receipt)
+    return receipt is not None

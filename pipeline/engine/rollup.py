@@ -1,0 +1,75 @@
+"""Rollups: what the units of a stage came to, in one file, so that no task opens every receipt of the stages before it.
+
+A task needs of most steps before its own that they have finished, their receipts' digests (its identity holds them)
+and sums of their counts. Who is the first to need those of a whole stage reads every receipt of it and writes that
+down beside the plan; whoever comes after reads the one file. The receipts stay what counts: outputs are compared with
+them when they are opened, and when one is new or becomes another, the rollups of its stage and of all later ones are
+removed, of all plans.
+
+    plan/<plan>/.rollup-<stage>     the seal: XXH3-128 of the rest, 32 hex digits, a line feed
+                                    JSON: digests, by unit in order; totals, by count; details
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from corpusmill.engine.graph import PLAN
+from corpusmill.ledger import Receipt
+
+_NAME = ".rollup-"
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """`digests`: those of the receipts, by unit, in the order of the units. `totals`: the sum of every count.
+
+    `details`: what else the stage sums up (Stage.rolled_up).
+    """
+
+    digests: dict[str, str]
+    totals: dict[str, int]
+    details: dict[str, Any]
+
+
+def roll_up(receipts: Sequence[Receipt], details: Callable[[Sequence[Receipt]], dict[str, Any]]) -> Rollup:
+    """What the receipts of a whole stage come to."""
+    totals: Counter[str] = Counter()
+    for receipt in receipts:
+        totals.update(receipt.counts)
+    return Rollup({receipt.unit: receipt.digest for receipt in receipts}, dict(totals), details(receipts))
+
+
+def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
+    """The rollup of a stage; None if there is none, or if it is not as it was written."""
+    try:
+        seal, _, text = (plan_folder / f"{_NAME}{stage}").read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    return Rollup(**json.loads(text)) if seal.decode(errors="replace") == xxhash.xxh3_128_hexdigest(text) else None
+
+
+def write_rollup(rollup: Rollup, plan_folder: Path, stage: str) -> None:
+    """Write a rollup, by atomic rename. Whoever may not write does without: it saves time and nothing else."""
+    text = json.dumps(asdict(rollup)).encode()
+    path = plan_folder / f"{_NAME}{stage}"
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        temporary.write_bytes(xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
+        temporary.replace(path)
+
+
+def remove_rollups(work: Path, stages: Collection[str]) -> None:
+    """Remove the rollups of some stages, of all plans."""
+    for path in sorted((work / PLAN).glob(f"*/{_NAME}*")):
+        if path.name.removeprefix(_NAME) in stages:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,122 @@
+"""Rollups: a task needs no receipt but those of its own inputs, and no rollup says what the receipts do not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.graph import Graph
+from corpusmill.engine.rollup import read_rollup
+from corpusmill.ledger import RECEIPT_NAME, Outcome, ask_again
+from corpusmill.stages.graph import GRAPH, open_build
+from tests.system.corpus import configuration, lines_of, make_documents
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DatasetConfig:
+    """A shard for each of four files."""
+    (tmp_path / "corpus").mkdir()
+    for number in range(4):
+        (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(make_documents(20, seed=number), 20 * number))
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": 1}
+    return check_config(configuration(tmp_path, source=source), where="test")
+
+
+@pytest.fixture
+def built(config: DatasetConfig) -> Build:
+    return open_build(build_dataset(config, workers=1))
+
+
+@pytest.mark.parametrize("stage", [stage.name for stage in GRAPH if stage.reuse])
+def test_rollup_holds_the_digests_and_the_sums_of_all_receipts(built: Build, stage: str) -> None:
+    receipts = [built.receipt(stage, unit) for unit in built.units(stage)]
+    rollup = open_build(built.plan_receipt).rollup(stage)
+    assert list(rollup.digests.items()) == [(receipt.unit, receipt.digest) for receipt in receipts]
+    names = {name for receipt in receipts for name in receipt.counts}
+    assert rollup.totals == {name: sum(receipt.counts.get(name, 0) for receipt in receipts) for name in names}
+
+
+@pytest.mark.parametrize("stage", GRAPH.per_shard)
+def test_task_of_a_shard_opens_without_a_receipt_of_another_shard(built: Build, stage: str) -> None:
+    if not built.units(stage):
+        pytest.skip("the stage has no units in this configuration")
+    units = [unit for unit in built.units(stage) if unit.endswith("00002")]
+    folders = {unit: built.step_folder(stage, unit) for unit in units}
+    for earlier in GRAPH.before(stage):
+        for unit in built.units(earlier):
+            if GRAPH[earlier].per_shard and not unit.endswith("00002"):
+                (built.step_folder(earlier, unit) / RECEIPT_NAME).rename(built.work / f"{earlier}-{unit}")
+    opened = open_build(built.plan_receipt)
+    assert opened.units(stage) == built.units(stage)
+    assert {unit: opened.step(stage, unit).folder(built.work) for unit in units} == folders
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"no seal\n{}", b"0" * 32 + b'\n{"digests": {}, "totals": {}}'])
+def test_rollup_that_is_damaged_is_written_anew(built: Build, damage: bytes) -> None:
+    path = built.plan_folder / ".rollup-index"
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+    assert read_rollup(built.plan_folder, "index") is None
+    assert open_build(built.plan_receipt).total("index", "documents_out") == built.total("index", "documents_out")
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_rollup_where_nothing_may_be_written_is_done_without(built: Build) -> None:
+    (built.plan_folder / ".rollup-index").unlink()
+    built.plan_folder.chmod(0o500)
+    try:
+        assert open_build(built.plan_receipt).total("index", "documents_out") == 80
+    finally:
+        built.plan_folder.chmod(0o700)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, more: int) -> Graph:
+    """The stages, with `more` on top of one count of the first shard's anchors, as another library might give it."""
+
+    def run(build: Build, unit: str, folder: Path) -> Outcome:
+        outcome: Outcome = GRAPH["anchor"].run(build, unit, folder)
+        counts = {**outcome.counts, "largest_bucket": outcome.counts["largest_bucket"] + more * (unit == "00000")}
+        return replace(outcome, counts=counts)
+
+    changed = Graph(replace(stage, run=run) if stage.name == "anchor" else stage for stage in GRAPH)
+    monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
+    monkeypatch.setattr("corpusmill.builds.local.GRAPH", changed)
+    return changed
+
+
+@pytest.mark.parametrize("how", ["asked for again", "removed"])
+def test_rollup_follows_a_receipt_that_becomes_another(
+    built: Build, config: DatasetConfig, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    before = built.total("anchor", "largest_bucket")
+    folder, shared = built.step_folder("anchor", "00000"), built.step_folder("shared", "00000")
+    if how == "removed":
+        (folder / RECEIPT_NAME).unlink()
+    else:
+        ask_again(folder)
+    graph = counting(monkeypatch, 5)
+    again = Build(build_dataset(config, workers=1), graph)
+    assert again.total("anchor", "largest_bucket") == before + 5
+    assert again.step_folder("shared", "00000") != shared
+    digests: dict[str, Any] = {receipt.unit: receipt.digest for receipt in again.receipts("anchor")}
+    assert again.rollup("anchor").digests == digests
+
+
+def test_build_at_one_moment_sees_what_finished_before_and_after_it(config: DatasetConfig, built: Build) -> None:
+    receipt = built.step_folder("index", "00001") / RECEIPT_NAME
+    aside = receipt.rename(built.work / "aside")
+    opened = open_build(built.plan_receipt)
+    with opened.at_this_moment():
+        assert opened.find("index", "00000")
+        assert opened.find("index", "00001") is None
+        aside.rename(receipt)
+        assert opened.find("index", "00001") is None
+    assert opened.find("index", "00001")

@@ -1,0 +1,284 @@
+"""reclaim: eager deletes what no step needs, delivers the same bytes, and makes again what a later run needs."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpusmill.builds.local import build_dataset, run_build
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.reprocess import ask_for_shard, compare, digests
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.garbage import find_garbage
+from corpusmill.engine.graph import Graph
+from corpusmill.engine.preview import preview
+from corpusmill.engine.runs import begin_run
+from corpusmill.ledger import reading
+from corpusmill.lineage import locate_id, trace, verify_records
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.verify import render, verify_build
+from tests.system.corpus import configuration, lines_of, make_documents
+
+RECLAIMED = tuple(stage.name for stage in GRAPH if stage.reclaimed)
+
+
+def write_files(folder: Path, *numbers: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        (folder / f"part{number}.jsonl").write_bytes(lines_of(make_documents(20, seed=number), 20 * number))
+
+
+def configured(root: Path, reclaim: str = "eager", **changes: object) -> Any:
+    """A shard per file."""
+    source = {"paths": [str(root / "corpus")], "shard_bytes": 1}
+    return check_config(configuration(root, source=source, reclaim=reclaim, **changes), where="test")
+
+
+def build(root: Path, reclaim: str = "eager", workers: int = 1, **changes: object) -> Build:
+    return open_build(build_dataset(configured(root, reclaim, **changes), workers=workers))
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = (root / "outputs" / "tiny" / "latest").resolve()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def held_bytes(built: Build) -> int:
+    """Of the stages that are reclaimed; a file of two names counts once."""
+    files = (path.stat() for stage in RECLAIMED for path in (built.work / stage).rglob("*") if path.is_file())
+    return sum({status.st_ino: status.st_size for status in files}.values())
+
+
+def require_reclaimed(built: Build) -> None:
+    """Whatever may go is gone, and nothing else."""
+    for stage in RECLAIMED:
+        for unit in built.units(stage):
+            receipt, folder = built.receipt(stage, unit), built.step_folder(stage, unit)
+            there = {one.name for one in receipt.outputs if (folder / one.name).exists()}
+            assert there == {one.name for one in receipt.outputs} - set(receipt.given_back), (stage, unit)
+            assert receipt.given_back or not any(one.size_bytes for one in receipt.outputs), (stage, unit)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three files, built with `keep`."""
+    root = tmp_path_factory.mktemp("kept")
+    write_files(root / "corpus", 1, 2, 3)
+    build(root, "keep")
+    return root
+
+
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, built with `eager`."""
+    root = tmp_path_factory.mktemp("eager")
+    write_files(root / "corpus", 1, 2, 3)
+    build(root)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Another one, which a test may change."""
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    build(tmp_path)
+    return tmp_path
+
+
+def test_eager_build_delivers_the_bytes_of_keep_and_holds_receipts(kept: Path, eager: Path) -> None:
+    assert outputs(eager) == outputs(kept)
+    built, other = open_build(plan_dataset(configured(eager))), open_build(plan_dataset(configured(kept, "keep")))
+    require_reclaimed(built)
+    assert digests(built) == digests(other)
+    assert held_bytes(built) < held_bytes(other) / 4
+
+
+def test_eager_build_hands_its_exports_over_to_an_only_destination_and_keeps_no_name_of_them(eager: Path) -> None:
+    built = open_build(plan_dataset(configured(eager)))
+    version = (eager / "outputs" / "tiny" / "latest").resolve()
+    names = [output.name for unit in built.units("export") for output in built.receipt("export", unit).outputs]
+    inodes = [(version / name).stat() for name in names]
+    assert all(one.st_nlink == [other.st_ino for other in inodes].count(one.st_ino) for one in inodes)
+    assert min(one.st_mtime for one in inodes) < built.finished_at("manifest", "dataset")  # no copy was made since
+
+
+def test_eager_build_by_several_processes_gives_everything_back(kept: Path, tmp_path: Path) -> None:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    built = build(tmp_path, workers=2)
+    assert outputs(tmp_path) == outputs(kept)
+    require_reclaimed(open_build(built.plan_receipt))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    formats=st.sets(st.sampled_from(["webdataset", "numpy", "megatron", "nanoset"]), min_size=1),
+    order=st.sampled_from(["random", "source"]),
+    cells=st.sampled_from([None, 1, 3]),
+    files=st.integers(1, 3),
+)
+def test_eager_build_of_any_configuration_delivers_the_bytes_of_keep(
+    tmp_path_factory: pytest.TempPathFactory, formats: set[str], order: str, cells: int | None, files: int
+) -> None:
+    delivered = []
+    for reclaim in ("keep", "eager"):
+        root = tmp_path_factory.mktemp(reclaim)
+        write_files(root / "corpus", *range(files))
+        exports = {name: one for name, one in configuration(root)["exports"].items() if name in formats}  # type: ignore[attr-defined]
+        shuffle = {"order": "source"} if order == "source" else {"seed": 7, "cells": cells}
+        built = build(root, reclaim, exports=exports, shuffle=shuffle)
+        delivered.append(outputs(root))
+    require_reclaimed(built)
+    assert delivered[0] == delivered[1]
+
+
+def test_finished_eager_build_runs_again_without_any_work_and_is_whole(root: Path) -> None:
+    built = open_build(plan_dataset(configured(root)))
+    steps = [(stage, unit) for stage in RECLAIMED for unit in built.units(stage)]
+    before = [built.finished_at(*step) for step in steps]
+    built = build(root)
+    assert [built.finished_at(*step) for step in steps] == before
+    assert {one.fate for one in preview(built) if built.graph[one.stage].reuse} == {"reuse"}
+    require_reclaimed(built)
+    assert find_garbage(built.work, GRAPH) == []
+
+
+def test_kept_build_that_becomes_eager_gives_back_without_running_a_step(kept: Path, tmp_path: Path) -> None:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    built = build(tmp_path, "keep")
+    times = [built.finished_at("gather", unit) for unit in built.units("gather")]
+    later = build(tmp_path)
+    require_reclaimed(later)
+    assert times == [later.finished_at("gather", unit) for unit in later.units("gather")]
+    assert outputs(tmp_path) == outputs(kept)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("shuffle", [{"seed": 7}, {"order": "source"}])
+def test_refresh_after_appended_files_equals_a_build_from_scratch(
+    tmp_path: Path, shuffle: dict[str, object], workers: int
+) -> None:
+    write_files(tmp_path / "a" / "corpus", 1, 2, 3)
+    build(tmp_path / "a", shuffle=shuffle)
+    write_files(tmp_path / "a" / "corpus", 4)
+    require_reclaimed(build(tmp_path / "a", workers=workers, shuffle=shuffle))
+    write_files(tmp_path / "b" / "corpus", 1, 2, 3, 4)
+    build(tmp_path / "b", "keep", shuffle=shuffle)
+    assert outputs(tmp_path / "a") == outputs(tmp_path / "b")
+
+
+@pytest.mark.parametrize("stage", GRAPH.per_shard)
+def test_reprocessed_shard_of_any_stage_leaves_every_byte_as_it_was(root: Path, kept: Path, stage: str) -> None:
+    built = open_build(plan_dataset(configured(root)))
+    before = digests(built)
+    assert ask_for_shard(built, stage, "00001") or not built.units(stage)
+    run_build(built.plan_receipt, workers=1)
+    built = open_build(built.plan_receipt)
+    assert compare(before, digests(built)) == []
+    assert outputs(root) == outputs(kept)
+    require_reclaimed(built)
+
+
+@pytest.mark.parametrize("stage", RECLAIMED)
+def test_cleared_task_makes_again_what_it_reads_and_gives_it_back(root: Path, kept: Path, stage: str) -> None:
+    built = open_build(plan_dataset(configured(root)))
+    for later in GRAPH.names[
+        GRAPH.names.index(stage) : GRAPH.names.index("report")
+    ]:  # cleared with everything downstream of it
+        if later == stage or stage in GRAPH.before(later):
+            for task in built.tasks(later):
+                open_build(built.plan_receipt).run_task(later, task, again=True)
+    assert outputs(root) == outputs(kept)
+    require_reclaimed(open_build(built.plan_receipt))
+
+
+@pytest.mark.parametrize("stage", RECLAIMED)
+def test_cleared_task_alone_gives_back_what_it_made(root: Path, stage: str) -> None:
+    built = open_build(plan_dataset(configured(root)))
+    built.run_task(stage, built.tasks(stage)[0], again=True)
+    require_reclaimed(open_build(built.plan_receipt))
+
+
+def test_step_under_way_keeps_what_it_reads_while_others_finish(root: Path) -> None:
+    receipt = plan_dataset(configured(root))
+    units = open_build(receipt).units("export")
+    tries = []
+
+    def run_among_others(view: Any, unit: str, folder: Path) -> Any:
+        tries.append(unit)
+        for other in units:
+            if other != unit:
+                open_build(receipt).run("export", other)  # and gives back what it read
+        return GRAPH["export"].run(view, unit, folder)
+
+    slow = Graph(replace(one, run=run_among_others) if one.name == "export" else one for one in GRAPH)
+    Build(receipt, slow).run_task("export", units[0], again=True)
+    assert tries == units[:1] * 2  # the first try met files that were not there
+    require_reclaimed(open_build(receipt))
+
+
+def test_last_reader_gives_back_what_others_could_not_while_it_read(tmp_path: Path) -> None:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    built = open_build(begin_run(plan_dataset(configured(tmp_path))))
+    for stage in (*GRAPH.before("gather"), "gather"):
+        units = built.units(stage)
+        with reading(built.work / "scatter") if stage == "gather" else nullcontext():
+            for unit in units:
+                built.run(stage, unit)
+    assert not any(receipt.given_back for receipt in built.receipts("scatter"))
+    built.run("gather", units[-1])
+    again = open_build(built.plan_receipt)
+    assert all(receipt.given_back for receipt in again.receipts("scatter"))
+
+
+def test_destination_that_lacks_a_file_gets_it_again(root: Path, kept: Path) -> None:
+    version = (root / "outputs" / "tiny" / "latest").resolve()
+    for name in ("*.npy", "*.tar"):
+        next(version.rglob(name)).unlink()
+    require_reclaimed(build(root))
+    assert outputs(root) == outputs(kept)
+
+
+def test_destination_that_is_added_gets_everything(root: Path, kept: Path) -> None:
+    places = [{"path": str(root / "outputs")}, {"path": str(root / "more")}]
+    require_reclaimed(build(root, destinations=places))
+    shutil.rmtree(root / "outputs")
+    (root / "more").rename(root / "outputs")
+    assert outputs(root) == outputs(kept)
+
+
+def test_verify_says_given_back_and_sees_damage_at_the_destination(root: Path) -> None:
+    built = open_build(plan_dataset(configured(root)))
+    verification = verify_build(built)
+    assert verification.findings == ()
+    assert "given back (reclaim: eager)" in render(verification)
+    delivered = next((root / "outputs" / "tiny" / "latest").resolve().rglob("*.npy"))
+    delivered.write_bytes(b"\0" * delivered.stat().st_size)
+    assert [finding.where for finding in verify_build(built).findings] == [str(delivered)]
+
+
+def test_lineage_of_a_reclaimed_build_is_that_of_a_kept_one(root: Path, kept: Path) -> None:
+    built, other = open_build(plan_dataset(configured(root))), open_build(plan_dataset(configured(kept, "keep")))
+    assert trace(built, "numpy", 0, 100) == trace(other, "numpy", 0, 100)
+    assert trace(built, "webdataset", 0, 3) == trace(other, "webdataset", 0, 3)
+    assert locate_id(built, "doc-21") == locate_id(other, "doc-21")
+    assert verify_records(built, 40, 0) == verify_records(other, 40, 0)
+
+
+@pytest.mark.parametrize("stage", [*RECLAIMED, "union", "manifest", "upload", "report"])
+def test_build_that_stops_before_any_stage_goes_on_to_the_same_bytes(tmp_path: Path, kept: Path, stage: str) -> None:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    receipt = begin_run(plan_dataset(configured(tmp_path)))
+    for name in GRAPH.before(stage):
+        built = open_build(receipt)
+        for unit in built.units(name):
+            built.run(name, unit)
+    require_reclaimed(build(tmp_path))
+    assert outputs(tmp_path) == outputs(kept)
