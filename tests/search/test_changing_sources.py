@@ -88,7 +88,7 @@ def ended(root: Path, build: Build) -> Result:
     return delivered(root, build.config.name)
 
 
-@pytest.mark.parametrize("mode", ["remove", "annotate", "none"])
+@pytest.mark.parametrize("mode", quick(["remove", "annotate", "none"], 1))
 def test_source_changed_while_it_is_read_is_an_error_or_one_of_the_two_datasets(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

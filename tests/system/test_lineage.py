@@ -33,6 +33,7 @@ from corpusmill.stages.graph import open_build
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.documents import documents_of, ids_of
 from tests.oracles.lineage import exported_records, numpy_stretches, source_lines
+from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
 EOT = 100257
@@ -260,7 +261,7 @@ def built_of_few_letters(folder: Path, minimum_bytes: int, method: str, **dedup:
 
 
 @pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-@pytest.mark.parametrize("minimum_bytes", [7, 21])
+@pytest.mark.parametrize("minimum_bytes", quick([7, 21], 1))
 @pytest.mark.parametrize("keep", ["first_window", "every_string"])
 def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
     tmp_path, keep: str, minimum_bytes: int, method: str

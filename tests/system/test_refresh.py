@@ -24,6 +24,7 @@ from corpusmill.stages.graph import open_build
 from corpusmill.storage import StoredFile
 from corpusmill.storage.local import LocalStore
 from corpusmill.verify import verify_build
+from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents
 
 
@@ -284,7 +285,7 @@ def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(root) -> N
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("order", ["random", "source"])
+@pytest.mark.parametrize("order", quick(["random", "source"], 1))
 def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, order) -> None:
     """Later cells keep their digests, but what an output takes from them begins elsewhere (attacks.md, row 34)."""
     shuffle = {"seed": 7, "order": order} | ({"cells": 12} if order == "random" else {})
@@ -300,7 +301,7 @@ def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, orde
         assert outputs(tmp_path) == outputs(fresh)
 
 
-@pytest.mark.parametrize("sizes", [(1_100_000, 2_470_000), (2_470_000, 1_100_000)])
+@pytest.mark.parametrize("sizes", quick([(1_100_000, 2_470_000), (2_470_000, 1_100_000)], 1))
 def test_refresh_another_shard_size_reads_each_frame_once(tmp_path, sizes) -> None:
     """A part's own frames end elsewhere while its bytes stay the same (attacks.md, row 69)."""
     rng = random.Random(5)
