@@ -79,10 +79,10 @@ def too_little(seeds: Seeds) -> NDArray[np.bool_]:
     return little
 
 
-def decide(seeds: Seeds, words: Words, met: NDArray[np.int64], rules: NDArray[np.float64]) -> NDArray[np.void]:
+def decide(seeds: Seeds, words: Words, met: NDArray[np.int32], rules: NDArray[np.float64]) -> NDArray[np.void]:
     """The hits (HIT), by text, then sequence, then place.
 
-    `met` int64 (n, 4): text, sequence, word of the text, word of the sequence; in the order of the text's words.
+    `met` int32 (n, 4): text, sequence, word of the text, word of the sequence; in the order of the text's words.
     """
     order = np.lexsort((met[:, 1], met[:, 0]))
     met = met[order]
@@ -158,6 +158,15 @@ def _best_at(
 
 
 @kernel
+def _next_run(met: Any, match: Any, end: Any) -> Any:
+    """The first match behind one that does not continue its run: windows from inside of a run see what its own sees."""
+    match += 1
+    while match < end and met[match, 2] == met[match - 1, 2] + 1 and met[match, 3] == met[match - 1, 3] + 1:
+        match += 1
+    return match
+
+
+@kernel
 def _decide(
     words: Any, texts: Any, met: Any, groups: Any, item_words: Any, item_weights: Any, bounds: Any, questions: Any,
     seed_words: Any, rules: Any, cover: Any, hits: Any,
@@ -165,7 +174,7 @@ def _decide(
     found = 0
     for group in range(len(groups) - 1):
         match, end = groups[group], groups[group + 1]
-        text, sequence = met[match, 0], met[match, 1]
+        text, sequence = np.int64(met[match, 0]), np.int64(met[match, 1])
         low, high = texts[text], texts[text + 1]
         begin, stop = np.int64(bounds[sequence]), np.int64(bounds[sequence + 1])
         item, weights, asked = item_words[begin:stop], item_weights[begin:stop], np.int64(questions[sequence])
@@ -174,14 +183,14 @@ def _decide(
                 words, low, high, item, weights, asked, seed_words, met, match, end, rules, cover
             )
             if share == 0:
-                match += 1
+                match = _next_run(met, match, end)
                 continue
-            later, reach = match + 1, met[match, 2] + _window(len(item))
+            later, reach = _next_run(met, match, end), met[match, 2] + _window(len(item))
             while later < end and met[later, 2] < reach:
                 other = _best_at(words, low, high, item, weights, asked, seed_words, met, later, end, rules, cover)
                 if other[0] > share:
                     share, count, first, behind = other
-                later += 1
+                later = _next_run(met, later, end)
             hit = hits[found]
             hit["text"], hit["sequence"] = text, sequence
             hit["first_word"], hit["end_word"] = first, behind

@@ -13,8 +13,8 @@ from corpusmill.decontamination.text_words import Words
 from corpusmill.kernels import kernel
 
 
-def met_seeds(seeds: Seeds, words: Words) -> NDArray[np.int64]:
-    """int64 (n, 4): text, sequence, word of the text, word of the sequence; in the order of the text's words."""
+def met_seeds(seeds: Seeds, words: Words) -> NDArray[np.int32]:
+    """int32 (n, 4): text, sequence, word of the text, word of the sequence; in the order of the text's words."""
     places = np.empty((len(words.hashes), 3), np.int64)
     arrays = (seeds.filter, seeds.buckets, seeds.keys)
     shifts = (64 - (len(seeds.filter) * 8).bit_length() + 1, 64 - (len(seeds.buckets) - 1).bit_length() + 1)
@@ -23,9 +23,10 @@ def met_seeds(seeds: Seeds, words: Words) -> NDArray[np.int64]:
     begins, ends = seeds.first[places[:, 2]].astype(np.int64), seeds.first[places[:, 2] + 1].astype(np.int64)
     counts = ends - begins
     posting = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    postings = seeds.postings[posting].astype(np.int64)
-    text, word = np.repeat(places[:, :2], counts, axis=0).T
-    return np.stack([text, postings[:, 0], word, postings[:, 1]], axis=1)
+    met = np.empty((len(posting), 4), np.int32)
+    met[:, 0::2] = np.repeat(places[:, :2].astype(np.int32), counts, axis=0)
+    met[:, 1::2] = seeds.postings[posting]
+    return met
 
 
 @kernel
