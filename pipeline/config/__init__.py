@@ -1,0 +1,57 @@
+"""One dataset, one configuration: YAML in, a checked `DatasetConfig` out.
+
+    values.py                   types of single values
+    sections.py, exports.py     what the sections hold
+    dataset.py                  the whole, and what must hold between its sections
+    reading.py                  from a file, a text or plain values to the whole
+
+Rules of the file:
+
+* every key is known; an unknown one is refused with the nearest valid key and its line,
+* nothing that silently changes the dataset's bytes has a default (seed, tokenizer, what deduplication does),
+* sizes are numbers with a unit: ``256MiB``, ``10GB``, or plain bytes,
+* relative paths start at the root folder: the environment's CORPUSMILL_ROOT, else the current folder.
+
+``corpusmill config example`` prints example.yaml, where every key is explained; ``corpusmill config check FILE``
+validates one. This room imports only the standard library, pydantic and YAML: DAG files read configurations when they
+are parsed.
+"""
+
+from corpusmill.config.dataset import DatasetConfig, absolute, work_of
+from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig, NumpyConfig, ShuffleConfig
+from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
+from corpusmill.config.sections import (
+    LEAST_MINIMUM_BYTES,
+    DedupConfig,
+    FramingConfig,
+    LockConfig,
+    PackingConfig,
+    SelectionConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
+from corpusmill.config.values import LARGEST_SIZE
+
+__all__ = [
+    "EXAMPLE",
+    "FORMATS",
+    "LARGEST_SIZE",
+    "LEAST_MINIMUM_BYTES",
+    "DatasetConfig",
+    "DedupConfig",
+    "DestinationConfig",
+    "ExportsConfig",
+    "FramingConfig",
+    "LockConfig",
+    "NumpyConfig",
+    "PackingConfig",
+    "SelectionConfig",
+    "ShuffleConfig",
+    "SourceConfig",
+    "TokenizerConfig",
+    "absolute",
+    "check_config",
+    "load_config",
+    "parse_config",
+    "work_of",
+]

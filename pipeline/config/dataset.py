@@ -1,0 +1,113 @@
+"""The whole configuration of a dataset, what must hold between its sections, and the places that it names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
+from corpusmill.config.sections import (
+    AuditConfig,
+    DecontaminationConfig,
+    DedupConfig,
+    EstimateConfig,
+    FramingConfig,
+    IndexConfig,
+    LockConfig,
+    PackingConfig,
+    SelectionConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
+from corpusmill.config.values import Count
+from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
+from corpusmill.section import Section
+
+
+class DatasetConfig(Section):
+    """Everything about one dataset."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    source: SourceConfig
+    dedup: DedupConfig
+    index: IndexConfig = IndexConfig()
+    decontamination: DecontaminationConfig | None = None
+    tokenizer: TokenizerConfig
+    shuffle: ShuffleConfig
+    exports: ExportsConfig
+    destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
+    keep_versions: Count | None = None
+    reclaim: Literal["keep", "eager"] = "keep"
+    audit: AuditConfig = AuditConfig()
+    packing: PackingConfig = PackingConfig()
+    framing: FramingConfig = FramingConfig()
+    selection: SelectionConfig = SelectionConfig()
+    estimate: EstimateConfig = EstimateConfig()
+    lock: LockConfig | None = None
+    work_folder: str = "work"
+    dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte
+
+    @field_validator("work_folder")
+    @classmethod
+    def _work_folder_is_local(cls, work_folder: str) -> str:
+        if "://" in work_folder:
+            raise ValueError(
+                "work_folder is a folder of this machine or of a file system that all workers mount, not a bucket;"
+                " sources and destinations may be buckets"
+            )
+        return work_folder
+
+    @model_validator(mode="after")
+    def _destinations_differ(self) -> DatasetConfig:
+        places = [(_place(destination.path), destination.endpoint_url) for destination in self.destinations]
+        twice = next((place for number, (place, _) in enumerate(places) if places[number] in places[:number]), None)
+        if twice is not None:
+            raise ValueError(f"two destinations have the same path: {twice}")
+        return self
+
+    @model_validator(mode="after")
+    def _waits_for_others(self) -> DatasetConfig:
+        if self.dag and self.name in self.dag.after:
+            raise ValueError("dag.after holds the dataset itself: each build of it would start the next")
+        return self
+
+    @model_validator(mode="after")
+    def _sample_is_uniform(self) -> DatasetConfig:
+        if self.exports.sample_documents is not None and self.shuffle.order == "source":
+            raise ValueError(
+                "exports.sample_documents are the first documents, a uniform sample of a random order alone;"
+                " leave it out, or set shuffle.order: random"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _empty_documents_have_a_place(self) -> DatasetConfig:
+        kept = self.framing.empty_documents
+        if kept == "boundary" and (self.exports.nanoset or self.exports.numpy):
+            raise ValueError("framing.empty_documents: only megatron can hold a document without tokens as a boundary")
+        if self.selection.leaves_out() and (kept != "skip" or self.packing.empty_documents == "keep"):
+            raise ValueError("selection leaves documents without tokens; they are skipped, so empty_documents must be")
+        return self
+
+
+def root_folder() -> Path:
+    """Where relative paths start: CORPUSMILL_ROOT, else the current folder."""
+    return Path(os.environ.get("CORPUSMILL_ROOT") or Path.cwd()).resolve()
+
+
+def absolute(path: str) -> str:
+    """A path of the configuration made absolute; s3:// locations are returned as they are."""
+    return path if "://" in path else str(root_folder() / Path(path).expanduser())
+
+
+def _place(path: str) -> str:
+    """A destination without what says the same in another way: `/out/`, `/out/.` and `/x/../out` are `/out`."""
+    return path.rstrip("/") if "://" in path else os.path.normpath(path)
+
+
+def work_of(config: DatasetConfig) -> Path:
+    """The folder in which a dataset's steps, receipts and plans lie."""
+    return Path(absolute(config.work_folder)) / config.name

@@ -1,0 +1,111 @@
+"""From text or plain values to a configuration; every error names its key, its line and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from corpusmill.config.dataset import DatasetConfig
+from corpusmill.errors import ConfigError
+from corpusmill.section import Section
+from corpusmill.yaml_text import CONTROL, LONGEST_SHOWN, labelled, line_of, read_text, read_yaml, shown
+
+EXAMPLE = Path(__file__).with_name("example.yaml")
+MOST_SHOWN = 20  # errors of one configuration
+
+
+def load_config(path: str | Path) -> DatasetConfig:
+    """Read and check one configuration file; ConfigError names the file, the line, the key and the mend."""
+    return parse_config(read_text(Path(path)), where=str(path))
+
+
+def parse_config(text: str, *, where: str) -> DatasetConfig:
+    """Check YAML text; `where` names it in messages. ConfigError, and no other, whatever the text is."""
+    values, node = read_yaml(text, where=where)
+    return check_config(values, where=where, node=node)
+
+
+def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> DatasetConfig:
+    """Check plain values (from YAML, a web form, a test); ConfigError, and no other, whatever they are."""
+    if not isinstance(values, dict):
+        raise ConfigError(
+            "the configuration is not a mapping of keys to values",
+            where=where,
+            got="nothing" if values is None else type(values).__name__,
+            next_step="corpusmill config example prints a complete one",
+        )
+    try:
+        problems = _unseen(values, node)
+        if not problems:
+            return DatasetConfig.model_validate(values)
+    except ValidationError as error:
+        problems = [_explain(dict(problem), node) for problem in error.errors()]
+    except Exception as error:  # a validator may raise anything; one file must not take the others with it
+        raise ConfigError("the configuration cannot be checked", where=where, got=type(error).__name__) from error
+    more = (("more", f"{len(problems) - MOST_SHOWN:,} other errors"),) if len(problems) > MOST_SHOWN else ()
+    raise ConfigError(
+        f"the configuration has {len(problems)} error{'s' if len(problems) > 1 else ''}",
+        where=where,
+        details=(*problems[:MOST_SHOWN], *more),
+        next_step="corpusmill config example prints a complete one with every key explained",
+    )
+
+
+def _unseen(values: Any, node: yaml.Node | None) -> list[tuple[str, str]]:
+    """(key path with its line, sentence) for every text that holds a control character."""
+    signs = [(keys, sign[0]) for keys, text in _texts(values, ()) if (sign := CONTROL.search(text))]
+    return [
+        (labelled(keys, line_of(node, keys)), f"may not hold the control character U+{ord(sign):04X}")
+        for keys, sign in signs
+    ]
+
+
+def _texts(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Every text among plain values, those of keys too, with the keys that lead to it."""
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(key, (*keys, key))
+            yield from _texts(inner, (*keys, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _texts(inner, (*keys, position))
+
+
+def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, str]:
+    """(key path with its line, sentence) for one pydantic error."""
+    location = tuple(problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        valid = _keys_at(location[:-1])
+        near = difflib.get_close_matches(str(location[-1])[:LONGEST_SHOWN], valid, n=1)
+        message = f"unknown key; did you mean {near[0]}?" if near else f"unknown key; valid keys: {', '.join(valid)}"
+    elif problem["type"] == "missing":
+        message = "required, and has no default"
+    elif problem["type"] not in {"value_error"}:
+        message = f"{message}, got {shown(problem['input'])}"
+    return labelled(location, line_of(node, location)), message
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    """The valid keys of the section at a path of keys and list positions."""
+    model: Any = DatasetConfig
+    for part in location:
+        if isinstance(part, str):
+            model = _section_in(model.model_fields[part].annotation)
+    return sorted(model.model_fields)
+
+
+def _section_in(annotation: Any) -> Any:
+    """The Section inside an annotation such as `list[Section]` or `Section | None`."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation if issubclass(annotation, Section) else None
+    return next((found for item in typing.get_args(annotation) if (found := _section_in(item))), None)

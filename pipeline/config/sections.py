@@ -1,0 +1,203 @@
+"""The sections that say what is read, left out, tokenized and packed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ByteSize, Field, field_validator, model_validator
+
+from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Threshold
+from corpusmill.section import Section
+
+LEAST_MINIMUM_BYTES = 7
+
+
+class SourceConfig(Section):
+    """Where the text comes from."""
+
+    paths: Annotated[list[Location], Field(min_length=1)]
+    text_field: Annotated[str, Field(min_length=1)] = "text"
+    id_field: Annotated[str, Field(min_length=1)] = "id"
+    max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
+    shard_bytes: Bytes = ByteSize(256 << 20)
+    endpoint_url: Location | None = None
+    stream: bool = False
+
+
+class DedupConfig(Section):
+    """Exact-substring deduplication over the whole dataset."""
+
+    mode: Literal["remove", "annotate", "none"]
+    minimum_bytes: Annotated[int, Field(le=1 << 20, strict=True)] | None = None
+    keep: Literal["first_window", "every_string"] = "first_window"
+    fuzzy_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    annotate_key: Annotated[str, Field(min_length=1)] = "sa_remove_ranges"
+    replace_existing: bool = False
+    drop_empty: bool = False
+    writeback: bool = True
+    memory: Bytes = ByteSize(1 << 30)
+
+    @field_validator("minimum_bytes")
+    @classmethod
+    def _minimum_leaves_a_character(cls, minimum_bytes: int | None) -> int | None:
+        if minimum_bytes is not None and minimum_bytes < LEAST_MINIMUM_BYTES:
+            raise ValueError(
+                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range can lie"
+                " between two characters of UTF-8, and nothing of it could be removed (500 is a common choice)"
+            )
+        return minimum_bytes
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> DedupConfig:
+        if self.mode != "none" and self.minimum_bytes is None:
+            raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
+        if self.keep == "every_string" and self.fuzzy_share is not None:
+            raise ValueError("fuzzy_share removes text that keep: every_string promises to keep; give one of them")
+        if self.drop_empty and self.mode != "remove":
+            raise ValueError("drop_empty needs mode remove: no other mode empties a document")
+        return self
+
+
+class IndexConfig(Section):
+    """How repeats are found: by anchors, or by suffix arrays, which stay as an infini-gram index."""
+
+    method: Literal["anchors", "suffix_array"] = "anchors"
+    unigram: bool = False
+
+    @model_validator(mode="after")
+    def _unigram_is_part_of_the_index(self) -> IndexConfig:
+        if self.unigram and self.method != "suffix_array":
+            raise ValueError("unigram is a file of the suffix array: it needs method suffix_array")
+        return self
+
+
+class ItemFieldsConfig(Section):
+    """Under which keys a benchmark's rows have what; "": they do not have it."""
+
+    question: Annotated[str, Field(min_length=1)] = "question"
+    answer: str = "answer"
+    passage: str = ""
+    id: str = "id"
+
+
+class BenchmarkConfig(Section):
+    """A benchmark whose items the text must not hold: files of JSON lines or parquet, a row an item."""
+
+    name: Annotated[str, Field(pattern=SPLIT_NAME)]
+    path: Location
+    endpoint_url: Location | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    fields: ItemFieldsConfig = ItemFieldsConfig()
+
+
+class DecontaminationConfig(Section):
+    """Documents that hold items of benchmarks, and what becomes of them."""
+
+    benchmarks: Annotated[list[BenchmarkConfig], Field(min_length=1)]
+    action: Literal["remove", "report"]
+    threshold: Threshold = "default"
+    seed_words: Annotated[int, Field(ge=3, le=64, strict=True)] = 5
+
+    @model_validator(mode="after")
+    def _names_tell_benchmarks_apart(self) -> DecontaminationConfig:
+        names = [benchmark.name for benchmark in self.benchmarks]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two benchmarks are called {twice}")
+        return self
+
+
+class TokenizerConfig(Section):
+    """Which vocabulary turns text into ids, and which ids stand around documents (pipeline/tokens/special.py)."""
+
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^|\s]+$")]
+    file: str | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    revision: str | None = None
+    engine: Literal["auto", "gigatoken", "tiktoken", "tokenizers"] = "auto"
+    batch_bytes: Bytes = ByteSize(2 << 20)
+    pattern: str | None = None
+    special_tokens: dict[str, Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]] = {}
+    eot: str | None = None
+    bos: str | None = None
+    pad: str | None = None
+    parse_special: bool = False
+    special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
+
+    def path(self) -> str | None:
+        """Where the vocabulary lies, if the configuration says so: the file, or the name if that is a path."""
+        return self.file or (self.name if self.name.endswith((".tiktoken", ".json", ".model")) else None)
+
+
+class AuditConfig(Section):
+    """How much of the dataset's own text is tokenized again by the reference library, and what must hold."""
+
+    share: Annotated[float, Field(ge=0, le=1)] = 0.005
+    minimum_documents: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1000
+    bytes_per_token_band: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+
+class PackingConfig(Section):
+    """How contexts are cut from documents (pipeline/tokens/packing.py)."""
+
+    stream: Literal["shard", "file"] = "shard"
+    eot: Literal["after", "before", "around"] = "after"
+    bos: bool = False
+    fit: Literal["cut", "best_fit"] = "cut"
+    overlap_tokens: Annotated[int, Field(ge=0, le=1, strict=True)] = 0
+    tail: Literal["pad", "always_pad"] = "pad"
+    empty_documents: Literal["skip", "keep"] = "skip"
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> PackingConfig:
+        if self.overlap_tokens and (self.fit == "best_fit" or self.tail == "always_pad"):
+            raise ValueError("overlap_tokens is for fit: cut with tail: pad only")
+        if self.fit == "best_fit" and self.tail == "always_pad":
+            raise ValueError("tail: always_pad is for fit: cut only; best fit pads every context where it must")
+        return self
+
+
+class FramingConfig(Section):
+    """Which special tokens stand around the whole documents of Megatron and Nanoset (pipeline/export/framing.py)."""
+
+    eod: bool = True
+    bos: bool = False
+    empty_documents: Literal["skip", "boundary", "eod"] = "skip"
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> FramingConfig:
+        if self.empty_documents == "eod" and not self.eod:
+            raise ValueError("empty_documents: eod makes a document without tokens its EOD, so eod must be true")
+        return self
+
+
+class SelectionConfig(Section):
+    """Which documents are long enough to be exported; by default all are."""
+
+    minimum_bytes: Count | None = None
+    minimum_tokens: Count | None = None
+
+    def leaves_out(self) -> bool:
+        """Whether any document can be too short."""
+        return self.minimum_bytes is not None or self.minimum_tokens is not None
+
+
+class EstimateConfig(Section):
+    """How large a sample estimates a build before it runs: bytes of the source files as stored, compressed or not."""
+
+    sample_bytes: Bytes = ByteSize(64 << 20)
+
+
+class LockConfig(Section):
+    """What the tokenizer was when the configuration was locked; `corpusmill config lock` writes it.
+
+    `tokenizer_eot` is the token that ends a text, if a file beside the tokenizer had to say so.
+    """
+
+    tokenizer_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    tokenizer_revision: str = ""
+    tokenizer_eot: str = ""
+
+    def settings(self) -> dict[str, str]:
+        """What of the lock can change a step's bytes."""
+        return self.model_dump(exclude=None if self.tokenizer_eot else {"tokenizer_eot"})
