@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -216,8 +217,13 @@ def end_with_parent() -> None:
 
 
 def _begin_worker() -> None:
-    end_with_parent()  # the server, which ends when the build does
-    build = multiprocessing.parent_process()
-    if build is not None and not build.is_alive():  # it died before this one asked for the signal
-        signal.raise_signal(signal.SIGKILL)
+    threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+
+
+def _end_with_build() -> None:
+    """Kill this process when the build dies. Its server would outlive it: every worker holds the server's lifeline."""
+    build = multiprocessing.parent_process()
+    if build is not None:
+        build.join()
+        signal.raise_signal(signal.SIGKILL)

@@ -98,14 +98,18 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     assert start(config).wait() == 0
 
 
-def test_build_killed_alone_takes_its_workers_with_it(tmp_path) -> None:
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_build_killed_alone_takes_its_workers_and_their_server_with_it(tmp_path, sign: signal.Signals) -> None:
     process = start(config_file(tmp_path / "killed"))
+    stage_reached(tmp_path / "killed", "tokenize", process)
     worker = worker_of(process)
-    watched = os.pidfd_open(worker)
-    process.kill()
-    ended, _, _ = select.select([watched], [], [], 10)
-    os.close(watched)
-    assert ended
+    watched = [os.pidfd_open(one) for one in (worker, *children(process.pid))]
+    process.send_signal(sign)
+    deadline = time.monotonic() + 10
+    for one in watched:
+        ended, _, _ = select.select([one], [], [], max(0, deadline - time.monotonic()))
+        os.close(one)
+        assert ended
 
 
 @pytest.mark.parametrize("spoilt", quick([True, False], 1))
