@@ -66,7 +66,13 @@ def _unknown(sides: list[Version], told_by: str) -> dict[str, str]:
     built = next((_why(one, "no longer holds the steps of") for one in sides if not one.build), "")
     planned = next((_why(one, "has no plan that delivered") for one in sides if not one.configuration), "")
     documents = f"{built}; and not both versions have {FOLDER}/" if not told_by else ""
-    reasons = {"documents": documents, "tokens and duplicates": built, "settings and versions": planned}
+    cut = "the delivered text was cut already: one that was cut in another way counts as changed"
+    reasons = {
+        "documents": documents,
+        "cut": cut if told_by == DELIVERED else "",
+        "tokens and duplicates": built,
+        "settings and versions": planned,
+    }
     return {what: why for what, why in reasons.items() if why}
 
 
@@ -127,8 +133,8 @@ def render_difference(difference: Plain) -> str:
         shown = sorted(sources, key=lambda name: (-_touched(sources[name]), name))[:SHOWN_SOURCES]
         kinds = [name for name, one in every.items() if one]
         files = [[_shown(name), *(_old_and_new(sources[name][kind]) for kind in kinds)] for name in shown]
-        lines += ["", f"{len(shown):,} of {len(sources):,} source files that differ, documents old and new:"]
-        lines += _table([["", *kinds], *files])
+        lines += ["", f"{len(sources):,} source files differ; of {len(shown):,} the documents, old > new:"]
+        lines += _table([["", *kinds], *files]) if files else []
     lines.append("")
     for title in ("stated", "settings", "versions"):
         for key, (before, after) in (difference[title] or {}).items():

@@ -170,7 +170,7 @@ def test_difference_of_two_folders_is_told_by_their_documents_and_says_what_it_d
     assert difference["documents"] == told(in_all(became), by_work=False)
     assert difference["settings"] is None
     assert difference["versions"] is None
-    assert difference["unknown"].keys() == {"tokens and duplicates", "settings and versions"}
+    assert difference["unknown"].keys() == {"cut", "tokens and duplicates", "settings and versions"}
     assert f"unknown  tokens and duplicates: {tmp_path / 'work'}" in render_difference(difference)
 
 
