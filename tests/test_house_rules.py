@@ -50,12 +50,14 @@ MAY_IMPORT = {
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
+    "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger stages storage"
+    " tokens verify",
     "mixture": "datasets errors export kernels report",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages",
-    "commands": "api builds config datasets decontamination documents engine errors in_order lineage mixture report"
-    " reshuffle stages tokens verify",
+    "commands": "api builds config datasets decontamination difference documents engine errors in_order lineage mixture"
+    " report reshuffle stages tokens verify",
     "cli": "commands errors",
 }
 

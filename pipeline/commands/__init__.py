@@ -5,7 +5,7 @@
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
     decontaminate.py   Single step: decontaminate; Inspect: benchmarks
     shuffling.py   Single steps on files that are ready: shuffle, shuffle-text, and find-batch
-    datasets.py    Datasets: merge, mix, repair, sample-corpus
+    datasets.py    Datasets: merge, mix, repair, sample-corpus, diff
     transfers.py   Transfers: download, upload
 
     app.py         the panels of `corpusmill --help`, an example for each command

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.commands.app import DATASETS, command
-from corpusmill.commands.options import EXIT_FAILED, Seed
+from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Seed
 
 
 @command(DATASETS, "merge outputs/web/latest/megatron --output all_text_document")
@@ -87,3 +87,25 @@ def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; made if m
         f"{output}: {len(written.files)} files, {documents:,} documents, {text_bytes:,} bytes of text"
         f" from {written.distributions} installed Python distributions"
     )
+
+
+@command(DATASETS, "diff backup/web/latest outputs/web/latest --config web.yaml")
+def diff(
+    old: Annotated[str, typer.Argument(help="A version's folder or address; with --config also its name, or latest.")],
+    new: Annotated[str, typer.Argument(help="The version that is compared with it.")],
+    config: KnownConfig = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Every figure as JSON, of each pair the old one first.")
+    ] = False,
+    old_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
+    new_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
+) -> None:
+    """Say what differs between two versions: documents, tokens, duplicates, settings, versions of the program."""
+    import json
+
+    from corpusmill.config import load_config
+    from corpusmill.difference import compare_versions, render_difference
+
+    dataset = load_config(config) if config else None
+    difference = compare_versions(old, new, dataset, (old_endpoint_url, new_endpoint_url))
+    typer.echo(json.dumps(difference, indent=1) if as_json else render_difference(difference))

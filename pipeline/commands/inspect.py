@@ -9,7 +9,7 @@ import typer
 
 from corpusmill.api import planned
 from corpusmill.commands.app import INSPECT, command
-from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Format, Record, Seed, Workers
+from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Format, KnownConfig, Record, Seed, Workers
 
 
 @command(INSPECT, "verify web.yaml --version latest")
@@ -88,9 +88,7 @@ def peek(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
     record: Record = 0,
     tokens: Annotated[int, typer.Option(help="At most so many tokens of it.", min=1)] = 512,
-    config: Annotated[
-        Path | None, typer.Option(help="The dataset's configuration, if its tokenizer is known by a file alone.")
-    ] = None,
+    config: KnownConfig = None,
 ) -> None:
     """Show one record of any export as ids and as text."""
     from corpusmill.config import load_config

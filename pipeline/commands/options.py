@@ -33,6 +33,9 @@ def size_bytes(text: str | int) -> int:
     return size
 
 
+KnownConfig = Annotated[
+    Path | None, typer.Option("--config", help="The dataset's configuration, for what its own files do not say.")
+]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")

@@ -23,7 +23,7 @@ from pathlib import Path
 from corpusmill.errors import CorruptDataError, SourceError, VerificationError
 from corpusmill.stages.manifest import DATASET, SUMS
 from corpusmill.storage import Store, Wanted, fetch, is_local, open_store
-from corpusmill.verify.delivered import LATEST, describe, read_dataset
+from corpusmill.verify.delivered import LATEST, VERSION, describe, read_dataset
 from corpusmill.verify.objects import object_sha256
 
 THREADS = 4
@@ -61,7 +61,7 @@ def compare_copies(
 
     SourceError where there is none, VerificationError for two versions and where no dataset.json can be trusted.
     """
-    stores = [_version_store(first, first_endpoint_url), _version_store(second, second_endpoint_url)]
+    stores = [version_store(first, first_endpoint_url), version_store(second, second_endpoint_url)]
     versions = [store.folder.rstrip("/").rpartition("/")[2] for store in stores]
     if versions[0] != versions[1]:
         raise VerificationError(
@@ -95,12 +95,21 @@ def repair_copies(compared: Compared) -> tuple[int, int]:
     return first, second
 
 
-def _version_store(location: str, endpoint_url: str | None) -> Store:
+def version_store(location: str, endpoint_url: str | None) -> Store:
+    """The store of a version's folder, or of the version that latest.json names; SourceError if there is none."""
     location = location.rstrip("/") if "://" in location else str(Path(location).resolve())
     store = open_store(location, endpoint_url=endpoint_url)
     if store.stat(LATEST) is not None and store.stat(DATASET) is None:
         with store.open(LATEST) as file:
-            version = json.loads(file.read())["version"]
+            version = _named_version(file.read())
+        if version is None:
+            raise SourceError(
+                "nothing says which version is the latest",
+                where=f"{location}/{LATEST}",
+                expected='{"version": ...}, 12 hex digits',
+                got="something else",
+                next_step="name the version's own folder",
+            )
         return open_store(f"{location}/{version}", endpoint_url=endpoint_url)
     if store.stat(SUMS) is None and store.stat(DATASET) is None:
         raise SourceError(
@@ -110,6 +119,15 @@ def _version_store(location: str, endpoint_url: str | None) -> Store:
             got="neither",
         )
     return store
+
+
+def _named_version(text: bytes) -> str | None:
+    """The version that a latest.json names; None if it names none."""
+    try:
+        version = json.loads(text)["version"]
+        return str(version) if VERSION.fullmatch(version) else None
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def _sums(stores: list[Store], version: str) -> dict[str, str]:

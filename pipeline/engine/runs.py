@@ -73,6 +73,12 @@ def delivered_versions(work: Path) -> list[str]:
     return list(dict.fromkeys(version for _, version in sorted(runs, reverse=True)))
 
 
+def plan_of_version(work: Path, version: str) -> Path | None:
+    """The receipt of the plan whose run was the last to deliver a version; None if no plan here is known to have."""
+    plans = [path for path in _plans(work) if version in _versions(path)]
+    return max(plans, key=lambda path: _versions(path)[version], default=None)
+
+
 def needed_plans(work: Path, keep: int = 1) -> list[Path]:
     """Receipts of the plans whose steps are needed: of the `keep` newest that delivered, and of all begun since.
 

@@ -16,12 +16,14 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
 from corpusmill.config import check_config
+from corpusmill.difference import compare_versions
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.lineage import locate, locate_id, render_located
 from corpusmill.lineage.facts import ContaminatedLine, Located
 from corpusmill.stages.graph import open_build
+from corpusmill.stages.manifest import dataset_version
 from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, make_documents
@@ -239,3 +241,15 @@ def test_threshold_of_a_configuration_is_a_word_or_a_share(threshold: Any, text:
     else:
         with pytest.raises(ConfigError):
             settings(tmp_path, decontamination=wanted)
+
+
+def test_difference_counts_contaminated_documents_as_lost_and_nothing_as_changed(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    config = decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION))
+    old, new = (dataset_version(build(one)) for one in (settings(tmp_path), config))
+    difference = compare_versions(old, new, config)
+    counts = {name: one["documents"] for name, one in difference["documents"].items()}
+    assert difference["told_by"] == "work folder"
+    assert (counts["all"], counts["lost"]) == ([30, 28], [2, 0])
+    assert counts["cut"] == [2, 2]  # the ninth of each file repeated the fourth
+    assert counts["changed"] == counts["moved"] == counts["gained"] == [0, 0]

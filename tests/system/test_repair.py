@@ -169,6 +169,13 @@ def test_copies_no_dataset_is_said(tmp_path):
         compare_copies(str(tmp_path), str(tmp_path))
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": "../elsewhere"}'])
+def test_copies_latest_that_names_no_version_is_refused(places, text: str) -> None:
+    (places[0] / "latest.json").write_text(text)
+    with pytest.raises(SourceError, match="nothing says which version"):
+        compare_copies(str(places[0]), str(places[1]))
+
+
 def test_repair_command_says_what_is_wrong_and_repairs_only_when_asked(places):
     missing = next((places[1] / "latest" / "nanoset").glob("*.index"))
     content = missing.read_bytes()

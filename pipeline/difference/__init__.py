@@ -1,0 +1,15 @@
+"""What differs between two delivered versions: documents, tokens, duplicates, settings, versions of the program.
+
+    versions.py    a version opened: its dataset.json, and the receipts and configuration that it was made from
+    documents.py   its documents as rows of hashes, from the work folder, else from the delivered documents/
+    matching.py    what became of every document: the rows of both versions matched in partitions
+    compare.py     all of it compared, as plain values and as text
+
+Invariants: every file that is read is compared with its receipt or its sha256; every document of a version has exactly
+one outcome; what cannot be known is None, and `unknown` says why.
+Price: one pass over both versions' text (or documents/), 44 bytes a document on disk, and of these a 256th in memory.
+"""
+
+from corpusmill.difference.compare import compare_versions, render_difference
+
+__all__ = ["compare_versions", "render_difference"]

@@ -1,0 +1,163 @@
+"""Two versions compared: plain values, of each pair the old version's first, and the same in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from corpusmill.config import DatasetConfig
+from corpusmill.difference.documents import Numbers, rows_of_build, rows_of_documents
+from corpusmill.difference.matching import MEASURES, OUTCOMES, count_outcomes
+from corpusmill.difference.versions import Version, open_version
+from corpusmill.errors import visible
+from corpusmill.stages.writeback import FOLDER
+
+WORK, DELIVERED = "work folder", "documents/"
+SHOWN_SOURCES = 20  # those with the most documents that are not unchanged
+Plain = dict[str, Any]
+
+
+def compare_versions(
+    old: str,
+    new: str,
+    config: DatasetConfig | None = None,
+    endpoint_urls: tuple[str | None, str | None] = (None, None),
+) -> Plain:
+    """Compare two versions, named as `open_version` says, with its errors and those of documents.py.
+
+    `documents` and each of `sources`: outcome (`all` and matching.OUTCOMES) -> measure -> [old, new]; None where that
+    is unknown, as `settings` and `versions` are without a work folder. `told_by`: WORK, DELIVERED or "".
+    """
+    sides = [open_version(where, config, url) for where, url in zip((old, new), endpoint_urls, strict=True)]
+    files = [{file["name"]: file["sha256"] for file in one.description["files"]} for one in sides]
+    both = files[0].keys() & files[1].keys()
+    same = sum(files[0][name] == files[1][name] for name in both)
+    alone = [len(names) - len(both) for names in files]
+    sources: Numbers = {}
+    told_by, rows = "", []
+    if sides[0].build and sides[1].build:
+        told_by, rows = WORK, [rows_of_build(one.build, sources) for one in sides if one.build]
+    elif all(any(name.startswith(f"{FOLDER}/") for name in names) for names in files):
+        told_by, rows = DELIVERED, [rows_of_documents(one, _fields(one, config), sources) for one in sides]
+    counted = count_outcomes(rows[0], rows[1], sources) if told_by else None
+    described = [
+        {"dataset": one.description["name"], "version": one.version, "where": one.store.folder} for one in sides
+    ]
+    by_source = {}
+    if counted is not None:
+        by_source = {name: _outcomes(counted[number], told_by) for name, number in sorted(sources.items())}
+    return {
+        "old": described[0],
+        "new": described[1],
+        "told_by": told_by,
+        "unknown": _unknown(sides, told_by),
+        "documents": None if counted is None else _outcomes(counted.sum(axis=0), told_by),
+        "sources": by_source,
+        "files": {"equal": same, "different": len(both) - same, "lost": alone[0], "gained": alone[1]},
+        "stated": _differing(*({key: one.description[key] for key in ("vocabulary", "formats")} for one in sides)),
+        "settings": _differing(*(one.configuration for one in sides)),
+        "versions": _differing(*(one.made_by for one in sides)),
+    }
+
+
+def _unknown(sides: list[Version], told_by: str) -> dict[str, str]:
+    """What is not known, and why."""
+    built = next((_why(one, "no longer holds the steps of") for one in sides if not one.build), "")
+    planned = next((_why(one, "has no plan that delivered") for one in sides if not one.configuration), "")
+    documents = f"{built}; and not both versions have {FOLDER}/" if not told_by else ""
+    cut = "the delivered text was cut already: one that was cut in another way counts as changed"
+    reasons = {
+        "documents": documents,
+        "cut": cut if told_by == DELIVERED else "",
+        "tokens and duplicates": built,
+        "settings and versions": planned,
+    }
+    return {what: why for what, why in reasons.items() if why}
+
+
+def _why(version: Version, lacks: str) -> str:
+    if version.work is None:
+        return f"no work folder is known of {version.store.folder}: name its configuration, --config CONFIG"
+    return f"{version.work} {lacks} {version.version}"
+
+
+def _fields(version: Version, config: DatasetConfig | None) -> tuple[str, str]:
+    """Of text and id: as the version's own configuration has them, else `config`, else every new configuration."""
+    if version.configuration:
+        return version.configuration["source"]["text_field"], version.configuration["source"]["id_field"]
+    return (config.source.text_field, config.source.id_field) if config else ("text", "id")
+
+
+def _outcomes(counted: Any, told_by: str) -> Plain:
+    """`counted`: int64 (outcomes, measures, 2)."""
+
+    def plain(amounts: Any) -> Plain:
+        known = MEASURES if told_by == WORK else MEASURES[:1]
+        return {name: pair if name in known else None for name, pair in zip(MEASURES, amounts.tolist(), strict=True)}
+
+    outcomes = {name: plain(amounts) for name, amounts in zip(OUTCOMES, counted, strict=True)}
+    return {"all": plain(counted.sum(axis=0)), **outcomes, **({} if told_by == WORK else {"cut": None})}
+
+
+def _differing(old: Plain | None, new: Plain | None) -> Plain | None:
+    """Dotted key -> both values, of those that are not equal."""
+    if old is None or new is None:
+        return None
+    left, right = dict(_flat(old)), dict(_flat(new))
+    keys = sorted(left.keys() | right.keys())
+    return {key: [left.get(key), right.get(key)] for key in keys if left.get(key) != right.get(key)}
+
+
+def _flat(values: Plain, above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def render_difference(difference: Plain) -> str:
+    """For a terminal: all but the source files beyond SHOWN_SOURCES."""
+    old, new, every = (difference[key] for key in ("old", "new", "documents"))
+    lines = [_shown(f"{side}  {' '.join(difference[side].values())}") for side in ("old", "new")]
+    if old["dataset"] != new["dataset"]:
+        lines.append("these are versions of different datasets")
+    lines.append("files: " + ", ".join(f"{count:,} {what}" for what, count in difference["files"].items()))
+    if every:
+        known = [name for name in MEASURES if every["all"][name]]
+        heads = [f"{side} {name.replace('_', ' ')}" for name in known for side in ("old", "new")]
+        amounts = [[name, *(pair for key in known for pair in one[key])] for name, one in every.items() if one]
+        lines += ["", f"told by the {difference['told_by']}:", *_table([["", *heads], *amounts])]
+        sources = {name: one for name, one in difference["sources"].items() if _touched(one)}
+        shown = sorted(sources, key=lambda name: (-_touched(sources[name]), name))[:SHOWN_SOURCES]
+        kinds = [name for name, one in every.items() if one]
+        files = [[_shown(name), *(_old_and_new(sources[name][kind]) for kind in kinds)] for name in shown]
+        lines += ["", f"{len(sources):,} source files differ; of {len(shown):,} the documents, old > new:"]
+        lines += _table([["", *kinds], *files]) if files else []
+    lines.append("")
+    for title in ("stated", "settings", "versions"):
+        for key, (before, after) in (difference[title] or {}).items():
+            lines.append(_shown(f"{title}  {key}: {json.dumps(before)} -> {json.dumps(after)}"))
+    return "\n".join([*lines, *(_shown(f"unknown  {what}: {why}") for what, why in difference["unknown"].items())])
+
+
+def _touched(outcomes: Plain) -> int:
+    """Documents of either side that are not unchanged."""
+    return sum(sum(one["documents"]) for name, one in outcomes.items() if one and name not in {"all", "unchanged"})
+
+
+def _old_and_new(outcome: Plain) -> str:
+    old, new = outcome["documents"]
+    return f"{old:,}" if old == new else f"{old:,} > {new:,}"
+
+
+def _table(rows: list[list[Any]]) -> list[str]:
+    cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
+
+
+def _shown(text: str) -> str:
+    """On one line, without what a terminal obeys."""
+    return visible(text).replace("\n", r"\n").replace("\t", r"\t")

@@ -1,0 +1,120 @@
+"""The documents of a version as rows of hashes; see ROW.
+
+`identity` is the hash of a document's id, or of its text if it has none; `cuts` that of its duplicate ranges.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.content_kernels import text_hashes
+from corpusmill.dedup.ranges import read_ranges
+from corpusmill.difference.versions import Version
+from corpusmill.documents.batch import DocumentBatch
+from corpusmill.documents.compression import open_decompressed
+from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.text_shard import open_text_shard
+from corpusmill.engine.build import Build
+from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.fingerprint import file_digest
+from corpusmill.stages.index import text_stage
+from corpusmill.stages.union import CUT_RANGES
+from corpusmill.stages.writeback import FOLDER
+from corpusmill.storage import Wanted, fetch, is_local, safe_relative_name
+from corpusmill.tokens.token_shard import open_token_shard
+
+HASHES, AMOUNTS = ("identity", "text", "cuts"), ("tokens", "duplicate_bytes")
+ROW = np.dtype([*((name, "<u8") for name in HASHES), ("source", "<i4"), *((name, "<i8") for name in AMOUNTS)])
+Rows = NDArray[Any]
+Numbers = dict[str, int]
+"""Of source files, by name; a new one gets the next number."""
+
+
+def rows_of_build(build: Build, sources: Numbers) -> Iterator[Rows]:
+    """All documents that a build read, a shard at a time. DamagedStepError if an output is not as it was written."""
+    for unit in build.units("tokenize"):
+        text = open_text_shard(build.folder(text_stage(build.config), unit))
+        bounds, ids = text.bounds(0, text.documents), text.document_ids()
+        rows = _rows(text.text, bounds, ids.data, np.concatenate([np.zeros(1, np.uint64), ids.ends]))
+        if unit in build.units("union"):
+            ranges = read_ranges(build.folder("union", unit) / CUT_RANGES)
+            places = np.searchsorted(ranges[:, 0], bounds).astype(np.uint64) * np.uint64(ranges.itemsize * 2)
+            documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1
+            own = (ranges - text.offsets[documents][:, None]).astype("<u8")
+            hashes = text_hashes(own.reshape(-1).view(np.uint8), places[:-1], places[1:])[0]
+            rows["cuts"] = np.where(places[1:] > places[:-1], hashes, 0)
+            np.add.at(rows["duplicate_bytes"], documents, (own[:, 1] - own[:, 0]).astype(np.int64))
+        rows["tokens"] = np.diff(open_token_shard(build.folder("tokenize", unit)).ends, prepend=np.uint64(0))
+        for source in text.sources:
+            last = source.first_document + source.documents
+            rows["source"][source.first_document : last] = sources.setdefault(source.path, len(sources))
+        yield rows
+
+
+def rows_of_documents(version: Version, fields: tuple[str, str], sources: Numbers) -> Iterator[Rows]:
+    """All delivered documents, of the `fields` text and id: without cuts, tokens and duplicates, which stay 0.
+
+    SourceError if a file is gone, or has no document; CorruptDataError if it is not the one that was delivered.
+    """
+    for file in version.description["files"]:
+        name = safe_relative_name(file["name"], where=version.store.folder)
+        if not name.startswith(f"{FOLDER}/"):
+            continue
+        source = sources.setdefault(name.removeprefix(f"{FOLDER}/"), len(sources))
+        lines = documents = 0
+        with tempfile.TemporaryDirectory() as folder:
+            for batch in _batches(_on_this_machine(version, name, file["sha256"], Path(folder)), name, *fields):
+                rows = _rows(batch.text, batch.bounds.astype(np.uint64), batch.ids, batch.id_bounds.astype(np.uint64))
+                rows["source"] = source
+                lines, documents = lines + batch.lines, documents + len(rows)
+                yield rows
+        if lines > documents == 0:
+            raise SourceError(
+                "a delivered file has lines, and no document in them",
+                where=f"{version.store.folder}/{name}",
+                expected=f"a text under {fields[0]!r}",
+                got=f"{lines:,} lines without it",
+                next_step="name the dataset's configuration, which says where the text is: --config CONFIG",
+            )
+
+
+def _rows(text: Any, bounds: NDArray[np.uint64], ids: Any, id_bounds: NDArray[np.uint64]) -> Rows:
+    """Of documents whose separators and ends are `bounds`, and whose ids lie back to back."""
+    rows = np.zeros(len(bounds) - 1, ROW)
+    rows["text"] = text_hashes(text, bounds[:-1] + np.uint64(1), bounds[1:])[0]
+    hashes = text_hashes(ids, id_bounds[:-1], id_bounds[1:])[0]
+    rows["identity"] = np.where(id_bounds[1:] > id_bounds[:-1], hashes, rows["text"])
+    return rows
+
+
+def _on_this_machine(version: Version, name: str, sha256: str, folder: Path) -> Path:
+    """A delivered file, its sha256 compared; fetched into `folder` if it lies in a store."""
+    store, stored = version.store, version.store.stat(name)
+    where = f"{store.folder}/{name}"
+    if stored is None:
+        raise SourceError("a delivered file is gone", where=where, expected=f"sha256 {sha256}")
+    path = Path(where) if is_local(where) else folder / "file"
+    if not is_local(where):
+        fetch(store, Wanted(name, stored.size_bytes, stored.identity), path, folder / "partial")
+    if (got := file_digest(path)) != sha256:
+        next_step = "corpusmill repair mends it from another copy"
+        what = "a delivered file is not the one that dataset.json lists"
+        raise CorruptDataError(what, where=where, expected=f"sha256 {sha256}", got=got, next_step=next_step)
+    return path
+
+
+def _batches(path: Path, name: str, text_field: str, id_field: str) -> Iterator[DocumentBatch]:
+    with path.open("rb") as raw:
+        if name.endswith(".parquet"):
+            from corpusmill.documents.parquet import read_rows
+
+            yield from read_rows(raw, source=name, text_field=text_field, id_field=id_field)
+        else:
+            with open_decompressed(raw, name) as lines:
+                yield from read_documents(lines, source=name, text_field=text_field, id_field=id_field)

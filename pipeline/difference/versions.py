@@ -1,0 +1,101 @@
+"""A delivered version opened: what dataset.json says of it, and what a work folder still knows of how it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.datasets.repair import version_store
+from corpusmill.engine.build import Build
+from corpusmill.engine.runs import plan_of_version
+from corpusmill.engine.stage import StepMissingError
+from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.ledger import read_receipt
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.manifest import DATASET, UNIT, VERSION_DIGITS, version_of
+from corpusmill.storage import Store
+from corpusmill.verify.delivered import VERSION, read_dataset
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version at one place. None: no work folder is known, or it no longer has that.
+
+    Of the plan that delivered it: `configuration`, what can change bytes; `made_by`, the versions of the program, its
+    stages and libraries; `build`, if this program finds its steps.
+    """
+
+    store: Store
+    version: str
+    description: dict[str, Any]
+    work: Path | None = None
+    configuration: dict[str, Any] | None = None
+    made_by: dict[str, Any] | None = None
+    build: Build | None = None
+
+
+def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | None) -> Version:
+    """A version in a folder or at an address, or by its name (12 digits, or latest) at a destination of `config`.
+
+    SourceError if there is none, CorruptDataError if its dataset.json is damaged.
+    """
+    named = config if config and (where == "latest" or VERSION.fullmatch(where)) else None
+    store = _named_store(where, named) if named else version_store(where, endpoint_url)
+    text = read_dataset(store) or b""
+    version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    folder = store.folder.rstrip("/").rpartition("/")[2]
+    if not _is_description(text) or (VERSION.fullmatch(folder) and folder != version):
+        raise CorruptDataError(
+            "a version's description is not the one that was delivered",
+            where=f"{store.folder}/{DATASET}",
+            expected="the JSON whose sha256 begins with the version",
+            got=f"sha256 {version}..." if text else "nothing",
+            next_step="corpusmill repair mends it from another copy",
+        )
+    description = json.loads(text)
+    if config is None or config.name != description["name"]:
+        return Version(store, version, description)
+    work = work_of(config)
+    plan = plan_of_version(work, version)
+    if plan is None:
+        return Version(store, version, description, work)
+    receipt, build = read_receipt(plan), open_build(plan)
+    made_by = {**receipt.versions, **receipt.settings["code"]}
+    is_whole = _made(build) == version
+    return Version(store, version, description, work, receipt.settings["config"], made_by, build if is_whole else None)
+
+
+def _made(build: Build) -> str:
+    """The version that a build's steps made; "" if they are gone, or of another version of this program."""
+    try:
+        return version_of(build.receipt("manifest", UNIT))
+    except StepMissingError:
+        return ""
+
+
+def _named_store(version: str, config: DatasetConfig) -> Store:
+    """Of the first destination that has it."""
+    for destination in config.destinations:
+        folder = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+        with suppress(SourceError):
+            return version_store(folder if version == "latest" else f"{folder}/{version}", destination.endpoint_url)
+    raise SourceError(
+        "no destination of the configuration has this version",
+        where=", ".join(destination.path for destination in config.destinations) or "there is no destination",
+        got=version,
+        next_step="give the version's folder or address",
+    )
+
+
+def _is_description(text: bytes) -> bool:
+    try:
+        content = json.loads(text)
+        files = [file["name"] + file["sha256"] for file in content["files"]]
+        return bool(content["name"] + "".join(files) and content["vocabulary"].keys() | content["formats"].keys())
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return False
