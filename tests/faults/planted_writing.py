@@ -25,13 +25,13 @@ WRITING = [
     Fault("an id is stored in 16 bits that needs 17", "tokens.tokenizer",
           "if self.vocabulary_size <= 1 << 16", "if self.vocabulary_size <= 1 << 17"),
     Fault("a document's last id goes to the next document", "tokens.fast",
-          "    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)",
-          "    sizes = np.diff(offsets)\n    sizes[0] -= len(sizes) > 1\n    sizes[1:2] += 1\n"
-          "    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], sizes"),
+          "    return np.concatenate([np.empty(0, np.uint32), *rows]), np.array([len(row) for row in rows], np.int64)",
+          "    sizes = np.array([len(row) for row in rows], np.int64)\n    sizes[0] -= len(sizes) > 1\n"
+          "    sizes[1:2] += 1\n    return np.concatenate([np.empty(0, np.uint32), *rows]), sizes"),
     Fault("every id is one too high in the engine", "tokens.fast",
-          "    return np.asarray(rows.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)",
-          "    ids = np.asarray(rows.content.data)[offsets[0] : offsets[-1]]\n"
-          "    return np.minimum(ids + np.uint32(1), np.uint32(100_255)), np.diff(offsets)"),
+          "    rows = [tokenizer.encode(text) for text in texts]",
+          "    rows = [np.minimum(np.array(tokenizer.encode(text), np.uint32) + np.uint32(1), np.uint32(100_255))"
+          " for text in texts]"),
     Fault("the engine's vocabulary has two tokens exchanged", "tokens.engines",
           "        copy.write(found.content)",
           "        copy.write(found.content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
@@ -151,7 +151,7 @@ WRITING = [
           "for name, sha256 in sorted(digests.items()))",
           "for name, sha256 in zip(sorted(digests), [digests[one] for one in sorted(digests)[::-1]], strict=True))"),
     Fault("the last file is not uploaded", "stages.upload",
-          "_send(store, *file), once))", "_send(store, *file), once[:-1]))"),
+          "hand_over=file[0] in handed_over), once))", "hand_over=file[0] in handed_over), once[:-1]))"),
     Fault("a file of the same size at the destination counts as the same", "storage.local",
           "and self.digest(name) == sha256", "", edit="same size"),
     Fault("files of one size are sent once, for all their names", "stages.upload",
