@@ -70,6 +70,7 @@ class Build:
         self.work = plan_receipt.parents[2]
         self._receipts: dict[tuple[str, str], Receipt] = {}
         self._steps: dict[tuple[str, str], Step] = {}
+        self._held: set[str] = set()
         self._asked: set[Path] = set()
         self._remembered: dict[tuple[object, ...], Any] = {}
         self._missing: dict[tuple[object, ...], StepMissingError] | None = None
@@ -143,17 +144,17 @@ class Build:
         rollup = self._read_rollup(stage)
         if rollup is None:
             rollup = roll_up(self.receipts(stage), self.graph[stage].rolled_up)
-            if self._keeps_rollups:
+            if self._keeps_rollup(stage):
                 write_rollup(rollup, self.plan_folder, stage)
         return rollup
 
     def _read_rollup(self, stage: str) -> Rollup | None:
-        rollup = read_rollup(self.plan_folder, stage) if self._keeps_rollups else None
+        rollup = read_rollup(self.plan_folder, stage) if self._keeps_rollup(stage) else None
         return rollup if rollup and list(rollup.digests) == self.units(stage) else None
 
-    @property
-    def _keeps_rollups(self) -> bool:
-        return self._find_receipt is valid_receipt  # whoever has another rule has receipts of its own
+    def _keeps_rollup(self, stage: str) -> bool:
+        # Whoever has another rule, or holds a receipt, has receipts of its own.
+        return self._find_receipt is valid_receipt and stage not in self._held
 
     def find(self, stage: str, unit: str) -> Receipt | None:
         """The valid receipt of a step, or None if it has none. It stands while the step runs again."""
@@ -185,6 +186,7 @@ class Build:
     def hold(self, receipt: Receipt) -> None:
         """Take a receipt for its step's, whatever became of the step's inputs and outputs."""
         key = receipt.stage, receipt.unit
+        self._held.add(receipt.stage)
         self._put(key, receipt)
         self._steps[key] = Step.of(receipt)
 
