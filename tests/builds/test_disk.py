@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from benchmarks.disk import sampled_disk
 from corpusmill.builds.costs import refresh_costs
 from corpusmill.builds.disk import Held, moments
 from corpusmill.builds.estimate import estimate_dataset
@@ -24,37 +20,6 @@ from corpusmill.config import check_config, load_config
 from corpusmill.engine.preview import preview
 from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
-
-
-def disk_bytes(*roots: Path) -> int:
-    """What everything below some folders takes on disk; a file of several names counts once."""
-    blocks: dict[int, int] = {}
-    for parent, _, names in chain.from_iterable(map(os.walk, roots)):
-        for name in names:
-            try:
-                status = os.lstat(f"{parent}/{name}")
-            except FileNotFoundError:
-                continue
-            blocks[status.st_ino] = status.st_blocks
-    return 512 * sum(blocks.values())
-
-
-@contextmanager
-def sampled_disk(*roots: Path) -> Iterator[list[int]]:
-    """What the folders took on disk together, looked at all the time while the body runs."""
-    seen, done = [0], Event()
-
-    def look() -> None:
-        while not done.wait(0.01):
-            seen.append(disk_bytes(*roots))
-
-    thread = Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        thread.join()
 
 
 def test_moments_of_reclaimed_stages_go_with_the_wave_of_their_last_reader() -> None:
