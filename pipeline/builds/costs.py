@@ -52,20 +52,20 @@ def refresh_costs(build: Build, last: Build, previewed: list[StepPreview]) -> li
         steps.setdefault(step.stage, []).append(step)
     grown = build.plan.source_bytes() / max(1, last.plan.source_bytes())
     costs = [_stage_cost(build, last, stage, steps, grown) for stage in steps if build.graph[stage].reuse]
-    sent = sum(one.written_bytes for one in costs if one.stage in DELIVERING) * len(build.config.destinations)
-    return [one for one in (*costs, StageCost("upload", sent, sent)) if one.read_bytes or one.written_bytes]
+    sent = sum(cost.written_bytes for cost in costs if cost.stage in DELIVERING) * len(build.config.destinations)
+    return [cost for cost in (*costs, StageCost("upload", sent, sent)) if cost.read_bytes or cost.written_bytes]
 
 
 def _stage_cost(build: Build, last: Build, stage: str, steps: dict[str, list[StepPreview]], grown: float) -> StageCost:
     before = _receipts(last, stage)
-    lost = {one.unit: _sizes(one, one.given_back) for one in before if one.given_back}
+    lost = {receipt.unit: _sizes(receipt, receipt.given_back) for receipt in before if receipt.given_back}
     units = [step.unit for step in steps[stage]]
     running = [step.unit for step in steps[stage] if step.fate != "reuse"]
     again = bool(lost) and _is_read_again(build, stage, steps)
     share = 1.0 if again or not units[0] else _weight(build, running) / _weight(build, units)
     read, written = (
-        sum(one.counts.get("bytes_read", 0) for one in before),
-        sum(_sizes(one, [output.name for output in one.outputs]) for one in before),
+        sum(receipt.counts.get("bytes_read", 0) for receipt in before),
+        sum(_sizes(receipt, [output.name for output in receipt.outputs]) for receipt in before),
     )
     made_again = sum(lost.values()) if again else 0
     return StageCost(stage, round(share * grown * read), round(share * grown * written), made_again)
@@ -88,7 +88,7 @@ def _weight(build: Build, units: list[str]) -> int:
 
 def _sizes(receipt: Receipt, names: Collection[str]) -> int:
     """Bytes of some outputs; those of equal content are names of one file."""
-    return sum({one.digest: one.size_bytes for one in receipt.outputs if one.name in names}.values())
+    return sum({output.digest: output.size_bytes for output in receipt.outputs if output.name in names}.values())
 
 
 def _receipts(build: Build, stage: str) -> list[Receipt]:
@@ -104,8 +104,8 @@ def render_costs(costs: list[StageCost]) -> str:
     if not costs:
         return "refresh     nothing to read and nothing to write"
     lines = ["refresh     at most, by what the last build came to"]
-    for one in costs:
-        again = f", {one.again_bytes:,} of it given back before" if one.again_bytes else ""
-        lines.append(f"  {one.stage:<10}reads {one.read_bytes:>18,}  writes {one.written_bytes:>18,} bytes{again}")
-    read, written = sum(one.read_bytes for one in costs), sum(one.written_bytes for one in costs)
+    for cost in costs:
+        again = f", {cost.again_bytes:,} of it given back before" if cost.again_bytes else ""
+        lines.append(f"  {cost.stage:<10}reads {cost.read_bytes:>18,}  writes {cost.written_bytes:>18,} bytes{again}")
+    read, written = sum(cost.read_bytes for cost in costs), sum(cost.written_bytes for cost in costs)
     return "\n".join([*lines, f"  {'together':<10}reads {read:>18,}  writes {written:>18,} bytes"])

@@ -40,21 +40,21 @@ def moments(held: Iterable[tuple[str, float, float]], *, handed_over: bool = Tru
 
     `handed_over`: an eager build has one destination, which gets links instead of copies (stages/upload.py).
     """
-    by_stage = {one[0]: Held(*one) for one in held}
-    delivered = sum(one.kept_bytes + one.reclaimed_bytes for one in by_stage.values() if one.stage in DELIVERED)
-    found: dict[str, Moments] = {"keep": [], "eager": []}
-    for reclaim, seen in found.items():
+    by_stage = {row[0]: Held(*row) for row in held}
+    delivered = sum(row.kept_bytes + row.reclaimed_bytes for row in by_stage.values() if row.stage in DELIVERED)
+    by_setting: dict[str, Moments] = {"keep": [], "eager": []}
+    for reclaim, seen in by_setting.items():
         work = destination = 0.0
         for wave in GRAPH.waves():
             stages = [by_stage[name] for name in wave if name in by_stage]
-            work += sum(one.kept_bytes + one.reclaimed_bytes for one in stages)
+            work += sum(row.kept_bytes + row.reclaimed_bytes for row in stages)
             destination = delivered if "upload" in wave else destination
-            gone = sum(one.reclaimed_bytes for one in by_stage.values() if GRAPH[one.stage].read_until in wave)
+            gone = sum(row.reclaimed_bytes for row in by_stage.values() if GRAPH[row.stage].read_until in wave)
             gone *= reclaim == "eager"
             shared = gone if handed_over and "upload" in wave else 0
             seen.append((round(work - shared), round(destination)))
             work -= gone
-    return found
+    return by_setting
 
 
 def held_by(build: Build) -> list[Held]:
@@ -67,7 +67,7 @@ def _held(build: Build, stage: str) -> Held:
     kept = reclaimed = 0
     for unit in build.units(stage):
         folder, outputs = build.step_folder(stage, unit), build.receipt(stage, unit).outputs
-        names = {one.name for one in outputs if any(fnmatchcase(one.name, pattern) for pattern in patterns)}
+        names = {output.name for output in outputs if any(fnmatchcase(output.name, pattern) for pattern in patterns)}
         files = {path.lstat().st_ino: path for path in _files(folder)}
         for path in files.values():
             size_bytes = path.lstat().st_size
@@ -108,10 +108,10 @@ def usually_held(config: DatasetConfig, source_bytes: int) -> list[Held]:
     return [Held(stage, kept * source_bytes, reclaimed * source_bytes) for stage, kept, reclaimed in shares]
 
 
-def render_disk(found: dict[str, Moments], *, reclaim: str, said_by: str) -> str:
+def render_disk(by_setting: dict[str, Moments], *, reclaim: str, said_by: str) -> str:
     """For people: the most that a build holds with either setting."""
     lines = []
-    for setting, seen in found.items():
+    for setting, seen in by_setting.items():
         work = max(work for work, _ in seen)
         together = max(map(sum, seen))
         mine = ", as configured" if setting == reclaim else ""

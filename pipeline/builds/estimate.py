@@ -65,7 +65,7 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         build = _built(config, root / "sample", root / "whole")
         seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
-        estimate = _scaled(build, [one.chance for one in drawn], share, seconds, stored)
+        estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored)
     keep_estimate(estimate, config, files, work)
     return estimate
 
@@ -184,8 +184,8 @@ def _all_receipts(build: Build) -> list[Receipt]:
 
 def _exported_bytes(build: Build, format_name: str) -> int:
     """Of the format's files. By their names: a unit may write the files of two formats that hold the same tokens."""
-    outputs = [one for receipt in build.receipts("export") for one in receipt.outputs]
-    return sum(one.size_bytes for one in outputs if one.name.startswith(f"{format_name}/"))
+    outputs = [output for receipt in build.receipts("export") for output in receipt.outputs]
+    return sum(output.size_bytes for output in outputs if output.name.startswith(f"{format_name}/"))
 
 
 def _tokens_in_words(estimate: Estimate) -> str:

@@ -136,8 +136,8 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
         return moments(estimate.held, handed_over=hands_over(config)), "the last estimate"
-    found = moments(usually_held(config, plan.source_bytes()), handed_over=hands_over(config))
-    return found, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
+    usual = moments(usually_held(config, plan.source_bytes()), handed_over=hands_over(config))
+    return usual, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
 
 
 def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by: str) -> None:

@@ -44,10 +44,10 @@ def decontaminate(
     require_apart([absolute(path) for path in inputs], [("--hits", str(hits.absolute()))])
     fields = Fields(question_field, answer_field, passage_field)
     searched_for = [_benchmark(given, fields, endpoint_url) for given in benchmark]
-    items = [item for one in searched_for for item in read_benchmark(one, one.files())[0]]
+    items = [item for benchmark in searched_for for item in read_benchmark(benchmark, benchmark.files())[0]]
     wanted = threshold_of(threshold)
     seeds, entries = build_seeds(items, seed_words)
-    found = search_files(
+    searched = search_files(
         inputs,
         hits,
         Searcher(seeds, wanted),
@@ -56,12 +56,12 @@ def decontaminate(
         id_field=id_field,
         endpoint_url=endpoint_url,
     )
-    for name in dict.fromkeys(one.name for one in searched_for):
-        of_name = {item: count for (of, item), count in found.hits.items() if of == name}
+    for name in dict.fromkeys(benchmark.name for benchmark in searched_for):
+        of_name = {item: count for (of, item), count in searched.hits.items() if of == name}
         items_of_name = sum(item.benchmark == name for item in items)
         typer.echo(f"{name}: {len(of_name):,} of {items_of_name:,} items found, {sum(of_name.values()):,} hits")
-    lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in found.rejected.items())
-    typer.echo(f"{found.documents_hit:,} of {found.documents:,} documents hold items{lost}; {hits}")
+    lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in searched.rejected.items())
+    typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents hold items{lost}; {hits}")
 
 
 @command(INSPECT, "benchmarks web.yaml")
@@ -75,10 +75,10 @@ def benchmarks(config: options.ConfigFile) -> None:
     if not configured:
         typer.echo(f"{dataset.name} has no decontamination")
         return
-    _, _, facts = index_benchmarks(dataset, [one.files() for one in configured])
-    for one, fact in zip(configured, facts, strict=True):
-        pinned = "pinned" if one.sha256 else "not pinned"
-        typer.echo(f"{fact.name}: {fact.items:,} items of {one.path}, {pinned}, sha256: {fact.sha256}")
+    _, _, facts = index_benchmarks(dataset, [benchmark.files() for benchmark in configured])
+    for benchmark, fact in zip(configured, facts, strict=True):
+        pinned = "pinned" if benchmark.sha256 else "not pinned"
+        typer.echo(f"{fact.name}: {fact.items:,} items of {benchmark.path}, {pinned}, sha256: {fact.sha256}")
         for item in fact.undecidable:
             typer.echo(f"  cannot be decided: {visible(item)}")
 

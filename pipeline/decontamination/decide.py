@@ -91,10 +91,10 @@ def decide(seeds: Seeds, words: Words, met: NDArray[np.int32], rules: NDArray[np
     hits = np.empty(len(met), HIT)
     longest = int(np.diff(seeds.bounds).max(initial=0))
     arrays = (seeds.words, seeds.weights, seeds.bounds, seeds.questions)
-    found = _decide(
+    filled = _decide(
         words.hashes, words.first, met, groups, *arrays, seeds.seed_words, rules, np.zeros(longest, np.float32), hits
     )
-    return hits[:found]
+    return hits[:filled]
 
 
 @inlined
@@ -171,7 +171,7 @@ def _decide(
     words: Any, texts: Any, met: Any, groups: Any, item_words: Any, item_weights: Any, bounds: Any, questions: Any,
     seed_words: Any, rules: Any, cover: Any, hits: Any,
 ) -> Any:  # fmt: skip
-    found = 0
+    filled = 0
     for group in range(len(groups) - 1):
         match, end = groups[group], groups[group + 1]
         text, sequence = np.int64(met[match, 0]), np.int64(met[match, 1])
@@ -191,12 +191,12 @@ def _decide(
                 if other[0] > share:
                     share, count, first, behind = other
                 later = _next_run(met, later, end)
-            hit = hits[found]
+            hit = hits[filled]
             hit["text"], hit["sequence"] = text, sequence
             hit["first_word"], hit["end_word"] = first, behind
             hit["words"], hit["share"] = count, share
-            found += 1
+            filled += 1
             low = behind
             while match < end and met[match, 2] < behind:
                 match += 1
-    return found
+    return filled

@@ -18,8 +18,8 @@ def met_seeds(seeds: Seeds, words: Words) -> NDArray[np.int32]:
     places = np.empty((len(words.hashes), 3), np.int64)
     arrays = (seeds.filter, seeds.buckets, seeds.keys)
     shifts = (64 - (len(seeds.filter) * 8).bit_length() + 1, 64 - (len(seeds.buckets) - 1).bit_length() + 1)
-    found = _probe(words.hashes, words.first, seeds.seed_words, *arrays, *shifts, places)
-    places = places[:found]
+    filled = _probe(words.hashes, words.first, seeds.seed_words, *arrays, *shifts, places)
+    places = places[:filled]
     begins, ends = seeds.first[places[:, 2]].astype(np.int64), seeds.first[places[:, 2] + 1].astype(np.int64)
     counts = ends - begins
     posting = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
@@ -39,7 +39,7 @@ def _probe(
     leaves = np.uint64(1)
     for _ in range(size - 1):
         leaves *= BASE
-    found = 0
+    filled = 0
     for text in range(len(texts) - 1):
         run = np.uint64(0)
         begin, end = texts[text], texts[text + 1]
@@ -57,6 +57,6 @@ def _probe(
             while at < last and keys[at] < key:
                 at += 1
             if at < last and keys[at] == key:
-                places[found, 0], places[found, 1], places[found, 2] = text, i, at
-                found += 1
-    return found
+                places[filled, 0], places[filled, 1], places[filled, 2] = text, i, at
+                filled += 1
+    return filled

@@ -72,12 +72,12 @@ class Searcher:
 
     def _search(self, text: NDArray[np.uint8], starts: Places, ends: Places, first: int) -> Iterator[Hit]:
         words = self._finder.find(text, starts, ends)
-        found = decide(self._seeds, words, met_seeds(self._seeds, words), self._rules)
+        hits = decide(self._seeds, words, met_seeds(self._seeds, words), self._rules)
         offsets = (starts - starts[0]).astype(np.int64)
-        begins = words.begins[found["first_word"]] - offsets[found["text"]]
-        stops = words.ends[found["end_word"] - 1] - offsets[found["text"]]
-        for at in np.lexsort((found["sequence"], begins, found["text"])).tolist():
-            hit = found[at]
+        begins = words.begins[hits["first_word"]] - offsets[hits["text"]]
+        stops = words.ends[hits["end_word"] - 1] - offsets[hits["text"]]
+        for at in np.lexsort((hits["sequence"], begins, hits["text"])).tolist():
+            hit = hits[at]
             share = round(float(hit["share"]), 3)
             yield Hit(
                 first + int(hit["text"]),

@@ -123,8 +123,8 @@ class WordFinder:
         _find_words(
             text.ctypes.data + base, *places, self.characters, self.expansions, self._hashes, *self._places, first
         )
-        found = slice(0, int(first[-1]))
-        return Words(self._hashes[found], self._places[0, found], self._places[1, found], first)
+        filled = slice(0, int(first[-1]))
+        return Words(self._hashes[filled], self._places[0, filled], self._places[1, filled], first)
 
 
 @inlined

@@ -30,19 +30,20 @@ def compare_versions(
     is unknown, as `settings` and `versions` are without a work folder. `told_by`: WORK, DELIVERED or "".
     """
     sides = [open_version(where, config, url) for where, url in zip((old, new), endpoint_urls, strict=True)]
-    files = [{file["name"]: file["sha256"] for file in one.description["files"]} for one in sides]
+    files = [{file["name"]: file["sha256"] for file in version.description["files"]} for version in sides]
     both = files[0].keys() & files[1].keys()
     same = sum(files[0][name] == files[1][name] for name in both)
     alone = [len(names) - len(both) for names in files]
     sources: Numbers = {}
     told_by, rows = "", []
     if sides[0].build and sides[1].build:
-        told_by, rows = WORK, [rows_of_build(one.build, sources) for one in sides if one.build]
+        told_by, rows = WORK, [rows_of_build(version.build, sources) for version in sides if version.build]
     elif all(any(name.startswith(f"{FOLDER}/") for name in names) for names in files):
-        told_by, rows = DELIVERED, [rows_of_documents(one, _fields(one, config), sources) for one in sides]
+        told_by, rows = DELIVERED, [rows_of_documents(version, _fields(version, config), sources) for version in sides]
     counted = count_outcomes(rows[0], rows[1], sources) if told_by else None
     described = [
-        {"dataset": one.description["name"], "version": one.version, "where": one.store.folder} for one in sides
+        {"dataset": version.description["name"], "version": version.version, "where": version.store.folder}
+        for version in sides
     ]
     by_source = {}
     if counted is not None:
@@ -55,16 +56,18 @@ def compare_versions(
         "documents": None if counted is None else _outcomes(counted.sum(axis=0), told_by),
         "sources": by_source,
         "files": {"equal": same, "different": len(both) - same, "lost": alone[0], "gained": alone[1]},
-        "stated": _differing(*({key: one.description[key] for key in ("vocabulary", "formats")} for one in sides)),
-        "settings": _differing(*(one.configuration for one in sides)),
-        "versions": _differing(*(one.made_by for one in sides)),
+        "stated": _differing(
+            *({key: version.description[key] for key in ("vocabulary", "formats")} for version in sides)
+        ),
+        "settings": _differing(*(version.configuration for version in sides)),
+        "versions": _differing(*(version.made_by for version in sides)),
     }
 
 
 def _unknown(sides: list[Version], told_by: str) -> dict[str, str]:
     """What is not known, and why."""
-    built = next((_why(one, "no longer holds the steps of") for one in sides if not one.build), "")
-    planned = next((_why(one, "has no plan that delivered") for one in sides if not one.configuration), "")
+    built = next((_why(version, "no longer holds the steps of") for version in sides if not version.build), "")
+    planned = next((_why(version, "has no plan that delivered") for version in sides if not version.configuration), "")
     documents = f"{built}; and not both versions have {FOLDER}/" if not told_by else ""
     cut = "the delivered text was cut already: one that was cut in another way counts as changed"
     reasons = {
@@ -127,11 +130,13 @@ def render_difference(difference: Plain) -> str:
     if every:
         known = [name for name in MEASURES if every["all"][name]]
         heads = [f"{side} {name.replace('_', ' ')}" for name in known for side in ("old", "new")]
-        amounts = [[name, *(pair for key in known for pair in one[key])] for name, one in every.items() if one]
+        amounts = [
+            [name, *(pair for key in known for pair in measures[key])] for name, measures in every.items() if measures
+        ]
         lines += ["", f"told by the {difference['told_by']}:", *_table([["", *heads], *amounts])]
-        sources = {name: one for name, one in difference["sources"].items() if _touched(one)}
+        sources = {name: measures for name, measures in difference["sources"].items() if _touched(measures)}
         shown = sorted(sources, key=lambda name: (-_touched(sources[name]), name))[:SHOWN_SOURCES]
-        kinds = [name for name, one in every.items() if one]
+        kinds = [name for name, measures in every.items() if measures]
         files = [[_shown(name), *(_old_and_new(sources[name][kind]) for kind in kinds)] for name in shown]
         lines += ["", f"{len(sources):,} source files differ; of {len(shown):,} the documents, old > new:"]
         lines += _table([["", *kinds], *files]) if files else []
@@ -144,7 +149,11 @@ def render_difference(difference: Plain) -> str:
 
 def _touched(outcomes: Plain) -> int:
     """Documents of either side that are not unchanged."""
-    return sum(sum(one["documents"]) for name, one in outcomes.items() if one and name not in {"all", "unchanged"})
+    return sum(
+        sum(measures["documents"])
+        for name, measures in outcomes.items()
+        if measures and name not in {"all", "unchanged"}
+    )
 
 
 def _old_and_new(outcome: Plain) -> str:

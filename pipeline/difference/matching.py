@@ -32,7 +32,7 @@ def count_outcomes(old: Iterable[Rows], new: Iterable[Rows], sources: Numbers) -
         folders = [_partition(batches, Path(folder, side)) for side, batches in (("old", old), ("new", new))]
         totals = np.zeros((len(sources), len(OUTCOMES), len(MEASURES), 2), np.int64)
         for number in range(PARTITIONS):
-            rows = [np.fromfile(one / str(number), ROW) for one in folders]
+            rows = [np.fromfile(folder / str(number), ROW) for folder in folders]
             for outcome, columns in enumerate(ROUNDS.values()):
                 for side, matched in enumerate(match(rows[0], rows[1], columns)):
                     _add(totals[:, outcome, :, side], rows[side][matched])

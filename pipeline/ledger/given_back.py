@@ -37,7 +37,7 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
             return None
         receipt = read_receipt(path)
         names = tuple(
-            one.name for one in receipt.outputs if any(fnmatchcase(one.name, pattern) for pattern in patterns)
+            output.name for output in receipt.outputs if any(fnmatchcase(output.name, pattern) for pattern in patterns)
         )
         if names != receipt.given_back:
             receipt = receipt.model_copy(update={"given_back": names})

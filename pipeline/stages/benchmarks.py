@@ -27,8 +27,14 @@ def benchmarks_of(config: DatasetConfig) -> list[Benchmark]:
 
     wanted = config.decontamination
     return [
-        Benchmark(one.name, one.path, Fields(**one.fields.model_dump()), one.endpoint_url, one.sha256)
-        for one in (wanted.benchmarks if wanted else [])
+        Benchmark(
+            benchmark.name,
+            benchmark.path,
+            Fields(**benchmark.fields.model_dump()),
+            benchmark.endpoint_url,
+            benchmark.sha256,
+        )
+        for benchmark in (wanted.benchmarks if wanted else [])
     ]
 
 
@@ -76,7 +82,7 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
     wanted = build.config.decontamination
     assert wanted is not None
     files = [[[file.name, file.size_bytes, file.identity] for file in files] for files in build.plan.benchmarks or []]
-    benchmarks = [one.model_dump(exclude={"path", "endpoint_url"}) for one in wanted.benchmarks]
+    benchmarks = [benchmark.model_dump(exclude={"path", "endpoint_url"}) for benchmark in wanted.benchmarks]
     return {"benchmarks": benchmarks, "files": files, "seed_words": wanted.seed_words, "unicode": unidata_version}
 
 

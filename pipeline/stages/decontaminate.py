@@ -203,7 +203,8 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
     from corpusmill.content_kernels import texts_sum
     from corpusmill.documents.text_shard import open_text_shard
 
-    counts = {"hits": (folder / HITS).read_bytes().count(b"\n")}
+    with (folder / HITS).open("rb") as rows:
+        counts = {"hits": sum(1 for _ in rows)}
     if not _removing(build):
         return Recount(counts)
     text = open_text_shard(folder)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -149,7 +150,8 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         (folder / HITS_OF_ALL).parent.mkdir()
         with (folder / HITS_OF_ALL).open("wb") as hits:
             for shard in build.units("decontaminate"):
-                hits.write((build.folder("decontaminate", shard) / HITS).read_bytes())
+                with (build.folder("decontaminate", shard) / HITS).open("rb") as own:
+                    shutil.copyfileobj(own, hits)
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
