@@ -1,4 +1,4 @@
-"""How many files a process may have open: every memory map of a shard holds one, and some steps map all shards."""
+"""How many files a process may have open: every memory map holds one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_files(what: str) -> Iterator[None]:
             raise
         raise PermanentError(
             f"{what} needs more open files than it may have",
-            expected="some ten for each shard",
+            expected="64 or more, however many shards there are",
             got=f"a limit of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}",
-            next_step="raise it, for example with ulimit -n 8192, or make larger shards: source.shard_bytes",
+            next_step="raise it, for example with ulimit -n 1024",
         ) from error
