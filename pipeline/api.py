@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.datasets.dataset import Dataset
-    from corpusmill.engine.build import Build
     from corpusmill.engine.preview import StepPreview
+    from corpusmill.engine.running import RunnableBuild
     from corpusmill.lineage.facts import RecordTrace
 
     Configuration = DatasetConfig | dict[str, Any] | str | Path
@@ -36,7 +36,7 @@ def plan(configuration: Configuration) -> list[StepPreview]:
     return preview(planned(configuration))
 
 
-def build(configuration: Configuration, *, workers: int = 1, verify: bool = False) -> Build:
+def build(configuration: Configuration, *, workers: int = 1, verify: bool = False) -> RunnableBuild:
     """Build a dataset, or reuse what is there; the build gives every step's receipt, counts and folder.
 
     With more than one worker, the calling script needs `if __name__ == "__main__":`, as with multiprocessing.
@@ -65,7 +65,7 @@ def trace(configuration: Configuration, format: str, file: int | str, record: in
     return traced(planned(configuration), format, file, record)
 
 
-def planned(configuration: Configuration) -> Build:
+def planned(configuration: Configuration) -> RunnableBuild:
     """The build that a configuration plans: its receipts, as far as there are any. Nothing is run."""
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.stages.graph import open_build

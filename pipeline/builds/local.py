@@ -22,8 +22,8 @@ from pathlib import Path
 
 from corpusmill.builds.plan import plan_dataset, require_same_code
 from corpusmill.config import DatasetConfig, work_of
-from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
+from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.errors import ConfigError, TransientError
 from corpusmill.stages.graph import GRAPH, open_build
@@ -87,7 +87,9 @@ def run_steps(
         _run_in_workers(build, workers, GRAPH.waves(until), verify=verify)
 
 
-def run_watched(plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = "") -> Build:
+def run_watched(
+    plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = ""
+) -> RunnableBuild:
     """As run_steps, with bars (or lines) on standard error while it goes on; returns the build."""
     from corpusmill.report.progress import progress_view
 
@@ -103,7 +105,7 @@ def worker_count(asked: int | None, source_bytes: int = sys.maxsize) -> int:
     return asked or (1 if source_bytes <= SMALL_BYTES else os.cpu_count() or 1)
 
 
-def _run_in_workers(build: Build, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
+def _run_in_workers(build: RunnableBuild, workers: int, waves: tuple[tuple[str, ...], ...], *, verify: bool) -> None:
     with worker_pool(workers) as pool:
         for wave in waves:
             _run_in_pool(pool, build, [(stage, unit) for stage in wave for unit in build.units(stage)], verify=verify)
@@ -141,7 +143,7 @@ def run_claimed(config: DatasetConfig, command: list[str]) -> int:
         return subprocess.run(command, env=os.environ | told, check=False).returncode
 
 
-def _task_called(build: Build, stage: str, task: str) -> str | None:
+def _task_called(build: RunnableBuild, stage: str, task: str) -> str | None:
     """The name of a task, given as `3/16`, too; None if so many tasks are more than the stage has units."""
     number, of, most = task.partition("/")
     if not of:
@@ -168,7 +170,9 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
                 worker.terminate()
 
 
-def _run_in_pool(pool: ProcessPoolExecutor, build: Build, steps: list[tuple[str, str]], *, verify: bool) -> None:
+def _run_in_pool(
+    pool: ProcessPoolExecutor, build: RunnableBuild, steps: list[tuple[str, str]], *, verify: bool
+) -> None:
     """Run steps that may run at the same time."""
     running: dict[Future[Path], tuple[str, str]] = {}
     for stage, unit in steps:
@@ -205,7 +209,7 @@ def _run_step(plan_receipt: str, stage: str, unit: str, verify: bool) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _opened(plan_receipt: str) -> Build:
+def _opened(plan_receipt: str) -> RunnableBuild:
     # One build per worker: the receipts it has read stay valid while this run lasts.
     return open_build(plan_receipt)
 

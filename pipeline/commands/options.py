@@ -13,7 +13,7 @@ from corpusmill.api import planned
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.running import RunnableBuild
     from corpusmill.tokens.tokenizer import Tokenizer
 
 EXIT_FAILED = 1
@@ -96,7 +96,7 @@ def claimed_dataset(config: Path) -> Iterator[DatasetConfig]:
 
 
 @contextmanager
-def claimed_build(config: Path) -> Iterator[Build]:
+def claimed_build(config: Path) -> Iterator[RunnableBuild]:
     """The dataset of a configuration file, planned, and claimed meanwhile."""
     with claimed_dataset(config):
         yield planned(config)

@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.config import DatasetConfig
-from corpusmill.engine.build import Build, open_build
+from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN, Graph
+from corpusmill.engine.running import open_build
 from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.fingerprint import FOLDER_DIGITS

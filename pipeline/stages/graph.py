@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from corpusmill.engine import build
+from corpusmill.engine import running
 from corpusmill.engine.graph import Graph
 from corpusmill.engine.stage import Stage
 from corpusmill.errors import ConfigError
@@ -93,6 +93,6 @@ def _no_stage(module: str, got: str) -> ConfigError:
 GRAPH = Graph((*STAGES, *_own_stages()))
 
 
-def open_build(plan_receipt: str | Path) -> build.Build:
+def open_build(plan_receipt: str | Path) -> running.RunnableBuild:
     """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
-    return build.open_build(plan_receipt, GRAPH)
+    return running.open_build(plan_receipt, GRAPH)

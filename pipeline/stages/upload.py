@@ -38,6 +38,7 @@ from corpusmill.storage.retries import retried
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
+    from corpusmill.engine.running import RunnableBuild
 
 THREADS = 4
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     return {"destination": build.config.destinations[int(unit)].path}
 
 
-def _run(build: Build, unit: str, folder: Path) -> Outcome:
+def _run(build: RunnableBuild, unit: str, folder: Path) -> Outcome:
     destination = destination_folder(build, unit)
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
     traffic = Traffic()
@@ -117,7 +118,7 @@ def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traf
         log.info("removed %d unfinished uploads from %s", removed, parent)
 
 
-def _delivered_before(build: Build, store: Store, pool: ThreadPoolExecutor) -> set[str]:
+def _delivered_before(build: RunnableBuild, store: Store, pool: ThreadPoolExecutor) -> set[str]:
     """The files that were given back because the destination has them; where it lacks one, its step runs again."""
     names: set[str] = set()
     for unit in build.units("export"):

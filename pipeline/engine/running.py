@@ -1,0 +1,227 @@
+"""How steps run: once, or again where outputs are damaged, content differs or somebody asks; and in which tasks."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corpusmill.engine.build import Build, StepView
+from corpusmill.engine.groups import LEAST_TASKS, names_of_group, names_of_groups
+from corpusmill.engine.planned import tokenizer_versions
+from corpusmill.engine.reclaim import inputs_kept, reclaim_after
+from corpusmill.engine.rollup import remove_rollups
+from corpusmill.errors import PermanentError
+from corpusmill.ledger import (
+    RECEIPT_NAME,
+    Check,
+    DamagedStepError,
+    Outcome,
+    Receipt,
+    ask_again,
+    read_receipt,
+    require_balanced,
+    run_once,
+)
+from corpusmill.schedule import MOST_TASKS
+
+if TYPE_CHECKING:
+    from corpusmill.engine.graph import Graph
+
+log = logging.getLogger(__name__)
+
+
+class PlanGoneError(PermanentError):
+    """A run's plan was removed, or its work folder."""
+
+
+class RunnableBuild(Build):
+    """A build whose steps can be run: those that are missing, one again, or all units of a task."""
+
+    def run(self, stage: str, unit: str, *, verify: bool = False) -> Path:
+        """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path.
+
+        A finished step that is found damaged when this one opens its outputs runs again first. Where contents differ,
+        the steps to blame run once more; if the difference stays, BalanceError says that the program is wrong.
+        """
+        stage_of_unit = self.graph[stage]
+        if unit not in self.remembered(("set of units", stage), lambda: frozenset(self.units(stage))):
+            raise PermanentError(
+                f"{stage} has no unit {unit}", expected=", ".join(self.units(stage)) or "none", where=self.plan_receipt
+            )
+        self.remembered(("gate", stage), lambda: stage_of_unit.gate(self))
+        path, checks = self._run_and_check(stage, unit, verify=verify)
+        blamed = {step for check in checks if check.of_content for step in check.blame or ((stage, unit),)}
+        if blamed:
+            for name, of in sorted(blamed):
+                log.warning("%s %s does not balance: %s %s runs again", stage, unit, name, of)
+                self._run_again(name, of)
+            self._complete(stage)
+            path, checks = self._run_and_check(stage, unit, verify=False)
+        again = f"{self._doing_again(stage, unit, path)}; if it stays, report it with both receipts"
+        wrong = "report this with both receipts: the steps ran twice with the same difference, so the program is wrong"
+        require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
+        return path
+
+    def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
+        """(the path of the step's receipt, those of its accounts that do not balance)."""
+        path = self._run_mending(stage, unit, verify=verify)
+        checks = self.graph[stage].checks(self, unit, self.receipt(stage, unit))
+        return path, [check for check in checks if check.difference]
+
+    def _run_mending(self, stage: str, unit: str, *, verify: bool, whole: bool = False) -> Path:
+        """Run or reuse one step; steps that wrote damaged inputs run again, each of them once."""
+        mended: set[tuple[str, str]] = set()
+        while True:
+            try:
+                path = self._run_once(stage, unit, verify=verify, whole=whole)
+            except DamagedStepError as error:
+                damaged = error.stage, error.unit
+                if damaged in mended or damaged not in self._inputs_of(stage, unit):
+                    raise
+                mended.add(damaged)
+                self._forget()
+                self._mend(stage, unit, damaged, error)
+                self._complete(stage)
+            else:
+                reclaim_after(self, stage, unit)
+                return path
+
+    def _mend(self, stage: str, unit: str, damaged: tuple[str, str], error: DamagedStepError) -> None:
+        """Run a damaged input of a step again; if it was given back, all inputs of its stage that were."""
+        receipt = self.find(*damaged)
+        if receipt is None or not receipt.given_back:
+            log.warning("%s %s runs again: %s", *damaged, error)
+            self.run(*damaged, verify=True)
+            return
+        beside = [one for one in self.graph[stage].inputs(self, unit) if one[0] == damaged[0]]
+        for one in dict.fromkeys([damaged, *beside]):
+            if self.receipt(*one).given_back:
+                self.make_whole(*one)
+
+    def make_whole(self, stage: str, unit: str) -> None:
+        """Run a finished step again whose outputs were given back."""
+        log.info("%s %s runs again: a later step needs what it gave back", stage, unit)
+        self._run_mending(stage, unit, verify=False, whole=True)
+
+    def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
+        """Every step that one depends on."""
+        found: set[tuple[str, str]] = set()
+        waiting = [(stage, unit)]
+        while waiting:
+            name, of = waiting.pop()
+            fresh = set(self.graph[name].inputs(self, of)) - found
+            found |= fresh
+            waiting += fresh
+        return found
+
+    def _run_once(self, stage: str, unit: str, *, verify: bool, whole: bool) -> Path:
+        """`whole`: run the step, too, if it gave outputs back that no step is known to need."""
+        wanted = self.graph[stage]
+        step = self.step(stage, unit)
+        receipt = self.find(stage, unit)
+        gave_back = receipt is not None and bool(receipt.given_back)
+        if not (whole if gave_back else verify) and self.need_not_run(stage, unit):
+            return step.folder(self.work) / RECEIPT_NAME
+
+        def work(folder: Path) -> Outcome:
+            with inputs_kept(self, step):
+                return wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder)
+
+        path = run_once(
+            step,
+            self.work,
+            work,
+            delivers=wanted.delivers,
+            reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
+            verify=verify,
+            versions=tokenizer_versions(self.config),
+        )
+        written = read_receipt(path)
+        if receipt is None or receipt.digest != written.digest:
+            self._remove_rollups(stage)
+        self._put((stage, unit), written)
+        return path
+
+    def _remove_rollups(self, stage: str) -> None:
+        """Those of a stage of which a receipt is new, or another, and of the stages whose identities follow from it."""
+        stages = {stage, *self.graph.later[stage]}
+        remove_rollups(self.work, stages)
+        for name in stages:
+            self._remembered.pop(("rollup", name), None)
+
+    def _run_again(self, stage: str, unit: str) -> None:
+        """Run a finished step anew."""
+        ask_again(self.step_folder(stage, unit))
+        self._forget()
+        self._run_mending(stage, unit, verify=False)
+
+    def _doing_again(self, stage: str, unit: str, receipt: Path) -> str:
+        """How to have one step run again."""
+        if self.graph[stage].per_shard:
+            return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
+        return f"remove {receipt.parent} and run again"
+
+    def _complete(self, stage: str) -> None:
+        """Run what earlier stages lack by now: a step of theirs ran again and wrote something else than before."""
+        for name in self.graph.before(stage):
+            for unit in self.units(name):
+                if self.find(name, unit) is None:
+                    self.run(name, unit)
+
+    def tasks(self, stage: str, most: int = MOST_TASKS) -> list[str]:
+        """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`."""
+        names = list(dict.fromkeys(map(self.graph[stage].task, self.units(stage))))
+        # People look for shards, so each has a task of its own for as long as there are few enough.
+        least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
+        return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)
+
+    def _source_bytes(self, names: list[str]) -> list[int]:
+        """How much of the sources each of some shards holds, and each of other units, as far as is known: a share."""
+        shards = dict(zip(self.plan.shard_names(), self.plan.shards, strict=True))
+        if set(names) <= shards.keys():
+            return [sum(file.size_bytes for file in shards[name]) for name in names]
+        return [self.plan.source_bytes() // len(names)] * len(names)
+
+    def units_of_task(self, stage: str, task: str) -> list[str]:
+        """The units that a task runs."""
+        units: dict[str, list[str]] = {}
+        for unit in self.units(stage):
+            units.setdefault(self.graph[stage].task(unit), []).append(unit)
+        return [unit for name in names_of_group(list(units), task) for unit in units[name]]
+
+    def ask_for_task(self, stage: str, task: str) -> None:
+        """Let every step of a task run when it is asked for next, finished or not."""
+        for unit in self.units_of_task(stage, task):
+            ask_again(self.step(stage, unit).folder(self.work))
+
+    def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
+        """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
+        if again:
+            self.ask_for_task(stage, task)
+        return [self.run(stage, unit) for unit in self.units_of_task(stage, task)]
+
+
+def open_build(plan_receipt: str | Path, graph: Graph) -> RunnableBuild:
+    """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
+    path = Path(plan_receipt)
+    if not path.is_file():
+        raise PlanGoneError(
+            "the plan is no longer there",
+            where=path,
+            expected="a plan's receipt, which the task plan returned",
+            got="nothing: gc removes plans that no run began; or the work folder was renamed, or plan marked by hand",
+            next_step="name the folder back, or clear the task plan with everything downstream, or start a new run",
+        )
+    return RunnableBuild(path, graph)
+
+
+def _in_words(receipt: Receipt) -> str:
+    counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
+    seconds = max(receipt.seconds, 1e-3)
+    speed = f"{receipt.counts.get('bytes_read', 0) / 1e6 / seconds:.0f} MB/s"
+    if tokens := receipt.counts.get("tokens", receipt.counts.get("slots")):
+        speed += f", {tokens / seconds:,.0f} tokens/s"
+    return f"{counts}; {receipt.seconds:.1f} s, {speed}, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"
