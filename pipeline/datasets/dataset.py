@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import SourceError
-from corpusmill.stages.manifest import DATASET
+from corpusmill.stages.description import DATASET
 from corpusmill.stages.writeback import FOLDER as DOCUMENTS
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.errors import CorruptDataError, SourceError, VerificationError
-from corpusmill.stages.manifest import DATASET, SUMS
+from corpusmill.stages.description import DATASET, SUMS
 from corpusmill.storage import Store, Wanted, fetch, is_local, open_store
 from corpusmill.verify.delivered import LATEST, VERSION, describe, read_dataset
 from corpusmill.verify.objects import object_sha256

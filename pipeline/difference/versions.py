@@ -16,8 +16,9 @@ from corpusmill.engine.runs import plan_of_version
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.ledger import read_receipt
+from corpusmill.stages.description import DATASET, VERSION_DIGITS, version_of
 from corpusmill.stages.graph import open_build
-from corpusmill.stages.manifest import DATASET, UNIT, VERSION_DIGITS, version_of
+from corpusmill.stages.manifest import UNIT
 from corpusmill.storage import Store
 from corpusmill.verify.delivered import VERSION, read_dataset
 

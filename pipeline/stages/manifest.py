@@ -22,12 +22,24 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.engine.stage import Recount, Stage, every
-from corpusmill.errors import BalanceError, CorruptDataError
+from corpusmill.errors import BalanceError
 from corpusmill.fingerprint import file_digest
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.stages import gather, layout, scatter
 from corpusmill.stages.decontaminate import HITS
+from corpusmill.stages.description import (
+    DATASET,
+    SUMS,
+    VERSION_DIGITS,
+    content_by_cell,
+    format_totals,
+    held_by_file,
+    listing,
+    reference_text,
+    sums_text,
+    version_of,
+)
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.union import ranges_match_check
 
@@ -35,33 +47,15 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.shuffle.quality import OrderQuality
 
-DATASET = "dataset.json"
 QUALITY = "shuffle_quality.json"
-SUMS = "SHA256SUMS"
 SAMPLE = "sample"
 HITS_OF_ALL = "decontamination/hits.jsonl"
 UNIT = "dataset"
-VERSION_DIGITS = 12
-HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
 
 
 def dataset_version(build: Build) -> str:
     """12 hex digits that name this content of the dataset; equal content has an equal version everywhere."""
     return version_of(build.receipt("manifest", UNIT))
-
-
-def version_of(receipt: Receipt) -> str:
-    """The version that a manifest's receipt stands for: it is dataset.json's sha256, shortened."""
-    digests = [one.sha256 for one in receipt.outputs if one.name == DATASET]
-    if len(digests) != 1:
-        raise CorruptDataError(
-            "a manifest's receipt does not name the dataset's version",
-            where=f"{receipt.stage} {receipt.unit}",
-            expected=f"{DATASET} once among its outputs",
-            got=f"{len(digests)} times",
-            next_step="remove the manifest's folder and build again",
-        )
-    return digests[0][:VERSION_DIGITS]
 
 
 def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
@@ -78,21 +72,9 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
     return sorted(files, key=lambda file: (file[0] == DATASET, file[0]))
 
 
-def listing(receipt: Receipt) -> list[dict[str, str | int]]:
-    """Name, size and sha256 of every file that a step delivers, as `dataset.json` lists them."""
-    return [{"name": one.name, "size_bytes": one.size_bytes, "sha256": one.sha256} for one in receipt.outputs]
-
-
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    read = (
-        "export",
-        "writeback",
-        "decontaminate",
-        "gather",
-        "scatter",
-        "tokenize",
-        "audit",
-    )  # the audit: a later receipt binds it
+    # The audit: a later receipt binds it.
+    read = ("export", "writeback", "decontaminate", "gather", "scatter", "tokenize", "audit")
     return [step for stage in read for step in every(build, stage)]
 
 
@@ -225,31 +207,6 @@ def _write_sums(folder: Path, exported: dict[str, str]) -> None:
     (folder / SUMS).write_text(sums_text({**exported, **mine}))
 
 
-def sums_text(digests: dict[str, str]) -> str:
-    """`SHA256SUMS` of the dataset: of all other files name -> sha256, in order of name."""
-    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(digests.items()))
-
-
-def reference_text(description: dict[str, Any], reference: dict[str, Any], version: str) -> str:
-    """One `exp_data` file: it follows from dataset.json's content. Paths as configured, not made absolute."""
-    from corpusmill.export.manifest import MANIFEST, exp_data
-
-    url = f"{reference['destination']}/{description['name']}/{version}/webdataset/"
-    manifest = f"webdataset/{MANIFEST}"
-    sizes = {str(file["name"]): int(file["size_bytes"]) for file in description["files"]}
-    tars = [size for name, size in sizes.items() if name.startswith("webdataset/") and name.endswith(".tar")]
-    content = exp_data(
-        name=description["name"],
-        sources=reference["sources"],
-        num_tokens=description["formats"]["webdataset"]["slots"],
-        size_bytes=sizes[manifest] + sum(tars),
-        dataset_url=url,
-        manifest_url=f"{url}{MANIFEST}",
-        tokenizer=description["vocabulary"]["name"],
-    )
-    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
-
-
 def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:
     """(ends, shards, ordinals) of the documents of each cell."""
     for number in range(scatter.cells(build)):
@@ -294,20 +251,6 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     return meter.finish(pieces)
 
 
-def held_by_file(exported: Iterable[Receipt]) -> dict[str, dict[str, Any]]:
-    """Name of each exported file of tokens -> what dataset.json says that it holds, from the export units' receipts."""
-    return {
-        _token_file(one["name"]): {key: one[key] for key in HELD if key in one}
-        for receipt in exported
-        for one in receipt.details["files"]
-    }
-
-
-def _token_file(output: str) -> str:
-    """The file that holds the tokens of an output of several files, `<format>/<name>`."""
-    return output + {"megatron": ".bin", "nanoset": ".ds"}.get(output.partition("/")[0], "")
-
-
 def _format(build: Build, name: str) -> dict[str, Any]:
     """What one format holds in all: records and token slots (special tokens and padding included), and its framing."""
     totals = _exported(build, name)
@@ -317,15 +260,6 @@ def _format(build: Build, name: str) -> dict[str, Any]:
 
 def _exported(build: Build, name: str) -> dict[str, int]:
     return format_totals(build.receipts("export"), name)
-
-
-def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
-    """Outputs of one format, and what they hold in all, from the receipts of the export units."""
-    files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
-    totals = Counter({"outputs": len(files)})
-    for file in files:
-        totals.update({key: count for key, count in file.items() if isinstance(count, int)})
-    return dict(totals)
 
 
 def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
@@ -378,17 +312,6 @@ def _content_checks(build: Build, name: str) -> list[Check]:
         )
         for cell, content in gathered.items()
     ]
-
-
-def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, ContentSum]:
-    """What the files of one format hold of each cell, from the receipts of the export units."""
-    totals: dict[int, ContentSum] = {}
-    for receipt in exported:
-        for file in receipt.details["files"]:
-            if file["name"].startswith(f"{name}/"):
-                for cell, content in file["cells"]:
-                    totals[cell] = totals.get(cell, NOTHING) + ContentSum.parse(content)
-    return totals
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:

@@ -15,8 +15,9 @@ from corpusmill.engine.runs import mark_delivered
 from corpusmill.engine.stage import EVERY_OTHER, Recount, Stage, every
 from corpusmill.fingerprint import fingerprint
 from corpusmill.ledger import Outcome
+from corpusmill.stages.description import version_of
 from corpusmill.stages.manifest import UNIT as MANIFEST_UNIT
-from corpusmill.stages.manifest import dataset_version, version_of
+from corpusmill.stages.manifest import dataset_version
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig

@@ -30,7 +30,7 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.planned import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from corpusmill.errors import CorpusmillError, PermanentError
-from corpusmill.stages.manifest import DATASET
+from corpusmill.stages.description import DATASET
 from corpusmill.storage import Store, is_local, open_store
 
 if TYPE_CHECKING:

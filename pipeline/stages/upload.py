@@ -31,7 +31,8 @@ from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import CorpusmillError, VerificationError
 from corpusmill.ledger import Outcome, OutputFile
 from corpusmill.sources.copies import count_traffic
-from corpusmill.stages.manifest import DATASET, UNIT, dataset_files, dataset_version
+from corpusmill.stages.description import DATASET
+from corpusmill.stages.manifest import UNIT, dataset_files, dataset_version
 from corpusmill.storage import Store, Traffic, is_local, open_store
 from corpusmill.storage.local import LocalStore, explained
 from corpusmill.storage.retries import retried

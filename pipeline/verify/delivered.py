@@ -31,7 +31,7 @@ import numpy as np
 
 from corpusmill.config import DatasetConfig, DestinationConfig, FramingConfig, absolute
 from corpusmill.fingerprint import file_digest
-from corpusmill.stages.manifest import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
+from corpusmill.stages.description import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
 from corpusmill.stages.upload import is_index_cache
 from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
 from corpusmill.verify.content import Readable, file_content

@@ -9,7 +9,8 @@ from pathlib import Path
 from corpusmill.config import absolute
 from corpusmill.engine.build import Build
 from corpusmill.ledger import OutputFile
-from corpusmill.stages.manifest import DATASET, UNIT, version_of
+from corpusmill.stages.description import DATASET, version_of
+from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.upload import is_index_cache
 from corpusmill.storage import StoredFile, is_local, open_store
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of

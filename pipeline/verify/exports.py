@@ -17,9 +17,10 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.stage import Recount
 from corpusmill.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from corpusmill.ledger import Receipt
+from corpusmill.stages.description import DATASET, SUMS, format_totals, held_by_file, listing
 from corpusmill.stages.gather import provenance
 from corpusmill.stages.layout import framing_of
-from corpusmill.stages.manifest import DATASET, SUMS, UNIT, format_totals, held_by_file, listing
+from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.scatter import KINDS
 from corpusmill.stages.tokenize import Vocabulary, vocabulary
 from corpusmill.verify.content import Readable, output_content

@@ -147,7 +147,7 @@ WRITING = [
     Fault("dataset.json lacks its last file", "stages.manifest",
           'key=lambda file: str(file["name"]))\n    _require',
           'key=lambda file: str(file["name"]))[:-1]\n    _require'),
-    Fault("SHA256SUMS gives each file its neighbour's digest", "stages.manifest",
+    Fault("SHA256SUMS gives each file its neighbour's digest", "stages.description",
           "for name, sha256 in sorted(digests.items()))",
           "for name, sha256 in zip(sorted(digests), [digests[one] for one in sorted(digests)[::-1]], strict=True))"),
     Fault("the last file is not uploaded", "stages.upload",

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config
+from corpusmill.stages.description import reference_text, sums_text
 from corpusmill.stages.graph import open_build
-from corpusmill.stages.manifest import reference_text, sums_text
 from corpusmill.storage import Store, open_store
 from corpusmill.verify import Finding, verify_version
 from corpusmill.verify.exports import check_manifests

@@ -1,0 +1,98 @@
+"""What a dataset says of itself, `dataset.json`, `SHA256SUMS` and `exp_data.json`, from receipts and from each other.
+
+The manifest writes them (manifest.py), verify writes them again from what was delivered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.errors import CorruptDataError
+from corpusmill.ledger import Receipt
+
+DATASET = "dataset.json"
+SUMS = "SHA256SUMS"
+VERSION_DIGITS = 12
+HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
+
+
+def version_of(receipt: Receipt) -> str:
+    """The version that a manifest's receipt stands for: it is dataset.json's sha256, shortened."""
+    digests = [one.sha256 for one in receipt.outputs if one.name == DATASET]
+    if len(digests) != 1:
+        raise CorruptDataError(
+            "a manifest's receipt does not name the dataset's version",
+            where=f"{receipt.stage} {receipt.unit}",
+            expected=f"{DATASET} once among its outputs",
+            got=f"{len(digests)} times",
+            next_step="remove the manifest's folder and build again",
+        )
+    return digests[0][:VERSION_DIGITS]
+
+
+def listing(receipt: Receipt) -> list[dict[str, str | int]]:
+    """Name, size and sha256 of every file that a step delivers, as `dataset.json` lists them."""
+    return [{"name": one.name, "size_bytes": one.size_bytes, "sha256": one.sha256} for one in receipt.outputs]
+
+
+def held_by_file(exported: Iterable[Receipt]) -> dict[str, dict[str, Any]]:
+    """Name of each exported file of tokens -> what dataset.json says that it holds, from the export units' receipts."""
+    return {
+        _token_file(one["name"]): {key: one[key] for key in HELD if key in one}
+        for receipt in exported
+        for one in receipt.details["files"]
+    }
+
+
+def _token_file(output: str) -> str:
+    """The file that holds the tokens of an output of several files, `<format>/<name>`."""
+    return output + {"megatron": ".bin", "nanoset": ".ds"}.get(output.partition("/")[0], "")
+
+
+def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
+    """Outputs of one format, and what they hold in all, from the receipts of the export units."""
+    files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
+    totals = Counter({"outputs": len(files)})
+    for file in files:
+        totals.update({key: count for key, count in file.items() if isinstance(count, int)})
+    return dict(totals)
+
+
+def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, ContentSum]:
+    """What the files of one format hold of each cell, from the receipts of the export units."""
+    totals: dict[int, ContentSum] = {}
+    for receipt in exported:
+        for file in receipt.details["files"]:
+            if file["name"].startswith(f"{name}/"):
+                for cell, content in file["cells"]:
+                    totals[cell] = totals.get(cell, NOTHING) + ContentSum.parse(content)
+    return totals
+
+
+def reference_text(description: dict[str, Any], reference: dict[str, Any], version: str) -> str:
+    """One `exp_data` file: it follows from dataset.json's content. Paths as configured, not made absolute."""
+    from corpusmill.export.manifest import MANIFEST, exp_data
+
+    url = f"{reference['destination']}/{description['name']}/{version}/webdataset/"
+    manifest = f"webdataset/{MANIFEST}"
+    sizes = {str(file["name"]): int(file["size_bytes"]) for file in description["files"]}
+    tars = [size for name, size in sizes.items() if name.startswith("webdataset/") and name.endswith(".tar")]
+    content = exp_data(
+        name=description["name"],
+        sources=reference["sources"],
+        num_tokens=description["formats"]["webdataset"]["slots"],
+        size_bytes=sizes[manifest] + sum(tars),
+        dataset_url=url,
+        manifest_url=f"{url}{MANIFEST}",
+        tokenizer=description["vocabulary"]["name"],
+    )
+    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+
+
+def sums_text(digests: dict[str, str]) -> str:
+    """`SHA256SUMS` of the dataset: of all other files name -> sha256, in order of name."""
+    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(digests.items()))
