@@ -41,10 +41,10 @@ pin-images: ## write the digests of the images into docker-compose.yaml and the 
 	@python3 deploy/pin_images.py
 
 test: $(STAMP) ## run the tests, but for the slow ones
-	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
-	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
+	$(BIN)/python -m pytest -m slow -n auto --dist worksteal
 
 fuzz: $(STAMP) ## change inputs of every kind for a minute each (FUZZ_SECONDS=3600 for longer) and keep what goes wrong
 	$(BIN)/python benchmarks/fuzz.py --seconds $(or $(FUZZ_SECONDS),60) --seed $(or $(FUZZ_SEED),0)

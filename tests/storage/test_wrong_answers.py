@@ -28,6 +28,7 @@ from corpusmill.storage.retries import ChecksumMismatchError
 from tests.faults.proxy import Answer, FaultyProxy
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub
+from tests.quick import quick
 from tests.servers import many_objects
 
 DATA = hashlib.shake_128(b"wrong answers").digest(100_000)
@@ -270,7 +271,9 @@ UNASKED = {("s3", "POST"), ("gcs", "HEAD"), ("gcs", "POST"), ("hub", "HEAD")}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-@pytest.mark.parametrize("body", [b"", b"<html></html>", b"{}", b"[]", b'{"kind": 1, "size": "x"}', b"<Error>"])
+@pytest.mark.parametrize(
+    "body", quick([b"{}", b"<Error>", b"", b"<html></html>", b"[]", b'{"kind": 1, "size": "x"}'], 2)
+)
 def test_malformed_answers_to_anything_are_transient_errors_or_refused(far: Far, body: bytes, method: str) -> None:
     """No KeyError, AttributeError or JSONDecodeError of ours or of an SDK reaches the caller."""
 

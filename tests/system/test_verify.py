@@ -241,7 +241,7 @@ def test_verify_bits_that_no_reader_sees_are_seen_by_the_digest(built) -> None:
     assert found.expected in {f"sha256:{file_digest(path)}", f"xxh3_128:{file_digest(path, 'xxh3_128')}"}
 
 
-@pytest.mark.parametrize("stage", ALL_STAGES)
+@pytest.mark.parametrize("stage", quick(reversed(ALL_STAGES), 6))
 def test_verify_missing_folder_is_named_and_nothing_else(built, tmp_path, stage: str) -> None:
     gone = folder(built, stage)
     shutil.move(gone, tmp_path / "away")
@@ -275,7 +275,7 @@ def test_verify_damaged_cell_from_which_files_are_planned_is_named_and_nothing_e
     assert found.where == str(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff\xfe", None])
+@pytest.mark.parametrize("content", quick([b"{}", None, b"", b"{", b"\xff\xfe"], 2))
 @pytest.mark.parametrize("stage", ["plan", "index", "scatter", "upload", "report"])
 def test_verify_unreadable_receipt_is_named_and_nothing_else(built, stage: str, content: bytes | None) -> None:
     path = folder(built, stage) / "receipt.json"

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from corpusmill.tokens.characters import CHARACTERS
 from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.quick import quick
 from tests.tokens.vocabularies import small, written
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 COMBINING = "aA \n<=\u0338\u0301\u0327\u1100\u1161\u11a8\uac00\ufb01\u00bd\u212b\u0344\u3099\u304b"
 
 
-@pytest.fixture(scope="module", params=FORMS)
+@pytest.fixture(scope="module", params=quick(FORMS, 1))
 def engine(request, tmp_path_factory):
     return load_tokenizer(written(small(normalizer={"type": request.param}), tmp_path_factory.mktemp("form")))._encode
 
