@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from corpusmill.config import DatasetConfig, check_config, load_config
-from corpusmill.engine.running import PlanGoneError
 from corpusmill.engine.claim import CLAIM, PlanChangedError, claimed
 from corpusmill.engine.graph import Graph
+from corpusmill.engine.running import PlanGoneError
 from corpusmill.engine.runs import begun_at, why_latest_stays
 from corpusmill.errors import ConfigError, PermanentError, StorageFullError
 from corpusmill.ledger import RECEIPT_NAME
