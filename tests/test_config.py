@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
-from corpusmill.config import EXAMPLE, DatasetConfig, absolute, load_config, parse_config
+from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, absolute, check_config, load_config, parse_config
+from corpusmill.config.starter import example_text, starter
 from corpusmill.errors import ConfigError
 
 MINIMAL = """
@@ -38,6 +41,36 @@ def test_config_example_file_names_every_key() -> None:
                 keys(section, value, f"{path}{name}.")
 
     keys(DatasetConfig, values, "")
+
+
+def test_config_example_as_printed_is_valid_and_names_nothing_that_is_not_there() -> None:
+    """The folder with the text is all that it needs; what needs more of one's own stands in comments."""
+    text = example_text()
+    values = yaml.safe_load(text)
+    assert check_config(values, where="x").source.paths == ["data"]
+    assert not {"decontamination", "lock"} & values.keys()
+    assert "\n# decontamination:" in text
+    assert "\n# lock:" in text
+    assert values["tokenizer"]["file"] is None
+    assert not re.search(r"[0-9a-f]{64}", text.replace("0" * 64, ""))
+    whole = re.sub(r"^# (?=decontamination:|lock:|  )", "", text, flags=re.MULTILINE)
+    assert parse_config(whole, where="x") == load_config(EXAMPLE)
+
+
+def test_config_short_example_has_twelve_lines_each_key_with_a_comment() -> None:
+    lines = starter().splitlines()
+    assert len(lines) == 12
+    assert [line for line in lines if "#" not in line] == ["source:"]
+    assert parse_config(starter(), where="x").exports.formats() == ["megatron"]
+
+
+@pytest.mark.parametrize(
+    "odd", ["a: b", "[x]", "über", "- y", "#z", "null", "1", "a,b", '"', "{c}", "it's", "s3://b/*"]
+)
+def test_config_starter_holds_any_text_as_it_is(odd: str) -> None:
+    config = parse_config(starter(path=odd, text_field=odd, formats=FORMATS, shard_bytes="8MiB"), where="x")
+    assert (config.source.paths, config.source.text_field) == ([odd], odd)
+    assert config.exports.formats() == list(FORMATS)
 
 
 def test_config_bare_export_key_turns_the_format_on() -> None:

@@ -2,7 +2,8 @@
 
 In: a configuration. Out: a plan's receipt (``plan``), or one error with everything that would keep the build from
 ending (``preflight``, ``memory``, ``apart``); a finished build (``local``: a process per core); an estimate from a
-sample (``estimate``, ``sampling``); the steps of a shard asked for again (``reprocess``).
+sample (``estimate``, ``sampling``); a first configuration from a look at the files (``starting``); the steps of a shard
+asked for again (``reprocess``).
 
 Invariants: nothing is written beside the sources; a build that is refused leaves nothing behind; an estimate touches
 no step of the real build.

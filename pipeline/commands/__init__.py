@@ -1,5 +1,6 @@
 """The command line: each command parses its options, calls one function of another room and prints what it returns.
 
+    init.py        Build: init
     build.py       Build: config, estimate, plan, build, reprocess, run-task, export, gc
     inspect.py     Inspect: verify, trace, locate, peek
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
@@ -19,7 +20,7 @@ CONFIG first. docs/commands.md lists all of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 
-from corpusmill.commands import build, inspect, steps, decontaminate, shuffling, datasets, transfers  # isort: skip (panels' order)
+from corpusmill.commands import init, build, inspect, steps, decontaminate, shuffling, datasets, transfers  # isort: skip (panels' order)
 from corpusmill.commands.app import app
 
-__all__ = ["app", "build", "datasets", "decontaminate", "inspect", "shuffling", "steps", "transfers"]
+__all__ = ["app", "build", "datasets", "decontaminate", "init", "inspect", "shuffling", "steps", "transfers"]

@@ -24,11 +24,13 @@ from corpusmill.commands.options import (
 
 
 @command(BUILD, "config example", name="example", to=config_app)
-def config_example() -> None:
+def config_example(
+    short: Annotated[bool, typer.Option("--short", help="Only what a first build needs: 12 lines.")] = False,
+) -> None:
     """Print a complete configuration with every key explained."""
-    from corpusmill.config import EXAMPLE
+    from corpusmill.config.starter import example_text, starter
 
-    typer.echo(EXAMPLE.read_text(), nl=False)
+    typer.echo(starter() if short else example_text(), nl=False)
 
 
 @command(BUILD, "config check web.yaml", name="check", to=config_app)

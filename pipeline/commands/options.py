@@ -67,9 +67,9 @@ RejectedShare = Annotated[
     float, typer.Option(help="The command fails when more than this share of lines is malformed.", min=0, max=1)
 ]
 
-TokenizerName = Annotated[
-    str, typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
-]
+_TOKENIZER = typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
+TokenizerName = Annotated[str, _TOKENIZER]
+AnyTokenizerName = Annotated[str | None, _TOKENIZER]
 Engine = Annotated[
     Literal["auto", "gigatoken", "tiktoken", "tokenizers"], typer.Option(help="What encodes; the ids are equal.")
 ]

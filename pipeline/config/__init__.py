@@ -3,6 +3,7 @@
     values.py                   types of single values
     sections.py, exports.py     what the sections hold
     dataset.py                  the whole, and what must hold between its sections
+    starter.py                  a small one to begin with
     reading.py                  from a file, a text or plain values to the whole
 
 Rules of the file:

@@ -39,7 +39,7 @@ def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> D
             "the configuration is not a mapping of keys to values",
             where=where,
             got="nothing" if values is None else type(values).__name__,
-            next_step="corpusmill config example prints a complete one",
+            next_step="corpusmill config example --short prints a small one",
         )
     try:
         problems = _unseen(values, node)

@@ -1,0 +1,54 @@
+"""The first command: asks, or takes options, and writes a configuration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from corpusmill.commands.app import BUILD, command
+from corpusmill.commands.options import AnyTokenizerName
+
+FORMATS = "webdataset, numpy, megatron, nanoset"
+
+
+@command(BUILD, "init data --tokenizer cl100k_base --exports megatron,nanoset --output new.yaml")
+def init(
+    folder: Annotated[
+        str | None, typer.Argument(metavar="FOLDER", help="Where the text is: a folder, file, glob or address.")
+    ] = None,
+    tokenizer: AnyTokenizerName = None,
+    exports: Annotated[str | None, typer.Option(help=f"Formats, separated by commas: {FORMATS}.")] = None,
+    text_field: Annotated[str | None, typer.Option(help="The key of the text, if it should not be guessed.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The configuration to write; default: the folder's name and .yaml.")
+    ] = None,
+) -> None:
+    """Look at your files and write a configuration with a comment per key. Asks for what no option says."""
+    from corpusmill.builds.starting import dataset_name, write_starter
+
+    folder = folder or _asked("FOLDER", "Folder with your text", "data")
+    tokenizer = tokenizer or _asked("--tokenizer", "Tokenizer (an encoding, a file or a hub id)", "cl100k_base")
+    formats = _formats(exports or _asked("--exports", f"Formats ({FORMATS})", "megatron"))
+    output = output or Path(f"{dataset_name(Path(folder).resolve().name)}.yaml")
+    typer.echo(write_starter(folder, tokenizer, formats, text_field, output))
+    typer.echo(f"\n{output} is written; edit it as you like.  Next: corpusmill build {output}")
+
+
+def _asked(name: str, question: str, default: str) -> str:
+    """A person's answer; BadParameter where there is no terminal to ask on."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("it is needed where there is no terminal to ask on", param_hint=name)
+    return str(typer.prompt(question, default=default))
+
+
+def _formats(text: str) -> list[str]:
+    known = FORMATS.split(", ")
+    formats = [name for name in (part.strip() for part in text.split(",")) if name]
+    if not formats or (unknown := [name for name in formats if name not in known]):
+        raise typer.BadParameter(
+            f"{unknown[0] if formats else text!r} is no format; known: {FORMATS}", param_hint="--exports"
+        )
+    return list(dict.fromkeys(formats))
