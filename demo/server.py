@@ -313,7 +313,8 @@ def main(verb: str) -> int:
         print(error, file=sys.stderr)
         return 1
     word = "is running" if started else "is already running"
-    print(f"Airflow {word}: {server.url}   (user {USER}; this machine only)   stop it with: make down")
+    print(f"Airflow {word}: {server.url}   (this machine only)   stop it with: make down")
+    print(f"Log in as {USER} with the password in {PASSWORDS.relative_to(ROOT)}")
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
+from corpusmill.report.figures import bytes_text
 from corpusmill.stages.graph import GRAPH
 from corpusmill.stages.scatter import KINDS
 from corpusmill.storage import is_local
@@ -116,7 +117,7 @@ def render_disk(by_setting: dict[str, Moments], *, reclaim: str, said_by: str) -
         together = max(map(sum, seen))
         mine = ", as configured" if setting == reclaim else ""
         lines.append(
-            f"peak disk   {work:,} bytes in the work folder, {together:,} with one destination on the same disk"
-            f" (reclaim: {setting}{mine})"
+            f"peak disk   {bytes_text(work)} in the work folder, {bytes_text(together)} with one destination on the"
+            f" same disk (reclaim: {setting}{mine})"
         )
     return "\n".join([*lines, f"            by {said_by}"])

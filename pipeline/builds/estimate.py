@@ -19,6 +19,7 @@ from __future__ import annotations
 import fileinput
 import os
 import tempfile
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.estimates import Estimate, keep_estimate, last_estimate
 from corpusmill.errors import SourceError
+from corpusmill.report.figures import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
 EIGHTH = 8
 
 
-def estimate_dataset(config: DatasetConfig) -> Estimate:
+def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = lambda _: None) -> Estimate:
     """Sample, build the sample, scale; the result is also written to `<work_folder>/<name>/estimate.json`.
 
-    SourceError if no line of the sources falls into the sample.
+    `tell` is called with what begins now, for whoever waits. SourceError if the sample holds no line of the sources.
     """
     from corpusmill.builds.plan import list_dataset
     from corpusmill.builds.sampling import draw_files, write_sample
@@ -51,6 +53,7 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
     files = list_dataset(config).files
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     seed = config.shuffle.seed or 0
+    tell(f"sampling {bytes_text(config.estimate.sample_bytes)} of {bytes_text(plan.source_bytes())} of sources")
     drawn, share = draw_files([file for shard in plan.shards for file in shard], config.estimate.sample_bytes, seed)
     work = work_of(config)
     work.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,9 @@ def estimate_dataset(config: DatasetConfig) -> Estimate:
         _write_eighth(root / "sample", root / "eighth")
         any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # of a few lines, one is many
         few = config.model_copy(update={"source": any_rejected})
+        tell("building an eighth of the sample twice, to know what starting takes")
         cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
+        tell("building the sample on one core")
         build = _built(config, root / "sample", root / "whole")
         seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
@@ -102,9 +107,9 @@ def compare_with_actual(build: Build) -> str:
         f"estimated  {found.tokens:,} tokens; got {tokens:,}, {inside} {found.tokens_low:,} to {found.tokens_high:,}"
     ]
     text_bytes = build.total("index", "text_bytes_out")
-    rows.append(f"           {found.text_bytes:,} bytes of text; got {text_bytes:,}")
+    rows.append(f"           {bytes_text(found.text_bytes)} of text; got {bytes_text(text_bytes)}")
     for name, size in found.output_bytes.items():
-        rows.append(f"           {size:,} bytes of {name}; got {_exported_bytes(build, name):,}")
+        rows.append(f"           {bytes_text(size)} of {name}; got {bytes_text(_exported_bytes(build, name))}")
     return "\n".join(rows)
 
 
@@ -200,20 +205,20 @@ def render_estimate(estimate: Estimate) -> str:
     from corpusmill.builds.disk import moments
 
     rows = [
-        ("sampled", f"{estimate.sampled_text_bytes:,} bytes of text, 1 in {estimate.scale:,.1f}"),
-        ("text", f"{estimate.text_bytes:,} bytes"),
+        ("sampled", f"{bytes_text(estimate.sampled_text_bytes)} of text, 1 in {estimate.scale:,.1f}"),
+        ("text", bytes_text(estimate.text_bytes)),
         ("tokens", _tokens_in_words(estimate)),
         (
             "duplicates",
             f"at least {estimate.duplicate_share:.1%} of the text (the whole repeats itself more than a sample)",
         ),
-        ("time", f"{estimate.hours:.2f} hours on {estimate.cores} cores like these"),
-        ("memory", f"{estimate.peak_rss_bytes:,} bytes a worker"),
+        ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),
+        ("memory", f"{bytes_text(estimate.peak_rss_bytes)} a worker"),
         *(
-            ("peak disk", f"{max(work for work, _ in seen):,} bytes in the work folder with reclaim: {reclaim}")
+            ("peak disk", f"{bytes_text(max(work for work, _ in seen))} in the work folder with reclaim: {reclaim}")
             for reclaim, seen in moments(estimate.held).items()
         ),
-        *((f"{name}", f"{size:,} bytes") for name, size in estimate.output_bytes.items()),
+        *((name, bytes_text(size)) for name, size in estimate.output_bytes.items()),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {figure}" for name, figure in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +58,7 @@ def estimate(config: ConfigFile) -> None:
     from corpusmill.builds.estimate import estimate_dataset, render_estimate
     from corpusmill.config import load_config
 
-    typer.echo(render_estimate(estimate_dataset(load_config(config))))
+    typer.echo(render_estimate(estimate_dataset(load_config(config), tell=partial(typer.echo, err=True))))
 
 
 @command(BUILD, "plan web.yaml")

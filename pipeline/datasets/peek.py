@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from corpusmill.config import DatasetConfig
 from corpusmill.datasets.dataset import dataset_above
 from corpusmill.datasets.records import open_documents, open_stream, read_records
-from corpusmill.errors import PermanentError, TokenizerError, visible
+from corpusmill.errors import PermanentError, TokenizerError, TransientError, visible
 from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -21,7 +21,10 @@ IDS_SHOWN = 16
 
 @dataclass(frozen=True)
 class Peek:
-    """A record (`ids`: 1-D, at most as many as asked for, of `tokens` in all) and its text."""
+    """A record (`ids`: 1-D, at most as many as asked for, of `tokens` in all) and its text.
+
+    `missing`: why there is no text, if the dataset's vocabulary is not on this machine.
+    """
 
     path: Path
     record: int
@@ -29,20 +32,27 @@ class Peek:
     tokens: int
     ids: NDArray[Any]
     text: str
+    missing: str = ""
 
 
 def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | None = None) -> Peek:
     """Read record `record` of an output file and decode it with the tokenizer that its dataset, or `config`, names.
 
     A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
-    stream, of which `record` is the first token shown. SourceError for another kind of file or one outside a finished
-    dataset, PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a
-    vocabulary that the dataset's name for it does not find: then `config` has to say where it lies.
+    stream, of which `record` is the first token shown. Without `config`, a vocabulary that the dataset's name for it
+    does not find leaves the ids without text. SourceError for another kind of file or one outside a finished dataset,
+    PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a `config`
+    with another tokenizer than the dataset's.
     """
     named = dataset_above(path).vocabulary
-    tokenizer = _tokenizer(path, named, config)
     records, ids = _read(path, record, named["dtype"])
     shown = ids[:tokens]
+    try:
+        tokenizer = _tokenizer(path, named, config)
+    except (TokenizerError, TransientError) as error:
+        if config:
+            raise
+        return Peek(path, record, records, len(ids), shown, "", missing=error.what)
     return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
 
 
@@ -69,16 +79,7 @@ def _within(path: Path, record: int, records: int) -> int:
 def _tokenizer(path: Path, named: dict[str, Any], config: DatasetConfig | None) -> Tokenizer:
     if config is None:
         revision = named.get("revision") or None
-        try:
-            return load_tokenizer(named["name"], sha256=named["sha256"], revision=revision, engine="reference")
-        except TokenizerError as error:
-            raise TokenizerError(
-                "the dataset's tokenizer is not found by its name alone",
-                where=path,
-                expected=f"{named['name']}, sha256 {named['sha256']}",
-                got=error,
-                next_step="name the dataset's configuration, which says where it lies: --config CONFIG",
-            ) from error
+        return load_tokenizer(named["name"], sha256=named["sha256"], revision=revision, engine="reference")
     found = configured_tokenizer(config, engine="reference")
     if found.sha256 != named["sha256"]:
         raise TokenizerError(
@@ -98,4 +99,6 @@ def render_peek(peek: Peek) -> str:
     listed = " ".join(map(str, ids[:IDS_SHOWN])) + (f" ... {ids[-1]}" if len(ids) > IDS_SHOWN else "")
     shown = "" if len(ids) == peek.tokens else f", the first {len(ids):,} shown"
     head = f"{visible(str(peek.path))}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}"
+    if peek.missing:
+        return f"{head}\n\nno text: {peek.missing}; --config CONFIG says where the tokenizer lies"
     return f"{head}\n\n{visible(peek.text)}"

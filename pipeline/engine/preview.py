@@ -13,6 +13,7 @@ from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from corpusmill.ledger.receipt import parse_receipt
 
+NEW, EVERY_TIME = "new", "runs every time"
 SHOWN = 3  # differences named per step; the rest are counted
 SHOWN_REASONS = 10  # per stage
 
@@ -35,7 +36,7 @@ def preview(build: Build) -> list[StepPreview]:
 
 def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
     if not build.graph[stage].reuse:
-        yield StepPreview(stage, "", "run", "runs every time")
+        yield StepPreview(stage, "", "run", EVERY_TIME)
         return
     try:
         units = build.units(stage)
@@ -75,7 +76,7 @@ def _why_run(step: Step, work: Path, folders: list[Path]) -> str:
         return "an earlier run did not finish it"
     earlier = _newest_receipt(folders)
     if earlier is None:
-        return "new"
+        return NEW
     changes = [
         *(
             [f"stage version {earlier.stage_version} -> {step.version}"]
@@ -122,10 +123,16 @@ def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
 
 
 def render_preview(steps: list[StepPreview]) -> str:
-    """For people: a line per stage with how many steps meet which fate, and below it the reasons."""
+    """For people: a line per stage with how many steps meet which fate, and below it the reasons.
+
+    Of a dataset that was never built, one sentence: every step would say that it waits for the one before it.
+    """
     by_stage: dict[str, list[StepPreview]] = {}
     for one in steps:
         by_stage.setdefault(one.stage, []).append(one)
+    if all(one.fate == "may run" or one.why in {NEW, EVERY_TIME} for one in steps):
+        first, *_, last = by_stage
+        return f"nothing of it is built yet: all {len(by_stage)} stages will run, from {first} to {last}"
     lines = []
     for stage, of_stage in by_stage.items():
         fates = [f"{sum(one.fate == fate for one in of_stage)} {fate}" for fate in ("reuse", "run", "may run")]

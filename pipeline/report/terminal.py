@@ -53,6 +53,9 @@ def _head(summary: BuildSummary) -> Lines:
     made_by = f"plan {plain(summary.plan)[:16]}  Corpusmill {plain(summary.code_version)[:20]}"
     verdict = (summary.verdict, VERDICT_STYLE[summary.verdict])
     yield Text.assemble((plain(summary.dataset), "bold"), "  ", verdict, "  ", (made_by, "dim"))
+    reused, done = (sum(getattr(stage, name) for stage in summary.stages) for name in ("units_reused", "units_done"))
+    if reused:
+        yield Text(f"reused {reused:,} of {counted(done, 'step')}; {done - reused:,} ran")
 
 
 def _stages(summary: BuildSummary) -> Lines:

@@ -239,7 +239,12 @@ def qualities_bands(measured: Iterable[tuple[str, OrderQuality]], significance: 
         makers.append((f"{kind}: neighbours of one document", _with(neighbours_band, one)))
         for name, table in sorted(one.tables.items()):
             if table is not None:
-                makers.append((f"{name}: sources per file, chi-square / freedom", _with(table_band, table)))
+                makers.append(
+                    (
+                        f"{name}: how unevenly the sources spread over the files (1: as chance spreads them)",
+                        _with(table_band, table),
+                    )
+                )
     applicable = [maker for maker in makers if maker[1](significance) is not None]
     each = significance / max(1, len(applicable))
     return [(name, band) for name, maker in applicable if (band := maker(each)) is not None]

@@ -190,10 +190,10 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     )
     twice = (("repeated", repeated),) if kind == "contexts" else ()
     checks = [
-        Check("tokens", parts, (("record slots", counts["slots"]),)),
+        Check("tokens", parts, (("places in records", counts["slots"]),)),
         Check(
             "slots",
-            (("record slots", counts["slots"]),),
+            (("places in records", counts["slots"]),),
             (("documents", counts["document_slots"]), ("special and padding in place", counts["special_slots"])),
         ),
         Check(

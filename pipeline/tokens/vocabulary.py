@@ -116,7 +116,7 @@ def _encoding_file(name: str, file: str | None) -> tuple[Path, bytes, str | None
             f"the vocabulary of {name} is not on this machine and could not be fetched",
             where=f"looked for an installed {name}.tiktoken and for {cached}",
             got=error,
-            next_step=f"put {name}.tiktoken somewhere and name it as tokenizer.file",
+            next_step=f"where there is a network, fetch {url}; then copy it to {cached}, or name it as tokenizer.file",
         ) from error
 
 
@@ -166,7 +166,7 @@ def _hub_file(name: str, revision: str | None, file: str = HUB_FILE) -> tuple[Pa
             "the hub cannot be reached, and its cache on this machine does not hold the tokenizer",
             where=where,
             got=error,
-            next_step="try again, or name a tokenizer.json as tokenizer.file",
+            next_step=f"try again, or fetch {file} of {name} where there is a network and name it as tokenizer.file",
         ) from error
     except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError) as error:
         raise TokenizerError(

@@ -67,6 +67,14 @@ def test_print_summary_stage_shows_what_went_in_above_what_came_out() -> None:
     assert out.split() == ["1,233,364", "4.25", "GiB"]
 
 
+def test_print_summary_says_how_much_was_reused_right_below_the_verdict() -> None:
+    usual = examples.usual()
+    reused, done = (sum(getattr(stage, name) for stage in usual.stages) for name in ("units_reused", "units_done"))
+    assert printed(usual, 80).splitlines()[1] == f"reused {reused} of {done} steps; {done - reused} ran"
+    fresh = [stage.model_copy(update={"units_reused": 0}) for stage in usual.stages]
+    assert "reused" not in printed(usual.model_copy(update={"stages": tuple(fresh)}), 80).partition("Stage")[0]
+
+
 def test_print_summary_usual_build_says_the_facts() -> None:
     text = printed(examples.usual(), 80)
     for fact in (

@@ -151,7 +151,7 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
     assert {one.name.partition(":")[2].strip() for one in summary.shuffle.warnings} == {
         "correlation of source and final position",
         "neighbours of one document",
-        "sources per file, chi-square / freedom",
+        "how unevenly the sources spread over the files (1: as chance spreads them)",
     }
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert sum("unlike what chance gives" in one for one in said) == 3
@@ -177,7 +177,7 @@ def test_report_states_the_quality_of_the_shuffle(optioned) -> None:
     assert {one.name.partition(":")[2].strip() for one in summary.shuffle.quality} == {
         "correlation of source and final position",
         "neighbours of one document",
-        "sources per file, chi-square / freedom",
+        "how unevenly the sources spread over the files (1: as chance spreads them)",
     }
     assert not summary.shuffle.warnings
     page = (optioned.folder("report", "report") / "report.html").read_text()

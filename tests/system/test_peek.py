@@ -107,12 +107,14 @@ def named_by_file(tmp_path_factory) -> tuple[DatasetConfig, Path]:
     return config, root
 
 
-def test_peek_tokenizer_known_by_its_file_alone_needs_the_configuration(named_by_file) -> None:
+def test_peek_tokenizer_known_by_its_file_alone_shows_ids_and_text_with_the_configuration(named_by_file) -> None:
     config, root = named_by_file
     path = min((root / "outputs/tiny/latest").glob("nanoset/*.ds"))
-    with pytest.raises(PermanentError, match="not found by its name alone") as caught:
-        peek_record(path, 0, 10**6)
-    assert "--config" in str(caught.value)
+    ids_alone = CliRunner().invoke(app, ["peek", str(path)])
+    assert ids_alone.exit_code == 0, ids_alone.output
+    assert "no text: " in ids_alone.output
+    assert "--config CONFIG" in ids_alone.output
+    assert peek_record(path, 0, 10**6).ids.tolist() == peek_record(path, 0, 10**6, config).ids.tolist()
     assert peek_record(path, 0, 10**6, config).text.endswith(EOT)
     done = CliRunner().invoke(app, ["peek", str(path), "--tokens", "100000", "--config", str(root / "dataset.yaml")])
     assert done.exit_code == 0, done.output

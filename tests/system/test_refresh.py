@@ -119,8 +119,14 @@ def test_plan_changed_setting_is_named_with_both_values(root) -> None:
 def test_plan_new_dataset_says_new(tmp_path) -> None:
     write_files(tmp_path / "corpus", 1)
     text = render_preview(preview(open_build(plan_dataset(settings(tmp_path)))))
-    assert "run: new  [00000]" in text
-    assert "depends on download 00000, which will run" in text
+    assert text == "nothing of it is built yet: all 18 stages will run, from download to report"
+
+
+def test_plan_added_file_of_a_built_dataset_names_the_new_shard_alone(root) -> None:
+    write_files(root / "corpus", 4)
+    text = render_preview(preview(open_build(plan_dataset(settings(root)))))
+    assert "run: new  [00003]" in text
+    assert "download   3 reuse, 1 run" in text
 
 
 def test_plan_damaged_and_unfinished_steps_are_said(root) -> None:

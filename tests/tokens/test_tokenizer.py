@@ -150,8 +150,13 @@ def test_tokenizer_ids_are_not_chosen_by_who_can_write_to_tiktokens_cache(tmp_pa
     assert tokenizer.encode([b"a"])[0].tolist() == [64]
     for variable, address in {"HTTPS_PROXY": "http://127.0.0.1:1", "NO_PROXY": "", "no_proxy": ""}.items():
         monkeypatch.setenv(variable, address)  # nobody answers there
-    with pytest.raises(TokenizerError, match="could not be fetched"):
+    with pytest.raises(TokenizerError, match="could not be fetched") as caught:
         load_tokenizer("r50k_base", engine="tiktoken")
+    url = published_source("r50k_base")[0]
+    place = tmp_path / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
+    assert f"fetch {url}; then copy it to {place}, or name it as tokenizer.file" in str(caught.value)
+    place.write_bytes(path.read_bytes())
+    assert load_tokenizer("r50k_base", engine="tiktoken").encode([b"a"])[0].tolist() == [64]
 
 
 @pytest.mark.parametrize(("name", "dtype", "size"), [("r50k_base", "<u2", 50257), ("o200k_base", "<u4", 200019)])
