@@ -67,6 +67,12 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
             title="Move latest",
             description="Let `latest` follow this run, even if its settings are not those of the configuration file.",
         ),
+        "verify": Param(
+            False,
+            type="boolean",
+            title="Verify before reuse",
+            description="Read every output of earlier runs, and make again what no longer has its sha256.",
+        ),
     }
 
 

@@ -110,7 +110,7 @@ def failures(context: Any) -> int:
     return int(instance.try_number - (instance.max_tries - retries + 1))
 
 
-def run_program(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool) -> None:
+def run_program(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool) -> None:
     """Run one task by `corpusmill run-task`, whose lines go to this task's log and whose end is this task's.
 
     StorageFullError, TransientError or PermanentError, as it ended. CORPUSMILL_PYTHON may name the interpreter of
@@ -120,7 +120,7 @@ def run_program(plan_receipt: str, stage: str, unit: str, *, processes: int, aga
     command = [python, "-m", "corpusmill.cli", "run-task", plan_receipt, stage, unit, "--workers", str(processes)]
     environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        [*command, *(["--again"] if again else [])],
+        [*command, *(["--again"] if again else []), *(["--verify"] if verify else [])],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -162,14 +162,15 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
     from corpusmill.stages.graph import open_build
 
     context = get_current_context()
+    verify = bool(context["params"].get("verify"))
     with running.held(plan_receipt, context, airflow):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
         if processes == 1 or len(build.units_of_task(stage, unit)) == 1:
-            return [str(receipt) for receipt in build.run_task(stage, unit, again=again)]
+            return [str(receipt) for receipt in build.run_task(stage, unit, again=again, verify=verify)]
         # Airflow forks its tasks, and pools of processes hang in what was forked: a program of its own has them.
         fewer = processes >> running.failures(context)  # one that ran out of memory has less to do at a time
-        running.run_program(plan_receipt, stage, unit, processes=max(1, fewer), again=again)
+        running.run_program(plan_receipt, stage, unit, processes=max(1, fewer), again=again, verify=verify)
         return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit)]
 
 

@@ -111,7 +111,9 @@ def _run_in_workers(build: RunnableBuild, workers: int, waves: tuple[tuple[str, 
             _run_in_pool(pool, build, [(stage, unit) for stage in wave for unit in build.units(stage)], verify=verify)
 
 
-def run_task(plan_receipt: Path, stage: str, task: str, *, processes: int = 1, again: bool = False) -> list[Path]:
+def run_task(
+    plan_receipt: Path, stage: str, task: str, *, processes: int = 1, again: bool = False, verify: bool = False
+) -> list[Path]:
     """Run the steps of one task (see engine/groups.py), `processes` at the same time; their receipts' paths.
 
     Whoever calls it has claimed the dataset.
@@ -122,12 +124,12 @@ def run_task(plan_receipt: Path, stage: str, task: str, *, processes: int = 1, a
     if name is None:
         return []
     if processes == 1:
-        return build.run_task(stage, name, again=again)
+        return build.run_task(stage, name, again=again, verify=verify)
     if again:
         build.ask_for_task(stage, name)
     units = build.units_of_task(stage, name)
     with worker_pool(min(processes, len(units))) as pool:
-        _run_in_pool(pool, build, [(stage, unit) for unit in units], verify=False)
+        _run_in_pool(pool, build, [(stage, unit) for unit in units], verify=verify)
     return [build.run(stage, unit) for unit in units]  # each is there: what counts is checked, nothing is done
 
 

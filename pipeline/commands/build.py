@@ -18,6 +18,7 @@ from corpusmill.commands.options import (
     ConfigFile,
     Format,
     Shard,
+    Verify,
     Workers,
     claimed_build,
     claimed_dataset,
@@ -81,9 +82,7 @@ def plan(config: ConfigFile) -> None:
 def build(
     config: ConfigFile,
     workers: Workers = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Reuse a step only if its outputs have their sha256.")
-    ] = False,
+    verify: Verify = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
@@ -131,6 +130,7 @@ def run_task(
     ],
     workers: Annotated[int, typer.Option(help=WORKERS, min=1)] = 1,
     again: Annotated[bool, typer.Option("--again", help="Run steps that are finished, too.")] = False,
+    verify: Verify = False,
 ) -> None:
     """Run one task of a planned build, as schedulers do. Stages have to end one after another."""
     from corpusmill.builds.local import end_with_parent
@@ -141,7 +141,7 @@ def run_task(
         if os.getppid() != int(parent):
             raise typer.Exit(EXIT_FAILED)
     logging.getLogger().setLevel(logging.INFO)
-    for receipt in run(plan_receipt, stage, task, processes=workers, again=again):
+    for receipt in run(plan_receipt, stage, task, processes=workers, again=again, verify=verify):
         typer.echo(receipt)
 
 

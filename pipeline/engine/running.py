@@ -197,11 +197,13 @@ class RunnableBuild(Build):
         for unit in self.units_of_task(stage, task):
             ask_again(self.step(stage, unit).folder(self.work))
 
-    def run_task(self, stage: str, task: str, *, again: bool = False) -> list[Path]:
-        """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too."""
+    def run_task(self, stage: str, task: str, *, again: bool = False, verify: bool = False) -> list[Path]:
+        """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too; with
+        `verify` one is reused only if its outputs have their sha256.
+        """
         if again:
             self.ask_for_task(stage, task)
-        return [self.run(stage, unit) for unit in self.units_of_task(stage, task)]
+        return [self.run(stage, unit, verify=verify) for unit in self.units_of_task(stage, task)]
 
 
 def open_build(plan_receipt: str | Path, graph: Graph) -> RunnableBuild:

@@ -39,6 +39,19 @@ def test_run_task_of_every_task_of_every_stage_is_a_build(plan: Path, tmp_path: 
     assert {path.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == delivered
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_run_task_that_verifies_makes_damaged_outputs_again(plan: Path, processes: int) -> None:
+    run_task(plan, "download", "1/1")
+    receipts = run_task(plan, "index", "1/1")
+    text = receipts[0].parent / "tokenized"
+    whole = text.read_bytes()
+    text.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    run_task(plan, "index", "1/1", processes=processes)
+    assert text.read_bytes() != whole
+    run_task(plan, "index", "1/1", processes=processes, verify=True)
+    assert text.read_bytes() == whole
+
+
 def test_run_task_beyond_the_units_does_nothing(plan: Path) -> None:
     units = len(open_build(plan).units("download"))
     assert run_task(plan, "download", f"{units + 1}/{units + 1}") == []

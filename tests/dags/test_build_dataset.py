@@ -35,7 +35,7 @@ TASK_OF_STAGE = {
     "export": "exports.export",
     "manifest": "exports.manifest",
 }
-DECIDED_BY_THE_RUN = {"dry_run", "approve_removal", "move_latest"}
+DECIDED_BY_THE_RUN = {"dry_run", "approve_removal", "move_latest", "verify"}
 ABOUT_THE_RUN = {"configuration", *DECIDED_BY_THE_RUN}
 ERRORS = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, CorpusmillError)]
 

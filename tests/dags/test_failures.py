@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,6 +18,8 @@ from corpusmill.sources.plan import Plan
 
 class StandInBuild:
     """Two shards, one unit of everything else; `fail` is called before each step and may raise."""
+
+    verified: ClassVar[list[bool]] = []
 
     def __init__(self, folder: Path, fail: Callable[[str, str], None]) -> None:
         self.config = SimpleNamespace(name="small")
@@ -32,8 +34,9 @@ class StandInBuild:
         self.fail(stage, unit)
         return self.folder / stage / unit / "receipt.json"
 
-    def run_task(self, stage: str, task: str, *, again: bool) -> list[Path]:
+    def run_task(self, stage: str, task: str, *, again: bool, verify: bool) -> list[Path]:
         assert not again
+        self.verified.append(verify)
         return [self.run(stage, task)]
 
 
@@ -58,6 +61,17 @@ def states(run: Any, task_id: str) -> list[tuple[str, int]]:
     """(state, tries) of every instance of a task, by map index."""
     found = [one for one in run.get_task_instances() if one.task_id == task_id]
     return [(str(one.state), one.try_number) for one in sorted(found, key=lambda one: one.map_index)]
+
+
+@pytest.mark.parametrize("form", [{}, {"verify": True}])
+def test_field_verify_of_the_form_reaches_every_step(
+    stand_in: Callable[[Callable[[str, str], None]], None], run_dag: Callable[..., Any], form: dict[str, bool]
+) -> None:
+    StandInBuild.verified.clear()
+    stand_in(lambda _stage, _unit: None)
+    run_dag(**form)
+    assert len(StandInBuild.verified) > 10
+    assert set(StandInBuild.verified) == {bool(form)}
 
 
 def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_dataset(

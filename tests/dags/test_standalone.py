@@ -54,3 +54,17 @@ def test_components_are_told_how_large_the_memory_pool_is(standalone: Any, monke
     whole = standalone.Standalone()
     whole.initialize_database()
     assert standalone.LoopbackSubCommand(whole, "scheduler", ["scheduler"], {}).env["CORPUSMILL_MEMORY_GIB"] == "7"
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_up_says_where_the_password_is_every_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], started: bool
+) -> None:
+    monkeypatch.syspath_prepend(DEMO)
+    import server
+
+    monkeypatch.setattr(server, "start", lambda: (server.Server(1, 0.0, 8080), started))
+    assert server.main("up") == 0
+    assert (
+        f"Log in as admin with the password in {server.PASSWORDS.relative_to(server.ROOT)}" in capsys.readouterr().out
+    )

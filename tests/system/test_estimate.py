@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from corpusmill.builds.disk import moments
-from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable
+from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable, render_estimate
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import list_dataset, plan_dataset
 from corpusmill.builds.sampling import draw_files, sample_name, total_of, write_sample
@@ -62,6 +63,17 @@ def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
     assert found.output_bytes["webdataset"] == pytest.approx(written, rel=0.02)  # other shards, other member names
     assert max(moments(found.held)["keep"])[0] > written
     assert "within" in compare_with_actual(built)
+
+
+def test_estimate_tells_what_it_does_and_gives_units(tmp_path) -> None:
+    many_files(tmp_path, files=4)
+    told: list[str] = []
+    text = render_estimate(estimate_dataset(check_config(values(tmp_path, "1GB"), where="test"), tell=told.append))
+    assert [line.split()[0] for line in told] == ["sampling", "building", "building"]
+    figures = dict(line.split("  ", 1) for line in text.splitlines())
+    assert re.fullmatch(r" *[0-9.]+ KiB", figures["text"])
+    assert re.match(r" *[0-9.]+ s on \d+ cores", figures["time"])
+    assert "bytes" not in text
 
 
 def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
