@@ -18,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env pin-images test test-slow fuzz test-consumers test-ui screenshots check lock clean
+.PHONY: help setup demo up down compose-env pin-images test test-slow fuzz test-consumers test-ui screenshots docs check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test-ui: $(STAMP) ## drive a real Airflow in the machine's own Chromium: form, p
 screenshots: $(STAMP) ## the same, and make the pictures in README.md anew
 	$(BIN)/python tests/ui/run.py screenshots
 
+docs: $(STAMP) ## make the site in build/site; warnings are errors, and no page may ask another server
+	@$(BIN)/python docs/site/build.py
+
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --select AIR --preview dags plugins
@@ -67,7 +70,7 @@ check: $(STAMP) ## lint, format and types
 lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
 	$(TOOLS)/bin/uv pip compile requirements.in $(LOCK) -o requirements.lock
 	$(TOOLS)/bin/uv pip compile requirements-setup.in $(LOCK) -o requirements-setup.lock
-	for asked in tests/consumers/*/requirements*.in tests/ui/requirements.in; do \
+	for asked in tests/consumers/*/requirements*.in tests/ui/requirements.in docs/site/requirements.in; do \
 	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) -o $${asked%.in}.lock || exit 1; \
 	done
 
