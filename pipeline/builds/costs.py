@@ -17,6 +17,7 @@ from corpusmill.engine.preview import StepPreview
 from corpusmill.engine.runs import delivered_plans
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.ledger import Receipt
+from corpusmill.report.figures import bytes_text
 from corpusmill.stages.graph import open_build
 
 DELIVERING = ("export", "writeback")
@@ -105,7 +106,11 @@ def render_costs(costs: list[StageCost]) -> str:
         return "refresh     nothing to read and nothing to write"
     lines = ["refresh     at most, by what the last build came to"]
     for cost in costs:
-        again = f", {cost.again_bytes:,} of it given back before" if cost.again_bytes else ""
-        lines.append(f"  {cost.stage:<10}reads {cost.read_bytes:>18,}  writes {cost.written_bytes:>18,} bytes{again}")
+        again = f", {bytes_text(cost.again_bytes)} of it given back before" if cost.again_bytes else ""
+        lines.append(_cost_text(cost.stage, cost.read_bytes, cost.written_bytes) + again)
     read, written = sum(cost.read_bytes for cost in costs), sum(cost.written_bytes for cost in costs)
-    return "\n".join([*lines, f"  {'together':<10}reads {read:>18,}  writes {written:>18,} bytes"])
+    return "\n".join([*lines, _cost_text("together", read, written)])
+
+
+def _cost_text(name: str, read_bytes: int, written_bytes: int) -> str:
+    return f"  {name:<10}reads {bytes_text(read_bytes):>9}  writes {bytes_text(written_bytes):>9}"

@@ -53,7 +53,8 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     files = list_dataset(config).files
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     seed = config.shuffle.seed or 0
-    tell(f"sampling {bytes_text(config.estimate.sample_bytes)} of {bytes_text(plan.source_bytes())} of sources")
+    sampled = min(config.estimate.sample_bytes, plan.source_bytes())
+    tell(f"sampling {bytes_text(sampled)} of {bytes_text(plan.source_bytes())} of sources")
     drawn, share = draw_files([file for shard in plan.shards for file in shard], config.estimate.sample_bytes, seed)
     work = work_of(config)
     work.mkdir(parents=True, exist_ok=True)

@@ -123,9 +123,9 @@ def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
 
 
 def render_preview(steps: list[StepPreview]) -> str:
-    """For people: a line per stage with how many steps meet which fate, and below it the reasons.
+    """For people: a line per stage with how many steps meet which fate, and below it why steps run.
 
-    Of a dataset that was never built, one sentence: every step would say that it waits for the one before it.
+    Of a dataset that was never built, one sentence. That a step may run needs no reason: an input of it will.
     """
     by_stage: dict[str, list[StepPreview]] = {}
     for one in steps:
@@ -139,11 +139,13 @@ def render_preview(steps: list[StepPreview]) -> str:
         lines.append(f"{stage:<10} " + ", ".join(fate for fate in fates if not fate.startswith("0 ")))
         reasons: dict[str, list[str]] = {}
         for one in of_stage:
-            if one.why:
+            if one.fate == "run" and one.why != EVERY_TIME:
                 reasons.setdefault(f"{one.fate}: {one.why}", []).append(one.unit)
         for reason, units in list(reasons.items())[:SHOWN_REASONS]:
             named = ", ".join(units[:SHOWN]) + (f" and {len(units) - SHOWN} more" if len(units) > SHOWN else "")
             lines.append(f"             {reason}" + (f"  [{named}]" if named else ""))
         if len(reasons) > SHOWN_REASONS:
             lines.append(f"             and {len(reasons) - SHOWN_REASONS:,} other reasons")
+    if any(one.fate == "may run" for one in steps):
+        lines.append("A step that may run has an input that will; it is reused if that comes out as it was.")
     return "\n".join(lines)

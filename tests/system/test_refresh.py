@@ -114,6 +114,8 @@ def test_plan_changed_setting_is_named_with_both_values(root) -> None:
     assert "minimum_bytes 100 -> 120" in text
     assert "index      3 reuse" in text
     assert "union      3 may run" in text
+    assert text.count("run:") == 1  # the reason of the stage that the setting changes, none of those behind it
+    assert text.endswith("it is reused if that comes out as it was.")
 
 
 def test_plan_new_dataset_says_new(tmp_path) -> None:
