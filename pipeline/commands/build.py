@@ -178,7 +178,10 @@ def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
 
 @command(BUILD, "gc web.yaml --remove")
 def gc(
-    config: ConfigFile,
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="A dataset configuration, or the work folder of one that is gone."),
+    ],
     remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
     keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
     destinations: Annotated[
@@ -188,18 +191,36 @@ def gc(
         int | None,
         typer.Option(help="With --destinations: how many of the newest stay; else keep_versions, else 3.", min=1),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Instead: the whole dataset, work folder and latest, too.")
+    ] = False,
 ) -> None:
     """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
     from corpusmill.config import load_config, work_of
     from corpusmill.engine.garbage import find_garbage, remove_garbage, render_garbage
+    from corpusmill.engine.runs import last_configuration
     from corpusmill.stages.graph import GRAPH
-    from corpusmill.stages.retention import find_old_versions, remove_old_version, render_old_versions
+    from corpusmill.stages.retention import (
+        find_old_versions,
+        remove_dataset,
+        remove_old_version,
+        render_dataset,
+        render_old_versions,
+    )
 
+    if config.is_dir():
+        config = last_configuration(config)
     work = work_of(load_config(config))
     if not work.is_dir():
         typer.echo(f"{work} does not exist: nothing to remove")
         return
-    with claimed_dataset(config) as dataset:
+    with claimed_dataset(config, remove_empty=everything) as dataset:
+        if everything:
+            typer.echo(render_dataset(dataset))
+            if remove:
+                remove_dataset(dataset)
+                typer.echo(f"removed the dataset {dataset.name}")
+            return
         if destinations:
             old = find_old_versions(dataset, keep_versions or dataset.keep_versions or 3)
             for version in old if remove else ():

@@ -86,13 +86,16 @@ Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every docu
 
 
 @contextmanager
-def claimed_dataset(config: Path) -> Iterator[DatasetConfig]:
-    """A configuration, its dataset claimed meanwhile: RunUnderWayError or LockHeldError if somebody else has it."""
+def claimed_dataset(config: Path, *, remove_empty: bool = False) -> Iterator[DatasetConfig]:
+    """A configuration, its dataset claimed meanwhile: RunUnderWayError or LockHeldError if somebody else has it.
+
+    With `remove_empty` the work folder goes in the end if nothing is in it any more.
+    """
     from corpusmill.config import load_config, work_of
     from corpusmill.engine.claim import claimed
 
     dataset = load_config(config)
-    with claimed(work_of(dataset)):
+    with claimed(work_of(dataset), remove_empty=remove_empty):
         yield dataset
 
 

@@ -77,14 +77,15 @@ def this_process() -> Holder:
 
 
 @contextmanager
-def claimed(work: Path) -> Iterator[None]:
+def claimed(work: Path, *, remove_empty: bool = False) -> Iterator[None]:
     """Have the dataset of a work folder while the body of the `with` runs; for processes that build or clean up.
 
-    A work folder that this made, and in which nothing was written, is removed in the end: the build was refused.
+    A work folder that this made, and in which nothing was written, is removed in the end: the build was refused. With
+    `remove_empty` so is one that was there.
 
     Raises RunUnderWayError if a run has it or a process of another machine, LockHeldError if one of this machine has.
     """
-    made = [folder for folder in (work, *work.parents) if not folder.exists()]
+    made = [folder for folder in (work, *work.parents) if not folder.exists()] or [work] * remove_empty
     work.mkdir(parents=True, exist_ok=True)
     me = this_process()
     with held(work / RUN_LOCK, wait=False):

@@ -16,6 +16,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from corpusmill.errors import ConfigError
 from corpusmill.ledger import RECEIPT_NAME
 
 STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
@@ -71,6 +72,18 @@ def delivered_versions(work: Path) -> list[str]:
     """The versions that runs of this work folder are known to have delivered, the newest first."""
     runs = [(number, version) for path in _plans(work) for version, number in _versions(path).items()]
     return list(dict.fromkeys(version for _, version in sorted(runs, reverse=True)))
+
+
+def last_configuration(work: Path) -> Path:
+    """The copy of its configuration that the dataset's newest run was planned with; ConfigError if no run began."""
+    begun = begun_plans(work)
+    if not begun:
+        raise ConfigError(
+            "no run of a dataset began in this folder",
+            where=work,
+            expected="a configuration, or a dataset's work folder, such as work/web",
+        )
+    return begun[0].with_name("config.json")
 
 
 def plan_of_version(work: Path, version: str) -> Path | None:

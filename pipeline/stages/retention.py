@@ -10,6 +10,7 @@ no run here is known to have delivered is somebody else's, and stays. Kept is
 
 `gc --destinations` removes them when it is asked to; with `keep_versions` in the configuration every run does that has
 delivered and moved `latest`. An experiment and a task cleared in an old run remove nothing, and no form sets the key.
+`gc --everything` removes a dataset altogether, what `latest` names and the work folder, too.
 
 Removing takes `dataset.json` first: a version without it is none, so an interrupted removal leaves nothing that looks
 whole, and the next one goes on. Links are removed, never followed.
@@ -21,15 +22,18 @@ import json
 import logging
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.engine.build import Build
+from corpusmill.engine.claim import CLAIM
 from corpusmill.engine.planned import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from corpusmill.errors import CorpusmillError, PermanentError
+from corpusmill.ledger.lock import RUN_LOCK
 from corpusmill.stages.description import DATASET
 from corpusmill.storage import Store, is_local, open_store
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from corpusmill.sources.plan import Plan
 
 LATEST = "latest.json"
+HELD = {RUN_LOCK, CLAIM}
 log = logging.getLogger(__name__)
 
 
@@ -57,7 +62,7 @@ def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
     one: then nothing says what is in use.
     """
     work = work_of(config)
-    places = [(f"{absolute(one.path).rstrip('/')}/{config.name}", one.endpoint_url) for one in config.destinations]
+    places = _places(config)
     latest = {_latest(open_store(folder, endpoint_url=endpoint_url)) for folder, endpoint_url in places}
     versions = [version for version in delivered_versions(work)[keep:] if version not in latest]
     sources = _sources_of_others(work) if versions else set()
@@ -68,6 +73,49 @@ def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
             if old.files and not any(_is_below(source, old.folder) for source in sources):
                 removable.append(old)
     return removable
+
+
+def find_every_version(config: DatasetConfig) -> list[OldVersion]:
+    """All versions that runs of this work folder delivered, those in use too, by destination. Nothing is changed.
+
+    PermanentError if a plan of another dataset beside this one reads one of them, or cannot be read.
+    """
+    work = work_of(config)
+    sources = _sources_of_others(work)
+    versions = [
+        version
+        for folder, endpoint_url in _places(config)
+        for name in delivered_versions(work)
+        if (version := _measured(f"{folder}/{name}", endpoint_url)).files
+    ]
+    for version in versions:
+        if any(_is_below(source, version.folder) for source in sources):
+            raise PermanentError(
+                "another dataset is built against a version of this one",
+                where=version.folder,
+                next_step="remove that dataset first, or build it from other sources",
+            )
+    return versions
+
+
+def remove_dataset(config: DatasetConfig) -> None:
+    """Remove every version, what names the latest, and the work folder but for the claim on it, which is held."""
+    versions = find_every_version(config)
+    for folder, endpoint_url in _places(config):
+        open_store(folder, endpoint_url=endpoint_url).delete(LATEST)
+        if is_local(folder):
+            (Path(folder) / "latest").unlink(missing_ok=True)
+    for version in versions:
+        remove_old_version(version)
+    for folder, _ in _places(config):
+        if is_local(folder):
+            with suppress(OSError):  # what others put there stays
+                Path(folder).rmdir()
+    for path in sorted(work_of(config).iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in HELD:
+            path.unlink()
 
 
 def keep_newest(build: Build) -> None:
@@ -97,6 +145,12 @@ def remove_old_version(old: OldVersion) -> None:
         store.delete(file.name)
 
 
+def render_dataset(config: DatasetConfig) -> str:
+    """In words for a terminal: all that remove_dataset removes."""
+    work = _measured(str(work_of(config)), None)
+    return render_old_versions([*find_every_version(config), work], removed=False)
+
+
 def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
     """In words for a terminal: a line per version, and the total."""
     if not versions:
@@ -104,9 +158,12 @@ def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
     width = max(len(f"{version.size_bytes:,}") for version in versions)
     lines = [f"{version.size_bytes:>{width},}  {version.folder}  {version.files:,} files" for version in versions]
     outcome = "removed" if removed else "can be removed; nothing was"
-    return "\n".join(
-        [*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes of old versions {outcome}"]
-    )
+    return "\n".join([*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes {outcome}"])
+
+
+def _places(config: DatasetConfig) -> list[tuple[str, str | None]]:
+    """(folder of the dataset, endpoint) at each destination."""
+    return [(f"{absolute(one.path).rstrip('/')}/{config.name}", one.endpoint_url) for one in config.destinations]
 
 
 def _latest(store: Store) -> str:

@@ -16,7 +16,7 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config, load_config
 from corpusmill.engine.runs import begin_run
-from corpusmill.errors import PermanentError
+from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.manifest import dataset_version
 from corpusmill.stages.retention import find_old_versions
@@ -67,6 +67,55 @@ def old(root: Path, keep: int) -> list[str]:
     return [Path(one.folder).name for one in find_old_versions(load_config(root / "tiny.yaml"), keep)]
 
 
+def everything(config: Path, *arguments: str) -> str:
+    command = ["gc", str(config), "--everything", *arguments]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_everything_of_a_dataset_without_its_configuration_is_listed_then_removed(
+    three: tuple[Path, list[str]],
+) -> None:
+    root, versions = three
+    build(root, SEEDS[0])  # its plan names this copy's places
+    (root / "tiny.yaml").unlink()
+    (root / "outputs" / "notes.txt").write_text("mine")
+    listed = everything(root / "work" / "tiny")
+    assert all(str(root / "outputs" / "tiny" / version) in listed for version in versions)
+    assert there(root) == set(versions)
+    everything(root / "work" / "tiny", "--remove")
+    assert not (root / "outputs" / "tiny").exists()
+    assert not (root / "work" / "tiny").exists()
+    assert (root / "outputs" / "notes.txt").exists()
+    assert (root / "corpus").is_dir()
+
+
+def test_everything_keeps_what_no_run_here_delivered(three: tuple[Path, list[str]]) -> None:
+    root, _ = three
+    other = root / "outputs" / "tiny" / "0123456789ab"
+    other.mkdir()
+    (other / "dataset.json").write_text("{}")
+    everything(root / "tiny.yaml", "--remove")
+    assert [path.name for path in (root / "outputs" / "tiny").iterdir()] == ["0123456789ab"]
+
+
+def test_everything_of_a_dataset_that_another_reads_is_refused(three: tuple[Path, list[str]]) -> None:
+    root, versions = three
+    source = {"paths": [str(root / "outputs/tiny" / versions[0] / "documents")]}
+    build(root, 7, name="later", source=source)
+    with pytest.raises(PermanentError, match="another dataset is built against"):
+        everything(root / "tiny.yaml", "--remove")
+    assert there(root) == set(versions)
+    assert (root / "work" / "tiny" / "plan").is_dir()
+
+
+def test_everything_of_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "work" / "tiny").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="no run of a dataset began"):
+        everything(tmp_path / "work" / "tiny")
+
+
 def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list[str]]) -> None:
     root, (first, second, third) = three
     size = sum(path.stat().st_size for path in (root / "outputs" / "tiny" / first).rglob("*") if path.is_file())
@@ -75,7 +124,7 @@ def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list
     assert f"{size:,}  {root / 'outputs' / 'tiny' / first}  " in said
     assert "can be removed; nothing was" in said
     assert there(root) == {first, second, third}
-    assert "bytes of old versions removed" in gc(root, "--keep-versions", 2, "--remove")
+    assert "bytes removed" in gc(root, "--keep-versions", 2, "--remove")
     assert there(root) == {second, third}
     gc(root, "--keep-versions", 1, "--remove")
     assert there(root) == {third}
