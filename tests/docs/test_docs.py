@@ -90,6 +90,23 @@ def test_yaml_in_the_docs_is_a_configuration_or_sections_of_one(page: str, numbe
         assert parse_config(text, where=page)
 
 
+@pytest.mark.parametrize(
+    ("page", "written"),
+    [
+        ("README.md", starter()),
+        ("docs/tutorial.md", starter(shard_bytes="8MiB", formats=("megatron", "nanoset"))),
+    ],
+)
+def test_first_configuration_on_a_page_is_what_init_writes(page: str, written: str) -> None:
+    shown = next(text for name, _, text in YAMLS if name == page)
+    assert without_comments(shown) == without_comments(written)
+
+
+def without_comments(text: str) -> list[str]:
+    lines = [line.partition("#")[0].rstrip() for line in text.splitlines()]
+    return [line for line in lines if line]
+
+
 def test_docs_show_configurations() -> None:
     assert {"docs/tutorial.md", "docs/buckets.md", "docs/decontamination.md"} <= {page for page, _, _ in YAMLS}
 
