@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -126,6 +127,18 @@ def test_init_of_a_pattern_of_json_files_keeps_the_pattern() -> None:
     write_lines("data/a.json", {"text": "a"})
     init("data/*.json", *OPTIONS, "--output", "a.yaml")
     assert load_config("a.yaml").source.paths == ["data/*.json"]
+
+
+def test_init_of_a_bucket_looks_at_its_objects_and_keeps_the_address(
+    moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    moto_client.put_object(Bucket="corpus", Key="crawl/a.jsonl.gz", Body=gzip.compress(b'{"body": "long text"}\n'))
+    pq.write_table(pa.table({"n": [1], "body": ["b"]}), "b.parquet")
+    moto_client.put_object(Bucket="corpus", Key="crawl/b.parquet", Body=Path("b.parquet").read_bytes())
+    assert "in 2 of 2 lines" in init("s3://corpus/crawl", *OPTIONS, "--output", "a.yaml")
+    config = load_config("a.yaml")
+    assert (config.source.paths, config.source.text_field) == (["s3://corpus/crawl"], "body")
 
 
 def test_init_of_a_damaged_file_names_it() -> None:
