@@ -12,6 +12,7 @@ RUN pip install --require-hashes -r requirements.lock
 
 COPY pyproject.toml README.md LICENSE ./
 COPY pipeline corpusmill
+COPY corpusmill_airflow corpusmill_airflow
 COPY dags dags
 COPY plugins plugins
 COPY deploy deploy

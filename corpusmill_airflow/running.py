@@ -183,11 +183,11 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
 @contextmanager
 def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Holder], bool]]]:
     """(this run, whether another one of this Airflow is under way); whoever finds the dataset taken looks again."""
-    from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
     from corpusmill.engine.claim import Holder, RunUnderWayError
     from corpusmill.ledger import LockHeldError
+    from corpusmill_airflow.by_version import AirflowRescheduleException
 
     instance = context["ti"]
     try:
@@ -226,10 +226,10 @@ def close(context: Any, plan_receipt: str | None, name: str) -> None:
     Until then look again in half a minute: after a failure Airflow gives up the tasks behind it at once, while those
     beside it go on, and need their DAG.
     """
-    from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
     from corpusmill.engine.claim import release_dataset
+    from corpusmill_airflow.by_version import AirflowRescheduleException
 
     instance = context["ti"]
     this = {"dag_id": instance.dag_id, "run_ids": [instance.run_id]}
