@@ -53,9 +53,10 @@ def check_workers(folder: Path) -> DAG:
 @retried_as_its_error_says
 def probe(name: str, params: dict[str, Any] | None = None) -> str:
     """Write down what the worker finds that this task came to; returns where."""
-    from corpusmill.builds import worker_check
+    from corpusmill_airflow.worker import ask, require_worker
 
-    return str(worker_check.probe(_folder(params or {}), name))
+    require_worker()
+    return str(ask("probe", work_folder=str(_folder(params or {})), name=name))
 
 
 @task

@@ -54,10 +54,11 @@ def reprocess_shard(folder: Path) -> DAG:
     def plan(params: dict[str, Any] | None = None) -> str:
         """Ask for the shard's steps from the stage on again; returns the receipt of the plan that is built again."""
         from corpusmill.bounds import require_folder
-        from corpusmill.builds.reprocess import begin, plan_to_reprocess
+        from corpusmill.builds.reprocess import plan_to_reprocess
         from corpusmill.form import refuse_unknown
         from corpusmill_airflow import running
         from corpusmill_airflow.configurations import work_folders
+        from corpusmill_airflow.worker import ask
 
         values, context = params or {}, get_current_context()
         with running.refusal_shown(context):
@@ -65,7 +66,8 @@ def reprocess_shard(folder: Path) -> DAG:
             require_folder("work_folder", values["work_folder"], work_folders(folder))
             last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
-            return running.planned(last.parents[2], context, lambda: begin(last, values["stage"], shard))
+            asked = {"last_plan": str(last), "stage": values["stage"], "shard": shard}
+            return running.planned(last.parents[2], context, lambda: Path(ask("begin_reprocessing", **asked)))
 
     return make_dag(
         "reprocess_shard",
@@ -82,6 +84,6 @@ def reprocess_shard(folder: Path) -> DAG:
 @retried_as_its_error_says
 def compare(plan_receipt: str) -> None:
     """Log which outputs changed and which did not."""
-    from corpusmill.builds.reprocess import finish
+    from corpusmill_airflow.worker import ask
 
-    print(finish(plan_receipt))
+    print(ask("finish_reprocessing", plan_receipt=plan_receipt))

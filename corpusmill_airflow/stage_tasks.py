@@ -115,13 +115,13 @@ class Approve(ApprovalOperator):
     @retried_as_its_error_says
     def execute(self, context: Context) -> Any:
         """Ask, if this run is to ask and anything would be removed."""
-        from corpusmill.stages.graph import open_build
+        from corpusmill_airflow.worker import ask
 
-        words = GRAPH[self.stage].approval
-        removed = words(open_build(self.plan_receipt)) if words and context["params"].get("approve_removal") else ""
-        if not removed:
+        if not context["params"].get("approve_removal"):
             return None
-        self.body = removed
+        self.body = ask("approval", plan_receipt=self.plan_receipt, stage=self.stage)
+        if not self.body:
+            return None
         return super().execute(context)
 
 
@@ -132,12 +132,13 @@ def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str,
 
     A task would else ask for them, and a twentieth of a second for each question is much where it works for one.
     """
-    from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running
+    from corpusmill_airflow.worker import ask
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
     with running.held(plan_receipt, get_current_context(), shared["airflow"]):
-        return [{"unit": unit, **shared} for unit in open_build(plan_receipt).tasks(stage, most_tasks)]
+        units = ask("units", plan_receipt=plan_receipt, stage=stage, most_tasks=most_tasks)
+    return [{"unit": unit, **shared} for unit in units]
 
 
 @task(map_index_template="{{ task.op_kwargs['unit'] }}")
@@ -148,18 +149,18 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
     A task that somebody cleared does its work again; a retry keeps the steps that the last try finished.
     """
     from corpusmill.stages.graph import open_build
-    from corpusmill_airflow import running
+    from corpusmill_airflow import running, worker
 
     context = get_current_context()
     with running.held(plan_receipt, context, airflow):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
-        if processes == 1 or len(build.units_of_task(stage, unit)) == 1:
+        here = not worker.worker_python()
+        if here and (processes == 1 or len(build.units_of_task(stage, unit)) == 1):
             return [str(receipt) for receipt in build.run_task(stage, unit, again=again)]
         # Airflow forks its tasks, and pools of processes hang in what was forked: a program of its own has them.
         fewer = processes >> running.failures(context)  # one that ran out of memory has less to do at a time
-        running.run_program(plan_receipt, stage, unit, processes=max(1, fewer), again=again)
-        return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit)]
+        return worker.run_steps(plan_receipt, stage, unit, processes=max(1, fewer), again=again)
 
 
 @task(outlets=[ANY_DATASET])
@@ -167,19 +168,19 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
 def report(plan_receipt: str) -> str:
     """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
     from corpusmill.engine.runs import why_latest_stays
-    from corpusmill.stages.announce import announcement
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running
+    from corpusmill_airflow.worker import ask
 
     context = get_current_context()
     with running.held(plan_receipt, context, running.this_airflow()):
-        build = open_build(plan_receipt)
-        receipt = build.run(REPORT, REPORT)
+        reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
         if stays := why_latest_stays(Path(plan_receipt)):
             print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
         else:
-            context["outlet_events"][ANY_DATASET].add(dataset_asset(build.config.name), extra=announcement(build))
-    return str(receipt)
+            asset = dataset_asset(open_build(plan_receipt).config.name)
+            context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])
+    return str(reported["receipt"])
 
 
 @task

@@ -6,10 +6,8 @@ import gc
 import logging
 import sys
 
-import typer
-
-from corpusmill.commands import app
 from corpusmill.errors import CorpusmillError
+from corpusmill.installed import require_worker
 
 GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, looking for garbage takes a tenth of a small job's time
 
@@ -19,10 +17,20 @@ def main() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        app()
+        _run()
     except CorpusmillError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+
+
+def _run() -> None:
+    try:
+        from corpusmill.commands import app
+
+        app()
+    except ModuleNotFoundError:
+        require_worker()  # of a wheel without its extra, say so
+        raise
 
 
 if __name__ == "__main__":

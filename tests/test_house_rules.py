@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "slices": "kernels",
     "addresses": "",
     "version": "",
+    "installed": "errors version",
     "fingerprint": "errors",
     "yaml_text": "errors",
     "schedule": "section yaml_text",
@@ -45,8 +46,8 @@ MAY_IMPORT = {
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
     " report shuffle slices sources storage tokens version",
-    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
-    " version",
+    "builds": "config content_kernels documents engine errors fingerprint installed ledger report sources stages"
+    " storage tokens version",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "api": "builds config datasets engine lineage stages",
     "commands": "api builds config datasets decontamination difference documents engine errors in_order lineage mixture"
     " report reshuffle stages tokens verify",
-    "cli": "commands errors",
+    "cli": "commands errors installed",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a
