@@ -41,9 +41,9 @@ pin-images: ## write the digests of the images into docker-compose.yaml and the 
 	@python3 deploy/pin_images.py
 
 wheel: $(TOOLS)/.installed ## write the wheel into dist/, for an Airflow that is already there (docs/existing-airflow.md)
-	@$(TOOLS)/bin/uv build -q --wheel --build-constraints requirements-setup.lock -o dist .
+	@$(TOOLS)/bin/uv build -q --wheel --build-constraints requirements-setup.lock -o $(or $(WHEELS),dist) .
 	@rm -rf build corpusmill.egg-info
-	@ls dist/*.whl
+	@ls $(or $(WHEELS),dist)/*.whl
 
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile

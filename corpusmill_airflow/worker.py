@@ -37,13 +37,13 @@ def ask(question: str, **values: Any) -> Any:
         return QUESTIONS[question](**values)
     code, out = _run(["corpusmill.builds.questions", question], json.dumps(values))
     told = json.loads(out) if out else {}
+    if "answer" in told:
+        return told["answer"]
     if "refused" in told:
         refused = told["refused"]
         details = tuple((str(label), text) for label, text in refused["details"])
         raise EXIT_CODES.get(code, PermanentError)(refused["what"], details=details)
-    if code:
-        raise _why_it_ended(code, question)
-    return told["answer"]
+    raise _why_it_ended(code, question)
 
 
 def run_steps(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool) -> list[str]:
@@ -65,7 +65,6 @@ def require_worker() -> None:
     if not python:
         installed.require_worker()
         return
-    # The folder of a task may hold anything, and -c and -m would import it: -P leaves it out.
     command = [python, "-P", "-m", "corpusmill.installed"]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -87,12 +86,13 @@ def require_worker() -> None:
 def _run(module: list[str], question: str = "") -> tuple[int, str]:
     """(how a program of the mill ended, its output); what it writes to standard error goes to this task's log."""
     python = worker_python() or sys.executable
+    # The folder in which Airflow was started may hold anything; -P keeps Python from importing it.
     environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as asked, tempfile.TemporaryFile("w+", encoding="utf-8") as out:
         asked.write(question)
         asked.seek(0)
         with subprocess.Popen(
-            [python, "-m", *module],
+            [python, "-P", "-m", *module],
             env=environment,
             stdin=asked,
             stdout=out,

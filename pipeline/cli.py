@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
+import traceback
 
-from corpusmill.errors import CorpusmillError
+from corpusmill.errors import CorpusmillError, TransientError
 from corpusmill.installed import require_worker
 
 GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, looking for garbage takes a tenth of a small job's time
@@ -21,6 +23,11 @@ def main() -> None:
     except CorpusmillError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except Exception:
+        if "CORPUSMILL_TASK" not in os.environ:
+            raise
+        traceback.print_exc()  # a scheduler tries again what nobody foresaw, as it does in a process of its own
+        raise SystemExit(TransientError.exit_code) from None
 
 
 def _run() -> None:

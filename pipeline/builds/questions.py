@@ -12,13 +12,14 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from corpusmill.config import DatasetConfig
-from corpusmill.errors import CorpusmillError, visible
+from corpusmill.errors import CorpusmillError, TransientError, visible
 
 
 def plan(config: str, to_build: bool) -> str:
@@ -114,6 +115,9 @@ def main(question: str) -> int:
     except CorpusmillError as error:
         details = [[label, visible(str(value))] for label, value in error.details]
         code, told = error.exit_code, {"refused": {"what": f"{type(error).__name__}: {error.what}", "details": details}}
+    except Exception:
+        traceback.print_exc()
+        code, told = TransientError.exit_code, {}  # whoever asks tries again, as it would in its own process
     with os.fdopen(answer_to, "w", encoding="utf-8") as file:
         json.dump(told, file)
     return code
