@@ -70,7 +70,8 @@ for dag in bag.dags.values():
     DagSerialization.to_dict(dag)
 ended = time.process_time()
 assert not bag.import_errors, bag.import_errors
-print(json.dumps({"dags": len(bag.dags), "parsed": parsed - began, "serialized": ended - parsed}))
+dags = sum(name.startswith(("plain__", "dataset__")) for name in bag.dags)
+print(json.dumps({"dags": dags, "parsed": parsed - began, "serialized": ended - parsed}))
 """
 FORM_OF_A_DATASET = """
 import json

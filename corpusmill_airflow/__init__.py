@@ -1,5 +1,6 @@
 """Corpusmill in an Airflow: DAGs from a folder of configurations, pages that show the datasets.
 
+    __main__.py        writes the files of a first dataset into a DAGs folder
     factory.py         what a DAG file calls: every DAG of a folder, and what is wrong with its configurations
     configurations.py  a configuration -> its DAG;  build_dataset.py, reprocess_shard.py, check_workers.py: the others
     dataset_dag.py     what DAGs that build have in common: form, schedule, limits;  stage_tasks.py: their tasks

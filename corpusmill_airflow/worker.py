@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import corpusmill
 from corpusmill import installed
 from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
 from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.version import __version__
 
 EXIT_CODES = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
 
@@ -72,14 +72,14 @@ def require_worker() -> None:
     except OSError as error:
         there = {"got": f"no interpreter: {error.strerror}"}
     version, lacking = there.get("version", ""), ", ".join(there.get("missing", ()))
-    if version != __version__ or lacking:
+    if version != corpusmill.__version__ or lacking:
         got = f"version {version}" + (f" without {lacking}" if lacking else "") if version else "no Corpusmill"
         raise PermanentError(
             "the environment of the steps does not fit to Airflow's",
             where=f"CORPUSMILL_PYTHON={python}",
-            expected=f"Corpusmill {__version__} with the extra worker",
+            expected=f"Corpusmill {corpusmill.__version__} with the extra worker",
             got=there.get("got", got),
-            next_step=f'{python} -m pip install "corpusmill[worker]=={__version__}"',
+            next_step=f'{python} -m pip install "corpusmill[worker]=={corpusmill.__version__}"',
         )
 
 

@@ -9,7 +9,10 @@ import sys
 import traceback
 
 from corpusmill.errors import CorpusmillError, TransientError
-from corpusmill.installed import require_worker
+from corpusmill.installed import worker_required
+
+with worker_required():
+    from corpusmill.commands import app
 
 GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, looking for garbage takes a tenth of a small job's time
 
@@ -19,7 +22,8 @@ def main() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        _run()
+        with worker_required():
+            app()
     except CorpusmillError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
@@ -28,16 +32,6 @@ def main() -> None:
             raise
         traceback.print_exc()  # a scheduler tries again what nobody foresaw, as it does in a process of its own
         raise SystemExit(TransientError.exit_code) from None
-
-
-def _run() -> None:
-    try:
-        from corpusmill.commands import app
-
-        app()
-    except ModuleNotFoundError:
-        require_worker()  # of a wheel without its extra, say so
-        raise
 
 
 if __name__ == "__main__":

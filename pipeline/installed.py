@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 
 from corpusmill.errors import PermanentError
@@ -40,6 +42,16 @@ def require_worker() -> None:
             got=f"no {', '.join(lacking)}",
             next_step="install it here; or have Airflow's tasks work in another environment (CORPUSMILL_PYTHON)",
         )
+
+
+@contextmanager
+def worker_required() -> Iterator[None]:
+    """A module that is not there is a NotInstalledError, if the extra was not installed."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        require_worker()
+        raise
 
 
 def _is_installed(name: str) -> bool:

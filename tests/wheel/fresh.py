@@ -25,13 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # released with: its own constraint files are not on the package index, and newer packages break older Airflows.
 AIRFLOWS = {"3.1.8": "2026-03-25", "3.2.2": "2026-06-15", "3.3.2": "2026-11-20"}
 UNREACHABLE = ("Failed to fetch", "error sending request", "client error (Connect)", "No route to host")
-DAGS = '''"""The DAGs of the configurations in datasets/ (an Airflow DAG file)."""
-from pathlib import Path
-from corpusmill_airflow.factory import make_dags
-
-globals().update(make_dags(Path(__file__).parent / "datasets"))
-'''
-REFUSED = DAGS.replace("make_dags", "refused_configurations")
 PASSWORD = "a password for tests"  # noqa: S105
 
 
@@ -88,8 +81,7 @@ class Fresh(Rest):
         write_corpus(self.folder / "source")
         (datasets / "tiny.yaml").write_text(yaml.safe_dump(tiny("tiny") | {"dag": {"most_tasks": 2}}))
         (datasets / "spoilt.yaml").write_text("name: spoilt\n")
-        (self.folder / "dags" / "corpusmill_datasets.py").write_text(DAGS)
-        (self.folder / "dags" / "corpusmill_refused.py").write_text(REFUSED)
+        run(self.folder / "airflow-env" / "bin" / "python", "-m", "corpusmill_airflow", self.folder / "dags")
         (self.folder / "passwords.json").write_text(json.dumps({"admin": PASSWORD}))
         log = (self.folder / "standalone.log").open("wb")
         self.process = subprocess.Popen(
