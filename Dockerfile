@@ -19,6 +19,7 @@ COPY deploy deploy
 COPY requirements-setup.lock ./
 RUN pip install --require-hashes -r requirements-setup.lock \
     && pip install --no-deps --no-build-isolation . \
+    && rm -rf build corpusmill.egg-info \
     && useradd --uid 50000 --create-home mill \
     && mkdir -p /data /auth /logs /home/mill/airflow /home/mill/numba \
     && chown -R mill:mill /data /auth /logs /home/mill

@@ -65,7 +65,7 @@ MAY_IMPORT = {
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a
 # short write, so that a full disk cannot be told from other faults.
 FORBIDDEN_CALLS = {"tofile", "uuid1", "uuid4", "urandom", "default_rng", "shuffle", "permutation"}
-FORBIDDEN_IMPORTS = {"airflow", "pickle", "random", "uuid", "secrets", "shelve", "marshal"}
+FORBIDDEN_IMPORTS = {"airflow", "corpusmill_airflow", "pickle", "random", "uuid", "secrets", "shelve", "marshal"}
 # A key that nobody can know beforehand, for a table in memory; no result depends on it (dedup/shared.py says why).
 MAY_IMPORT_FORBIDDEN = {"dedup/shared.py": {"secrets"}}
 # isal's compressor wrote unequal bytes for equal input in two processes; decompressing is checked by a checksum.
