@@ -12,12 +12,14 @@ RUN pip install --require-hashes -r requirements.lock
 
 COPY pyproject.toml README.md LICENSE ./
 COPY pipeline corpusmill
+COPY corpusmill_airflow corpusmill_airflow
 COPY dags dags
 COPY plugins plugins
 COPY deploy deploy
 COPY requirements-setup.lock ./
 RUN pip install --require-hashes -r requirements-setup.lock \
     && pip install --no-deps --no-build-isolation . \
+    && rm -rf build corpusmill.egg-info \
     && useradd --uid 50000 --create-home mill \
     && mkdir -p /data /auth /logs /home/mill/airflow /home/mill/numba \
     && chown -R mill:mill /data /auth /logs /home/mill

@@ -18,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env pin-images test test-slow fuzz test-consumers test-ui screenshots docs check lock clean
+.PHONY: help setup demo up down compose-env pin-images wheel test test-slow fuzz test-consumers test-ui screenshots docs check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,11 @@ compose-env: ## write .env for docker compose: generated passwords and keys
 
 pin-images: ## write the digests of the images into docker-compose.yaml and the Dockerfile; needs docker and a network
 	@python3 deploy/pin_images.py
+
+wheel: $(TOOLS)/.installed ## write the wheel into dist/, for an Airflow that is already there (docs/existing-airflow.md)
+	@$(TOOLS)/bin/uv build -q --wheel --build-constraints requirements-setup.lock -o $(or $(WHEELS),dist) .
+	@rm -rf build corpusmill.egg-info
+	@ls $(or $(WHEELS),dist)/*.whl
 
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
@@ -94,11 +99,13 @@ $(TOOLS)/.installed: requirements-setup.lock
 	echo "  next        install one (Debian, Ubuntu: python3 and python3-venv), or say: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
-# compat: the repository's folder on Python's path. An import hook would lead to pipeline/ under its own name.
+# compat: the repository's folder on Python's path. An import hook would lead to pipeline/ under its own name. What the
+# build leaves there describes the package a second time, and Airflow would find its plugin twice.
 $(STAMP): $(TOOLS)/.installed requirements.lock pyproject.toml
 	@$(TOOLS)/bin/uv venv -q --allow-existing --python $(TOOLS)/bin/python $(VENV)
 	@$(TOOLS)/bin/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
 	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock \
 	    --config-setting editable_mode=compat -e .
+	@rm -rf corpusmill.egg-info
 	@touch $@
 	@echo "Installed into $(VENV)."

@@ -1,14 +1,7 @@
-"""A DAG `dataset__<name>` for every configuration in datasets/*.yaml (an Airflow DAG file).
+"""The DAGs of the configurations in datasets/ (an Airflow DAG file)."""
 
-A file that cannot be used has no DAG; refused_configurations.py says so. It must not be said here: Airflow takes an
-import error of a file for one of every DAG that the file ever had, and forgets them all.
-"""
+from pathlib import Path
 
-from __future__ import annotations
+from corpusmill_airflow.factory import make_dags
 
-from airflow.sdk import get_parsing_context
-from configurations import PREFIX, dataset_dags
-
-# A task's process needs its own DAG only.
-MADE, _ = dataset_dags((get_parsing_context().dag_id or "").removeprefix(PREFIX))
-globals().update({dag.dag_id: dag for dag in MADE})
+globals().update(make_dags(Path(__file__).parent / "datasets"))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
+import traceback
 
-import typer
+from corpusmill.errors import CorpusmillError, TransientError
+from corpusmill.installed import worker_required
 
-from corpusmill.commands import app
-from corpusmill.errors import CorpusmillError
+with worker_required():
+    from corpusmill.commands import app
 
 GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, looking for garbage takes a tenth of a small job's time
 
@@ -19,10 +22,16 @@ def main() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        app()
+        with worker_required():
+            app()
     except CorpusmillError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except Exception:
+        if "CORPUSMILL_TASK" not in os.environ:
+            raise
+        traceback.print_exc()  # a scheduler tries again what nobody foresaw, as it does in a process of its own
+        raise SystemExit(TransientError.exit_code) from None
 
 
 if __name__ == "__main__":

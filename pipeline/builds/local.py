@@ -222,6 +222,14 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def end_with_task() -> None:
+    """In a program that a scheduler's task started: end with the process of the task (CORPUSMILL_TASK), or now."""
+    if task := os.environ.get("CORPUSMILL_TASK"):
+        end_with_parent()
+        if os.getppid() != int(task):  # it ended before
+            raise SystemExit(1)
+
+
 def _begin_worker() -> None:
     threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means

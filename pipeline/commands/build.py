@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,6 @@ import typer
 from corpusmill.api import planned
 from corpusmill.commands.app import BUILD, command, config_app
 from corpusmill.commands.options import (
-    EXIT_FAILED,
     WORKERS,
     ConfigFile,
     Format,
@@ -133,13 +131,10 @@ def run_task(
     verify: Verify = False,
 ) -> None:
     """Run one task of a planned build, as schedulers do. Stages have to end one after another."""
-    from corpusmill.builds.local import end_with_parent
+    from corpusmill.builds.local import end_with_task
     from corpusmill.builds.local import run_task as run
 
-    if parent := os.environ.get("CORPUSMILL_TASK"):  # the process of the scheduler's task
-        end_with_parent()
-        if os.getppid() != int(parent):
-            raise typer.Exit(EXIT_FAILED)
+    end_with_task()
     logging.getLogger().setLevel(logging.INFO)
     for receipt in run(plan_receipt, stage, task, processes=workers, again=again, verify=verify):
         typer.echo(receipt)

@@ -18,9 +18,9 @@ Tasks take `.run.asking.lock` before, so that those of a cleared run which begin
 * any other: EXPIRES_SECONDS after its last heartbeat, which is longer than the longest pause between two tries.
 
 **Who waits.** Commands refuse (RunUnderWayError or LockHeldError: exit 75). Tasks of an Airflow look again in half a
-minute (dags/running.py). Every task asks before it works, because somebody may clear it long after its run has ended:
-it then takes the dataset again, or waits. Its plan must be the claim's, too: a plan that was made anew by itself would
-leave one run with steps of two plans.
+minute (corpusmill_airflow/running.py). Every task asks before it works, because somebody may clear it long after its
+run has ended: it then takes the dataset again, or waits. Its plan must be the claim's, too: a plan that was made anew
+by itself would leave one run with steps of two plans.
 
 The claim keeps two from building at once and garbage collection from taking what a build needs. It is not what keeps
 bytes right: steps have locks of their own, and their receipts stand until new ones are written (ledger/again.py).

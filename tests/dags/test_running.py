@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -64,7 +63,7 @@ def context(run: str, *under_way: str, plan: str | None = None, **params: Any) -
 
 def claim(config: DatasetConfig, given: dict[str, Any]) -> str:
     """What a task `plan` does, with a plan of which there is only the receipt's name."""
-    import running
+    from corpusmill_airflow import running
 
     work = Path(config.work_folder) / config.name
 
@@ -99,8 +98,9 @@ def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:
 def test_run_of_another_airflow_is_waited_for_even_if_it_is_called_alike(
     config: DatasetConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import running
     from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from corpusmill_airflow import running
 
     plan_receipt = claim(config, context("one"))
     call_this_airflow("there", monkeypatch)
@@ -126,7 +126,7 @@ def ended(run: str) -> dict[str, Any]:
 
 
 def test_dataset_whose_plan_was_refused_is_anyones(config: DatasetConfig) -> None:
-    import running
+    from corpusmill_airflow import running
 
     def refuse() -> Path:
         raise ConfigError("no such tokenizer")
@@ -139,7 +139,7 @@ def test_dataset_whose_plan_was_refused_is_anyones(config: DatasetConfig) -> Non
 
 
 def test_task_at_work_is_heard_of_by_others(config: DatasetConfig) -> None:
-    import running
+    from corpusmill_airflow import running
 
     plan_receipt = claim(config, context("one"))
     file = Path(config.work_folder) / config.name / CLAIM
@@ -158,7 +158,7 @@ def planned(root: Path, **changes: Any) -> DatasetConfig:
 
 
 def test_plan_of_a_dry_run_begins_nothing(tmp_path: Path) -> None:
-    import running
+    from corpusmill_airflow import running
 
     config = planned(tmp_path)
     receipt = Path(running.plan_run(config, context("dry", dry_run=True), config, config))
@@ -169,7 +169,7 @@ def test_plan_of_a_dry_run_begins_nothing(tmp_path: Path) -> None:
 
 def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its estimate says whether there is room: it must not need that room."""
-    import running
+    from corpusmill_airflow import running
 
     monkeypatch.setattr(
         "corpusmill.builds.preflight.needed_room", lambda *_: ({"keep": [(1 << 60, 1 << 60)]}, "a test")
@@ -181,7 +181,7 @@ def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch:
 
 
 def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_path: Path) -> None:
-    import running
+    from corpusmill_airflow import running
 
     own, tried = planned(tmp_path), planned(tmp_path, shuffle={"seed": 8, "memory": "64KiB"})
     stays = why_latest_stays(Path(running.plan_run(tried, context("tried"), own, own)))
@@ -193,7 +193,7 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_
 
 
 def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path: Path) -> None:
-    import running
+    from corpusmill_airflow import running
 
     own, begun_with = planned(tmp_path, keep_versions=3), planned(tmp_path, keep_versions=1)
     for file, kept in ((own, 3), (None, None)):
@@ -202,8 +202,9 @@ def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path:
 
 
 def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared_waits(tmp_path: Path) -> None:
-    import running
     from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from corpusmill_airflow import running
 
     def work(plan_receipt: str, given: dict[str, Any]) -> None:
         with running.held(plan_receipt, given, "here"):
@@ -228,7 +229,7 @@ def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared
 def test_task_of_a_run_whose_code_was_replaced_fails_until_it_is_planned_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import running
+    from corpusmill_airflow import running
 
     file = planned(tmp_path)
     before = running.plan_run(file, context("one"), None, file)
@@ -242,7 +243,7 @@ def test_task_of_a_run_whose_code_was_replaced_fails_until_it_is_planned_anew(
 @pytest.mark.parametrize("gone", ["renamed", "never planned"])
 def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_path: Path, gone: str) -> None:
     """The work folder was renamed in the middle of a run, or somebody marked `plan` as successful by hand."""
-    import running
+    from corpusmill_airflow import running
 
     file = planned(tmp_path)
     receipt = running.plan_run(file, context("one"), None, file) if gone == "renamed" else "None"  # as XCom renders it
@@ -269,7 +270,7 @@ def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_pat
     ],
 )
 def test_first_try_after_clearing_is_told_from_a_retry(try_number: int, max_tries: int, cleared: bool) -> None:
-    from running import was_cleared
+    from corpusmill_airflow.running import was_cleared
 
     given = {"ti": SimpleNamespace(try_number=try_number, max_tries=max_tries), "task": SimpleNamespace(retries=3)}
     assert was_cleared(given) is cleared
@@ -279,8 +280,9 @@ def test_first_try_after_clearing_is_told_from_a_retry(try_number: int, max_trie
 def test_copy_stays_until_no_other_task_of_the_run_is_under_way(
     others: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import running
     from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from corpusmill_airflow import running
 
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     tasks = ["running", *others]  # the first is the task that asks
@@ -319,8 +321,9 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
 
 def test_second_stage_with_an_approval_has_a_task_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both were called approve_removal, and no DAG was made."""
-    import stage_tasks
     from airflow.sdk import DAG, task
+
+    from corpusmill_airflow import stage_tasks
 
     stages = [replace(stage, approval=str) if stage.name == "tokenize" else stage for stage in GRAPH]
     monkeypatch.setattr(stage_tasks, "GRAPH", Graph(stages))
@@ -348,8 +351,7 @@ def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: P
 def test_late_dataset_is_logged_with_its_name_and_run(caplog: pytest.LogCaptureFixture) -> None:
     import asyncio
 
-    sys.path.append(str(DAGS.parent / "plugins"))
-    from dataset_deadline import missed
+    from corpusmill_airflow.deadline import missed
 
     asyncio.run(missed("oscar", "12:00:00", context={"dag_run": {"dag_run_id": "scheduled__1"}}))
     assert "oscar is late: scheduled__1 has not ended within 12:00:00" in caplog.text

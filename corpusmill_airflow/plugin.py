@@ -1,6 +1,6 @@
 """The dataset report in Airflow: a page of all datasets, and a tab on every run.
 
-This file only registers them. What they show and who may see it is in dataset_pages/, which is imported at the first
+This file only registers them. What they show and who may see it is in pages/, which is imported at the first
 request: every task's process loads plugins, and none of them needs a web app.
 """
 
@@ -35,7 +35,7 @@ class LazyApp:
 @cache
 def endpoints() -> FastAPI:
     """The web app, made once."""
-    from dataset_pages.endpoints import make_app
+    from corpusmill_airflow.pages.endpoints import make_app
 
     return make_app()
 

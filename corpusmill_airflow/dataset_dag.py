@@ -1,49 +1,34 @@
-"""One DAG that builds a dataset: its form, its schedule, its limits. Every DAG file here makes its DAGs with this."""
+"""One DAG that builds a dataset: its form, its schedule, its limits. Every DAG that builds is made with this."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import (
-    DAG,
+from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk.definitions.param import ParamsDict
+from croniter import croniter
+
+from corpusmill.builds.memory import needed_memory, whole_gib
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import ConfigError
+from corpusmill.schedule import ScheduleConfig
+from corpusmill.stages.graph import GRAPH
+from corpusmill_airflow.by_version import (
     AssetOrTimeSchedule,
     AsyncCallback,
     CronTriggerTimetable,
     DeadlineAlert,
     DeadlineReference,
-    Param,
-    get_parsing_context,
 )
-from airflow.sdk.definitions.param import ParamsDict
-from croniter import croniter
-from stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
-
-from corpusmill.builds.memory import needed_memory, whole_gib
-from corpusmill.config import DatasetConfig
-from corpusmill.errors import ConfigError
-from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
-from corpusmill.stages.graph import GRAPH
+from corpusmill_airflow.stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
 
 if TYPE_CHECKING:
     from airflow.sdk import XComArg
 
 TAG = "corpusmill"
 BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
-
-
-def datasets_folder() -> Path:
-    """The folder with the datasets' configurations: CORPUSMILL_DATASETS, else datasets/ beside this file."""
-    return Path(os.environ.get("CORPUSMILL_DATASETS") or Path(__file__).parent / "datasets")
-
-
-def configuration_names() -> list[str]:
-    """The datasets that have a configuration file; a name that no dataset can have is left out."""
-    return sorted(path.stem for path in datasets_folder().glob("*.yaml") if re.match(NAME_PATTERN, path.stem))
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:
@@ -163,7 +148,9 @@ def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bo
     )
     deadline = None
     if when.deadline:
-        told = AsyncCallback("dataset_deadline.missed", {"dataset": config.name, "within": str(when.deadline)})
+        told = AsyncCallback(
+            "corpusmill_airflow.deadline.missed", {"dataset": config.name, "within": str(when.deadline)}
+        )
         deadline = DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=when.deadline, callback=told)
     return {
         "schedule": schedule or None,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from corpusmill.report.progress import StageProgress
 from corpusmill.report.shards import ShardRow, ShardTable, StepFacts, shard_row, step_name
 from corpusmill.stages.graph import GRAPH
-from dataset_pages.records import Run, Task
+from corpusmill_airflow.pages.records import Run, Task
 
 STAGES = list(GRAPH.names)
 AT_WORK = {"running", "restarting", "deferred"}

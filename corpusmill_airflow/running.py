@@ -10,12 +10,7 @@ the DAG and leave the run's tasks waiting for ever.
 
 from __future__ import annotations
 
-import os
-import resource
 import secrets
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -23,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import DatasetConfig, absolute, work_of
-from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
+from corpusmill.errors import CorpusmillError
 
 if TYPE_CHECKING:
     from corpusmill.engine.claim import Holder
@@ -62,7 +57,9 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
     """
     from corpusmill.engine.claim import beating, claim_dataset, release_dataset
     from corpusmill.ledger import LockHeldError
+    from corpusmill_airflow.worker import require_worker
 
+    require_worker()
     with _waiting(context, this_airflow()) as (me, is_under_way):
         claim_dataset(work, me, is_under_way)
         try:
@@ -110,46 +107,6 @@ def failures(context: Any) -> int:
     return int(instance.try_number - (instance.max_tries - retries + 1))
 
 
-def run_program(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool) -> None:
-    """Run one task by `corpusmill run-task`, whose lines go to this task's log and whose end is this task's.
-
-    StorageFullError, TransientError or PermanentError, as it ended. CORPUSMILL_PYTHON may name the interpreter of
-    another environment.
-    """
-    python = os.environ.get("CORPUSMILL_PYTHON", sys.executable)
-    command = [python, "-m", "corpusmill.cli", "run-task", plan_receipt, stage, unit, "--workers", str(processes)]
-    environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        [*command, *(["--again"] if again else []), *(["--verify"] if verify else [])],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-    ) as program:
-        try:
-            for line in program.stdout or ():
-                print(line, end="")
-        except BaseException:  # the task is stopped
-            program.kill()
-            raise
-    if program.returncode:
-        raise _why_it_ended(program.returncode, f"{stage} {unit}")
-
-
-def _why_it_ended(code: int, what: str) -> CorpusmillError:
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-    if code < 0:
-        return TransientError(
-            f"the program that ran {what} was killed",
-            got=f"{signal.Signals(-code).name}, most often because memory ran out; peak {peak:,} bytes",
-            next_step="nothing: the next try runs half as many units at a time",
-        )
-    kinds = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
-    return kinds.get(code, PermanentError)(f"the program that ran {what} failed; the lines above say why", got=code)
-
-
 def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:
     """Claim the dataset, plan it and begin the run, unless it is a dry one; returns the path of the plan's receipt.
 
@@ -157,10 +114,10 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     `operators` is the file that the form began with: what other places the form names must lie below its roots.
     """
     from corpusmill.bounds import require_bounded, require_listed
-    from corpusmill.builds.plan import plan_dataset
     from corpusmill.engine.runs import begin_run
     from corpusmill.form import changed_keys
     from corpusmill.stages.graph import open_build
+    from corpusmill_airflow.worker import ask
 
     require_bounded(config, operators)
     # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
@@ -170,7 +127,9 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     params = context["params"]
 
     def plan() -> Path:
-        plan_receipt = plan_dataset(config, to_build=not params.get("dry_run"))  # else no estimate could say it fits
+        # A dry run is planned even if it would not fit, or no estimate could say so.
+        as_json = config.model_dump_json(exclude_none=True)
+        plan_receipt = Path(ask("plan", config=as_json, to_build=not params.get("dry_run")))
         require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
         if not params.get("dry_run"):
@@ -183,11 +142,11 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
 @contextmanager
 def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Holder], bool]]]:
     """(this run, whether another one of this Airflow is under way); whoever finds the dataset taken looks again."""
-    from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
     from corpusmill.engine.claim import Holder, RunUnderWayError
     from corpusmill.ledger import LockHeldError
+    from corpusmill_airflow.by_version import AirflowRescheduleException
 
     instance = context["ti"]
     try:
@@ -226,10 +185,10 @@ def close(context: Any, plan_receipt: str | None, name: str) -> None:
     Until then look again in half a minute: after a failure Airflow gives up the tasks behind it at once, while those
     beside it go on, and need their DAG.
     """
-    from airflow.sdk.exceptions import AirflowRescheduleException
     from airflow.sdk.timezone import utcnow
 
     from corpusmill.engine.claim import release_dataset
+    from corpusmill_airflow.by_version import AirflowRescheduleException
 
     instance = context["ti"]
     this = {"dag_id": instance.dag_id, "run_ids": [instance.run_id]}

@@ -24,9 +24,9 @@ from sqlalchemy.orm import Session
 import corpusmill.report
 from corpusmill.report.html import report_environment
 from corpusmill.stages.graph import GRAPH
-from dataset_pages import finished, live, records
-from dataset_pages.datasets import datasets_of
-from dataset_pages.receipts import read_steps
+from corpusmill_airflow.pages import finished, live, records
+from corpusmill_airflow.pages.datasets import datasets_of
+from corpusmill_airflow.pages.receipts import read_steps
 
 HERE = Path(__file__).parent
 REPORT_STYLE = Path(corpusmill.report.__file__).with_name("report.css")
@@ -110,7 +110,7 @@ def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     return HTMLResponse(html, headers=REPORT_HEADERS)
 
 
-WAITS_FOR_THE_DATASET = "up_for_reschedule"  # of any task (dags/running.py)
+WAITS_FOR_THE_DATASET = "up_for_reschedule"  # of any task (running.py)
 WAITS_FOR_SOMEBODY = {"awaiting_input", "deferred"}
 NOT_YET = ("No report yet", "The report appears here when the build has finished.")
 GONE = (

@@ -19,9 +19,6 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import (
     Asset,
     AssetAlias,
-    ExceptionRetryPolicy,
-    RetryAction,
-    RetryRule,
     TaskGroup,
     TriggerRule,
     get_current_context,
@@ -30,6 +27,7 @@ from airflow.sdk import (
 
 from corpusmill.schedule import MOST_TASKS
 from corpusmill.stages.graph import GRAPH, GROUPS
+from corpusmill_airflow.by_version import RETRY_ARGUMENTS, retried_as_its_error_says
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -40,19 +38,8 @@ PLAN_RECEIPT = "{{ ti.xcom_pull(task_ids='plan') }}"
 RETRYING = {
     "retries": 3,
     "retry_delay": timedelta(seconds=5),
-    "retry_exponential_backoff": 2.0,
     "max_retry_delay": timedelta(minutes=5),
-    "retry_policy": ExceptionRetryPolicy(
-        rules=[
-            # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
-            RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help"),
-            # Somebody has to make room first; three quick tries would only be three failures.
-            RetryRule(
-                "corpusmill.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"
-            ),
-        ],
-        default=RetryAction.RETRY,
-    ),
+    **RETRY_ARGUMENTS,
     # A stage that is switched off has no units: Airflow skips its task, and what follows must run all the same.
     "trigger_rule": TriggerRule.NONE_FAILED,
 }
@@ -95,6 +82,7 @@ class Placement:
 
 
 @task.short_circuit(ignore_downstream_trigger_rules=True)
+@retried_as_its_error_says
 def estimate(plan_receipt: str) -> bool:
     """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
     from dataclasses import asdict
@@ -124,80 +112,83 @@ class Approve(ApprovalOperator):
         self.plan_receipt = plan_receipt
         self.stage = stage
 
+    @retried_as_its_error_says
     def execute(self, context: Context) -> Any:
         """Ask, if this run is to ask and anything would be removed."""
-        from corpusmill.stages.graph import open_build
+        from corpusmill_airflow.worker import ask
 
-        words = GRAPH[self.stage].approval
-        removed = words(open_build(self.plan_receipt)) if words and context["params"].get("approve_removal") else ""
-        if not removed:
+        if not context["params"].get("approve_removal"):
             return None
-        self.body = removed
+        self.body = ask("approval", plan_receipt=self.plan_receipt, stage=self.stage)
+        if not self.body:
+            return None
         return super().execute(context)
 
 
 @task
+@retried_as_its_error_says
 def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str, str]]:
     """What a stage's tasks are mapped over: the names of its units, each with its plan and the name of this Airflow.
 
     A task would else ask for them, and a twentieth of a second for each question is much where it works for one.
     """
-    import running
-
-    from corpusmill.stages.graph import open_build
+    from corpusmill_airflow import running
+    from corpusmill_airflow.worker import ask
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
     with running.held(plan_receipt, get_current_context(), shared["airflow"]):
-        return [{"unit": unit, **shared} for unit in open_build(plan_receipt).tasks(stage, most_tasks)]
+        units = ask("units", plan_receipt=plan_receipt, stage=stage, most_tasks=most_tasks)
+    return [{"unit": unit, **shared} for unit in units]
 
 
 @task(map_index_template="{{ task.op_kwargs['unit'] }}")
+@retried_as_its_error_says
 def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow: str) -> list[str]:
     """Run the steps of one unit, or of `00000 to 00006`, or reuse them; returns the receipts' paths.
 
     A task that somebody cleared does its work again; a retry keeps the steps that the last try finished.
     """
-    import running
-
     from corpusmill.stages.graph import open_build
+    from corpusmill_airflow import running, worker
 
     context = get_current_context()
     verify = bool(context["params"].get("verify"))
     with running.held(plan_receipt, context, airflow):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
-        if processes == 1 or len(build.units_of_task(stage, unit)) == 1:
+        here = not worker.worker_python()
+        if here and (processes == 1 or len(build.units_of_task(stage, unit)) == 1):
             return [str(receipt) for receipt in build.run_task(stage, unit, again=again, verify=verify)]
         # Airflow forks its tasks, and pools of processes hang in what was forked: a program of its own has them.
         fewer = processes >> running.failures(context)  # one that ran out of memory has less to do at a time
-        running.run_program(plan_receipt, stage, unit, processes=max(1, fewer), again=again, verify=verify)
-        return [str(receipt) for receipt in open_build(plan_receipt).run_task(stage, unit)]
+        return worker.run_steps(plan_receipt, stage, unit, processes=max(1, fewer), again=again, verify=verify)
 
 
 @task(outlets=[ANY_DATASET])
+@retried_as_its_error_says
 def report(plan_receipt: str) -> str:
     """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
-    import running
-
     from corpusmill.engine.runs import why_latest_stays
-    from corpusmill.stages.announce import announcement
     from corpusmill.stages.graph import open_build
+    from corpusmill_airflow import running
+    from corpusmill_airflow.worker import ask
 
     context = get_current_context()
     with running.held(plan_receipt, context, running.this_airflow()):
-        build = open_build(plan_receipt)
-        receipt = build.run(REPORT, REPORT)
+        reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
         if stays := why_latest_stays(Path(plan_receipt)):
             print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
         else:
-            context["outlet_events"][ANY_DATASET].add(dataset_asset(build.config.name), extra=announcement(build))
-    return str(receipt)
+            asset = dataset_asset(open_build(plan_receipt).config.name)
+            context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])
+    return str(reported["receipt"])
 
 
 @task
+@retried_as_its_error_says
 def close(name: str) -> None:
     """The run has ended, well or not: others may have the dataset, and the copy of its configuration goes."""
-    import running
+    from corpusmill_airflow import running
 
     context = get_current_context()
     running.close(context, context["ti"].xcom_pull(task_ids="plan"), name)

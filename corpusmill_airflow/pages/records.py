@@ -22,9 +22,9 @@ PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
 ESTIMATE = "estimate"
 APPROVALS = tuple(f"approve_{stage.approved or stage.name}" for stage in GRAPH if stage.approval)  # their tasks
-WHY = "why"  # the XCom of a task that does not go on (dags/running.py)
+WHY = "why"  # the XCom of a task that does not go on (running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
-LISTS = "units"  # the group of tasks that list the units of stages (dags/stage_tasks.py)
+LISTS = "units"  # the group of tasks that list the units of stages (stage_tasks.py)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The configurations in datasets/*.yaml: the DAG of each that can be used, and what is wrong with the others."""
+"""The configurations of a folder: the DAG of each that can be used, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import running
 from airflow.sdk import DAG, get_current_context, task
-from dataset_dag import datasets_folder, form_params, make_dag, run_params, schedule_arguments
 
 from corpusmill.config import DatasetConfig, parse_config
 from corpusmill.errors import ConfigError
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.yaml_text import read_text
+from corpusmill_airflow import running
+from corpusmill_airflow.by_version import retried_as_its_error_says
+from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, schedule_arguments
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or spoilt while a run was under way.**
@@ -81,6 +82,7 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
     run = run_params(approve=when.approve_removal)
 
     @task
+    @retried_as_its_error_says
     def plan(params: dict[str, Any] | None = None) -> str:
         """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
         from corpusmill.builds.memory import require_memory
@@ -108,9 +110,9 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
     return dag
 
 
-def dataset_dags(wanted: str | None = None, *, tasks: bool = True) -> tuple[list[DAG], list[ConfigError]]:
-    """The DAGs of all usable configurations, or of one, and what is wrong with the others."""
-    files = {path.stem: path for path in sorted(datasets_folder().glob("*.yaml"))}
+def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True) -> tuple[list[DAG], list[ConfigError]]:
+    """The DAGs of all usable configurations of a folder, or of one, and what is wrong with the others."""
+    files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
     made: dict[str, DAG] = {}
     usable: dict[str, Configuration] = {}
@@ -138,10 +140,10 @@ def dataset_dags(wanted: str | None = None, *, tasks: bool = True) -> tuple[list
     return list(made.values()), refused
 
 
-def work_folders() -> list[str]:
+def work_folders(folder: Path) -> list[str]:
     """Those that the configurations name; one that cannot be used names none."""
     named = []
-    for path in sorted(datasets_folder().glob("*.yaml")):
+    for path in sorted(folder.glob("*.yaml")):
         with suppress(ConfigError):
             named.append(read_configuration(path.stem, path, is_copy=False).config.work_folder)
     return named

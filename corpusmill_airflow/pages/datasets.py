@@ -13,9 +13,10 @@ from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.report.figures import bytes_text, count_text, share_text
 from corpusmill.report.shards import StepFacts
 from corpusmill.report.trend import trend_bars
-from dataset_pages import records
-from dataset_pages.receipts import read_steps
-from dataset_pages.records import Run
+from corpusmill_airflow.folder import datasets_folder
+from corpusmill_airflow.pages import records
+from corpusmill_airflow.pages.receipts import read_steps
+from corpusmill_airflow.pages.records import Run
 
 NEWEST_RUNS = 400
 NEWEST_REFRESHES = 24
@@ -152,7 +153,8 @@ def _modified(path: Path) -> float:
 def _configured(dag_ids: set[str]) -> list[tuple[str, Path, Path]]:
     """(name, work folder, file) of the configurations whose DAG the user may read; invalid ones Airflow shows."""
     found = []
-    for file in sorted((Path(conf.get("core", "dags_folder")) / "datasets").glob("*.yaml")):
+    folder = datasets_folder(Path(conf.get("core", "dags_folder")) / "datasets")
+    for file in sorted(folder.glob("*.yaml")):
         known = _name_and_work(file, _modified(file))
         if known is not None and dag_ids & {BUILD, records.OF_A_DATASET + known[0]}:
             found.append((*known, file))

@@ -1,0 +1,15 @@
+"""Corpusmill in an Airflow: DAGs from a folder of configurations, pages that show the datasets.
+
+    __main__.py        writes the files of a first dataset into a DAGs folder
+    factory.py         what a DAG file calls: every DAG of a folder, and what is wrong with its configurations
+    configurations.py  a configuration -> its DAG;  build_dataset.py, reprocess_shard.py, check_workers.py: the others
+    dataset_dag.py     what DAGs that build have in common: form, schedule, limits;  stage_tasks.py: their tasks
+    running.py         a run's claim on its dataset, and the program that works where CORPUSMILL_PYTHON says
+    versions.py        which Airflows are supported;  by_version.py: what differs between them
+    plugin.py, pages/  the page of all datasets and the tab of a run;  deadline.py, preload.py
+
+This package knows Airflow and `corpusmill` does not; decisions/0001 says why they are two packages of one wheel.
+Importing it is the moment at which an Airflow that it cannot serve, or a second installation, is refused.
+"""
+
+import corpusmill_airflow.versions  # noqa: F401  (refuses what it cannot serve)

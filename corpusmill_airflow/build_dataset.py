@@ -1,0 +1,49 @@
+"""The DAG `build_dataset`: a form over any configuration of the folder; raw text in, training-ready tokens out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from corpusmill_airflow.by_version import retried_as_its_error_says
+from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params
+from corpusmill_airflow.folder import configuration_names
+
+
+def build_dataset(folder: Path) -> DAG:
+    """The DAG, for the configurations of a folder."""
+    names = configuration_names(folder) or ["demo"]
+    run = run_params()
+    chosen = Param(
+        "demo" if "demo" in names else names[0],
+        enum=names,
+        title="Dataset configuration",
+        description="A file in dags/datasets. Whatever you leave empty below is as it says there.",
+        section="Dataset",
+    )
+
+    @task
+    @retried_as_its_error_says
+    def plan(params: dict[str, Any] | None = None) -> str:
+        """Check the form, list the sources, group them into shards, write the plan; returns its receipt's path."""
+        from corpusmill.config import load_config
+        from corpusmill.form import config_from_form
+        from corpusmill_airflow import running
+
+        values = {name: value for name, value in (params or {}).items() if name not in run}
+        with running.refusal_shown(get_current_context()):
+            base = load_config(folder / f"{Path(values.pop('configuration')).name}.yaml")
+            config = config_from_form(values, base)
+            own = folder / f"{config.name}.yaml"
+            return running.plan_run(config, get_current_context(), load_config(own) if own.is_file() else None, base)
+
+    return make_dag(
+        "build_dataset",
+        plan,
+        dag_display_name="Build a dataset",
+        description="Raw text in, training-ready tokens out: deduplicated, tokenized, shuffled, exported, verified.",
+        params={"configuration": chosen, **form_params(), **run},
+        doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
+    )

@@ -1,0 +1,74 @@
+"""The DAG `check_workers`: do all workers see one work folder and run the same versions?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, task
+
+from corpusmill_airflow.by_version import retried_as_its_error_says
+from corpusmill_airflow.stage_tasks import RETRYING
+
+PARAMS = {
+    "work_folder": Param(
+        "work", type="string", title="Work folder", description="The one that builds will use; shared by all workers."
+    ),
+    "probes": Param(16, type="integer", minimum=1, maximum=1000, title="Probes", description="Several per worker."),
+}
+
+
+def check_workers(folder: Path) -> DAG:
+    """The DAG; besides its roots it writes to the work folders that configurations of `folder` name."""
+
+    @task
+    @retried_as_its_error_says
+    def begin(params: dict[str, Any] | None = None) -> list[str]:
+        """Leave a file that every worker must find; returns the names of the probes."""
+        from corpusmill.bounds import require_folder
+        from corpusmill.builds import worker_check
+        from corpusmill_airflow.configurations import work_folders
+
+        values = params or {}
+        require_folder("work_folder", values["work_folder"], work_folders(folder))
+        return worker_check.begin(_folder(values), values["probes"])
+
+    with DAG(
+        dag_id="check_workers",
+        dag_display_name="Check the workers",
+        description="Many short probes on whatever workers there are: one work folder, one set of versions, room.",
+        schedule=None,
+        params=PARAMS,
+        tags=["corpusmill"],
+        default_args=RETRYING,
+        max_active_tasks=64,
+        max_active_runs=1,
+        auto_register=False,
+    ) as dag:
+        conclude(probe.expand(name=begin()))
+    return dag
+
+
+@task
+@retried_as_its_error_says
+def probe(name: str, params: dict[str, Any] | None = None) -> str:
+    """Write down what the worker finds that this task came to; returns where."""
+    from corpusmill_airflow.worker import ask, require_worker
+
+    require_worker()
+    return str(ask("probe", work_folder=str(_folder(params or {})), name=name))
+
+
+@task
+@retried_as_its_error_says
+def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
+    """Say how many probes each host got; fail if the workers do not fit together."""
+    from corpusmill.builds import worker_check
+
+    print(worker_check.conclude(_folder(params or {}), [Path(path) for path in probes]))
+
+
+def _folder(params: dict[str, Any]) -> Path:
+    from corpusmill.config import absolute
+
+    return Path(absolute(params["work_folder"]))

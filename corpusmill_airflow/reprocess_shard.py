@@ -1,0 +1,89 @@
+"""The DAG `reprocess_shard`: one shard again from a stage on, what depends on it, and which outputs changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from corpusmill.stages.graph import GRAPH
+from corpusmill_airflow.by_version import retried_as_its_error_says
+from corpusmill_airflow.dataset_dag import make_dag
+from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.stage_tasks import PLAN_RECEIPT
+
+MOST_SHARDS = 10**7
+
+
+def reprocess_shard(folder: Path) -> DAG:
+    """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
+    form = {
+        "dataset": Param(
+            "demo",
+            type="string",
+            examples=configuration_names(folder),
+            title="Dataset",
+            description="Its name, as in its configuration.",
+        ),
+        "work_folder": Param(
+            "work",
+            type="string",
+            title="Work folder",
+            description="Where the dataset's receipts lie, as in its configuration.",
+        ),
+        "stage": Param(
+            "tokenize",
+            enum=list(GRAPH.per_shard),
+            title="Stage",
+            description="The first stage that is done again for the shard.",
+        ),
+        "shard": Param(
+            0, type="integer", minimum=0, maximum=MOST_SHARDS, title="Shard", description="The shard's number."
+        ),
+        "plan": Param(
+            None,
+            type=["null", "string"],
+            title="Plan",
+            description="The plan's folder name; the page of a run fills in its own. Empty: the last that delivered.",
+        ),
+    }
+
+    @task
+    @retried_as_its_error_says
+    def plan(params: dict[str, Any] | None = None) -> str:
+        """Ask for the shard's steps from the stage on again; returns the receipt of the plan that is built again."""
+        from corpusmill.bounds import require_folder
+        from corpusmill.builds.reprocess import plan_to_reprocess
+        from corpusmill.form import refuse_unknown
+        from corpusmill_airflow import running
+        from corpusmill_airflow.configurations import work_folders
+        from corpusmill_airflow.worker import ask
+
+        values, context = params or {}, get_current_context()
+        with running.refusal_shown(context):
+            refuse_unknown(values, form, where="the form of reprocess_shard")
+            require_folder("work_folder", values["work_folder"], work_folders(folder))
+            last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
+            shard = int(values["shard"])  # JSON schema calls 3.0 an integer
+            asked = {"last_plan": str(last), "stage": values["stage"], "shard": shard}
+            return running.planned(last.parents[2], context, lambda: Path(ask("begin_reprocessing", **asked)))
+
+    return make_dag(
+        "reprocess_shard",
+        plan,
+        finish=lambda reported: reported >> compare(plan_receipt=PLAN_RECEIPT),
+        dag_display_name="Reprocess a shard",
+        description="Do one shard again from a stage on; what depends on it runs only if it came out differently.",
+        params=form,
+        doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
+    )
+
+
+@task
+@retried_as_its_error_says
+def compare(plan_receipt: str) -> None:
+    """Log which outputs changed and which did not."""
+    from corpusmill_airflow.worker import ask
+
+    print(ask("finish_reprocessing", plan_receipt=plan_receipt))

@@ -1,0 +1,124 @@
+"""Where the work of tasks is done: in this process, or by programs of the environment that CORPUSMILL_PYTHON names.
+
+That environment has `corpusmill[worker]` of this version; Airflow's own then needs none of the packages of the extra.
+What decides who has a dataset asks Airflow, so it stays in the task's process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import corpusmill
+from corpusmill import installed
+from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
+from corpusmill.ledger import RECEIPT_NAME
+
+EXIT_CODES = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
+
+
+def worker_python() -> str:
+    """The interpreter of the workers' environment; "" if that is this one."""
+    return os.environ.get("CORPUSMILL_PYTHON", "")
+
+
+def ask(question: str, **values: Any) -> Any:
+    """The answer of corpusmill/builds/questions.py; raises what it raises, as one of the families of errors."""
+    if not worker_python():
+        from corpusmill.builds.questions import QUESTIONS
+
+        return QUESTIONS[question](**values)
+    code, out = _run(["corpusmill.builds.questions", question], json.dumps(values))
+    told = json.loads(out) if out else {}
+    if "answer" in told:
+        return told["answer"]
+    if "refused" in told:
+        refused = told["refused"]
+        details = tuple((str(label), text) for label, text in refused["details"])
+        raise EXIT_CODES.get(code, PermanentError)(refused["what"], details=details)
+    raise _why_it_ended(code, question)
+
+
+def run_steps(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool) -> list[str]:
+    """Run the steps of one task by `corpusmill run-task`, whose lines go to this task's log; their receipts' paths.
+
+    StorageFullError, TransientError or PermanentError, as it ended.
+    """
+    options = ["--workers", str(processes), *(["--again"] if again else []), *(["--verify"] if verify else [])]
+    code, out = _run(["corpusmill.cli", "run-task", plan_receipt, stage, unit, *options])
+    print(out, end="")
+    if code:
+        raise _why_it_ended(code, f"{stage} {unit}")
+    return [line for line in out.splitlines() if Path(line).name == RECEIPT_NAME]
+
+
+def require_worker() -> None:
+    """PermanentError if steps cannot run: the environment, or what it needs, is missing or of another version."""
+    python = worker_python()
+    if not python:
+        installed.require_worker()
+        return
+    command = [python, "-P", "-m", "corpusmill.installed"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        there = json.loads(asked.stdout) if asked.returncode == 0 else {}
+    except OSError as error:
+        there = {"got": f"no interpreter: {error.strerror}"}
+    version, lacking = there.get("version", ""), ", ".join(there.get("missing", ()))
+    if version != corpusmill.__version__ or lacking:
+        got = f"version {version}" + (f" without {lacking}" if lacking else "") if version else "no Corpusmill"
+        raise PermanentError(
+            "the environment of the steps does not fit to Airflow's",
+            where=f"CORPUSMILL_PYTHON={python}",
+            expected=f"Corpusmill {corpusmill.__version__} with the extra worker",
+            got=there.get("got", got),
+            next_step=f'{python} -m pip install "corpusmill[worker]=={corpusmill.__version__}"',
+        )
+
+
+def _run(module: list[str], question: str = "") -> tuple[int, str]:
+    """(how a program of the mill ended, its output); what it writes to standard error goes to this task's log."""
+    python = worker_python() or sys.executable
+    # The folder in which Airflow was started may hold anything; -P keeps Python from importing it.
+    environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as asked, tempfile.TemporaryFile("w+", encoding="utf-8") as out:
+        asked.write(question)
+        asked.seek(0)
+        with subprocess.Popen(
+            [python, "-P", "-m", *module],
+            env=environment,
+            stdin=asked,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        ) as program:
+            try:
+                for line in program.stderr or ():
+                    print(line, end="")
+            except BaseException:  # the task is stopped
+                program.kill()
+                raise
+        out.seek(0)
+        return program.returncode, out.read()
+
+
+def _why_it_ended(code: int, what: str) -> CorpusmillError:
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    if code < 0:
+        return TransientError(
+            f"the program that ran {what} was killed",
+            got=f"{signal.Signals(-code).name}, most often because memory ran out; peak {peak:,} bytes",
+            next_step="nothing: the next try runs half as many units at a time",
+        )
+    if code not in EXIT_CODES:
+        require_worker()
+    failed = EXIT_CODES.get(code, PermanentError)
+    return failed(f"the program that ran {what} failed; the lines above say why", got=code)

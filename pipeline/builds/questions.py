@@ -1,0 +1,127 @@
+"""What a scheduler's tasks ask of the mill, beside running steps: JSON in, JSON out, so another environment can answer.
+
+    python -m corpusmill.builds.questions units < {"plan_receipt": ..., "stage": ..., "most_tasks": ...}
+
+prints {"answer": ...}, or {"refused": {"what": ..., "details": [[label, text], ...]}} and exits as the error says. What
+is logged, or printed by anything else, goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from corpusmill.config import DatasetConfig
+from corpusmill.errors import CorpusmillError, TransientError, visible
+
+
+def plan(config: str, to_build: bool) -> str:
+    """Plan a configuration, given as JSON; the path of the plan's receipt."""
+    from corpusmill.builds.plan import plan_dataset
+
+    return str(plan_dataset(DatasetConfig.model_validate_json(config), to_build=to_build))
+
+
+def estimate(plan_receipt: str) -> dict[str, Any]:
+    """The estimate of a planned dataset."""
+    from corpusmill.builds.estimate import estimate_dataset
+    from corpusmill.stages.graph import open_build
+
+    return asdict(estimate_dataset(open_build(plan_receipt).config))
+
+
+def units(plan_receipt: str, stage: str, most_tasks: int) -> list[str]:
+    """What a stage's tasks are called."""
+    from corpusmill.stages.graph import open_build
+
+    return open_build(plan_receipt).tasks(stage, most_tasks)
+
+
+def approval(plan_receipt: str, stage: str) -> str:
+    """What somebody has to approve before a stage, in words; "" if that is nothing."""
+    from corpusmill.stages.graph import GRAPH, open_build
+
+    words = GRAPH[stage].approval
+    return words(open_build(plan_receipt)) if words else ""
+
+
+def report(plan_receipt: str) -> dict[str, Any]:
+    """Write the report of a build whose steps have run: the path of its receipt, and what to announce."""
+    from corpusmill.stages.announce import announcement
+    from corpusmill.stages.graph import open_build
+    from corpusmill.stages.report import UNIT
+
+    build = open_build(plan_receipt)
+    receipt = build.run("report", UNIT)
+    return {"receipt": str(receipt), "announcement": announcement(build)}
+
+
+def begin_reprocessing(last_plan: str, stage: str, shard: int) -> str:
+    """Plan a dataset again and ask for a shard's steps; the path of the new plan's receipt."""
+    from corpusmill.builds.reprocess import begin
+
+    return str(begin(Path(last_plan), stage, shard))
+
+
+def finish_reprocessing(plan_receipt: str) -> str:
+    """What changed, in words."""
+    from corpusmill.builds.reprocess import finish
+
+    return finish(plan_receipt)
+
+
+def probe(work_folder: str, name: str) -> str:
+    """Write down what this worker finds; the path of the file."""
+    from corpusmill.builds.worker_check import probe as probed
+
+    return str(probed(Path(work_folder), name))
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    question.__name__: question
+    for question in (
+        plan,
+        estimate,
+        units,
+        approval,
+        report,
+        begin_reprocessing,
+        finish_reprocessing,
+        probe,
+    )
+}
+
+
+def main(question: str) -> int:
+    """Answer one question; the exit code."""
+    from corpusmill.builds.local import end_with_task
+    from corpusmill.installed import require_worker
+
+    end_with_task()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    answer_to = os.dup(1)
+    os.dup2(2, 1)
+    code, values = 0, json.load(sys.stdin)
+    try:
+        require_worker()
+        told: dict[str, Any] = {"answer": QUESTIONS[question](**values)}
+    except CorpusmillError as error:
+        details = [[label, visible(str(value))] for label, value in error.details]
+        code, told = error.exit_code, {"refused": {"what": f"{type(error).__name__}: {error.what}", "details": details}}
+    except Exception:
+        traceback.print_exc()
+        code, told = TransientError.exit_code, {}  # whoever asks tries again, as it would in its own process
+    with os.fdopen(answer_to, "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
