@@ -46,7 +46,9 @@ def ask(question: str, **values: Any) -> Any:
     raise _why_it_ended(code, question)
 
 
-def run_steps(plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool) -> list[str]:
+def run_steps(
+    plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool = False
+) -> list[str]:
     """Run the steps of one task by `corpusmill run-task`, whose lines go to this task's log; their receipts' paths.
 
     StorageFullError, TransientError or PermanentError, as it ended.
