@@ -42,11 +42,12 @@ MAY_IMPORT = {
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
+    "steps": "config errors",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
-    " report shuffle slices sources storage tokens version",
-    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages storage tokens"
-    " version",
+    " report shuffle slices sources steps storage tokens version",
+    "builds": "config content_kernels documents engine errors fingerprint ledger report sources stages steps storage"
+    " tokens version",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",

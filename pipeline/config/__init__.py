@@ -17,7 +17,7 @@ validates one. This room imports only the standard library, pydantic and YAML: D
 are parsed.
 """
 
-from corpusmill.config.dataset import DatasetConfig, absolute, work_of
+from corpusmill.config.dataset import DatasetConfig, absolute, root_folder, work_of
 from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig, NumpyConfig, ShuffleConfig
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
 from corpusmill.config.sections import (
@@ -28,6 +28,7 @@ from corpusmill.config.sections import (
     PackingConfig,
     SelectionConfig,
     SourceConfig,
+    StepConfig,
     TokenizerConfig,
 )
 from corpusmill.config.values import LARGEST_SIZE
@@ -48,10 +49,12 @@ __all__ = [
     "SelectionConfig",
     "ShuffleConfig",
     "SourceConfig",
+    "StepConfig",
     "TokenizerConfig",
     "absolute",
     "check_config",
     "load_config",
     "parse_config",
+    "root_folder",
     "work_of",
 ]

@@ -20,6 +20,7 @@ from corpusmill.config.sections import (
     PackingConfig,
     SelectionConfig,
     SourceConfig,
+    StepConfig,
     TokenizerConfig,
 )
 from corpusmill.config.values import Count
@@ -34,6 +35,7 @@ class DatasetConfig(Section):
     source: SourceConfig
     dedup: DedupConfig
     index: IndexConfig = IndexConfig()
+    steps: Annotated[list[StepConfig], Field(min_length=1)] | None = None
     decontamination: DecontaminationConfig | None = None
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
@@ -66,6 +68,13 @@ class DatasetConfig(Section):
         twice = next((place for number, (place, _) in enumerate(places) if places[number] in places[:number]), None)
         if twice is not None:
             raise ValueError(f"two destinations have the same path: {twice}")
+        return self
+
+    @model_validator(mode="after")
+    def _names_tell_steps_apart(self) -> DatasetConfig:
+        names = [step.called for step in self.steps or ()]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"two steps are called {twice}: give one of them another name")
         return self
 
     @model_validator(mode="after")

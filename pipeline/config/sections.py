@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
 
 from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Threshold
 from corpusmill.section import Section
@@ -69,6 +69,35 @@ class IndexConfig(Section):
         if self.unigram and self.method != "suffix_array":
             raise ValueError("unigram is a file of the suffix array: it needs method suffix_array")
         return self
+
+
+class StepConfig(Section):
+    """A step of the user's own: a function or class that decides about documents (docs/steps.md)."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    use: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    before: Literal["index"] = "index"
+    settings: Annotated[dict[str, Any], Field(alias="with")] = {}
+    name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
+    version: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1
+    on_error: Literal["fail", "keep", "drop"] = "fail"
+    seconds: Annotated[int, Field(ge=1, le=86_400, strict=True)] = 60
+
+    @field_validator("before", mode="before")
+    @classmethod
+    def _steps_come_before_the_index(cls, before: object) -> object:
+        if before == "writeback":
+            raise ValueError(
+                "steps on deduplicated text are not supported; with before: index a step sees the text before"
+                " duplicates are looked for, and documents/ and tokens have what it decides"
+            )
+        return before
+
+    @property
+    def called(self) -> str:
+        """The step's name: the one given, else that of its function or class."""
+        return self.name or self.use.partition(":")[2]
 
 
 class ItemFieldsConfig(Section):

@@ -17,7 +17,7 @@ from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.benchmarks import UNIT
-from corpusmill.stages.index import require_few_rejected
+from corpusmill.stages.index import filtered_stage, require_few_rejected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     wanted = build.config.decontamination
     assert wanted is not None
-    text = open_text_shard(build.folder("index", shard))
+    text = open_text_shard(build.folder(filtered_stage(build.config), shard))
     benchmarks = build.folder("benchmarks", UNIT)
     searcher = Searcher(open_seeds(benchmarks), threshold_of(wanted.threshold))
     entries = entries_by_sequence(read_entries(benchmarks))
@@ -116,10 +116,12 @@ def _write_kept(
     import numpy as np
 
     from corpusmill.content_kernels import texts_sum
-    from corpusmill.documents.text_shard import open_text_shard, write_text_shard_without
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.documents.text_shard_subset import SubsetWriter, content_at
     from corpusmill.report.histograms import power_histogram
 
-    write_text_shard_without(folder, text, removed, CONTAMINATED)
+    with SubsetWriter(folder, text) as subset:
+        subset.append(0, text.documents, dict.fromkeys(removed.tolist(), CONTAMINATED), {})
     kept = open_text_shard(folder)
     bounds = kept.bounds(0, kept.documents)
     stays = np.delete(np.arange(text.documents), removed)
@@ -131,28 +133,17 @@ def _write_kept(
     }
     details = {
         "content": str(texts_sum(kept.text, bounds, 1, int(shard), 0)),
-        "kept_content": str(_content_at(kept, np.arange(kept.documents), stays, shard)),
-        "removed_content": str(_content_at(text, removed, removed, shard)),
+        "kept_content": str(content_at(kept, np.arange(kept.documents), stays, int(shard))),
+        "removed_content": str(content_at(text, removed, removed, int(shard))),
         "document_bytes": power_histogram(np.diff(bounds).astype(np.int64) - 1).model_dump(),
     }
     return counts, details
 
 
-def _content_at(text: TextShard, documents: NDArray[np.int64], ordinals: NDArray[np.int64], shard: str) -> ContentSum:
-    """The content sum of some documents of a text shard, each weighted by another ordinal."""
-    import numpy as np
-
-    from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
-
-    bounds = text.bounds(0, text.documents)
-    hashes = text_hashes(text.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
-    return weighted_sum(hashes, place_weights(int(shard), ordinals.astype(np.uint64)))
-
-
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     if not _removing(build):
         return []
-    indexed = build.receipt("index", shard)
+    indexed = build.receipt(filtered_stage(build.config), shard)
     counts, index = receipt.counts, indexed.counts
     parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "removed"))
     return [
@@ -175,7 +166,10 @@ def _flows(build: Build) -> dict[str, Flow]:
         return {}
     flows = {}
     for name in ("documents", "text_bytes"):
-        into, out = build.total("index", f"{name}_out"), build.total("decontaminate", f"{name}_out")
+        into, out = (
+            build.total(filtered_stage(build.config), f"{name}_out"),
+            build.total("decontaminate", f"{name}_out"),
+        )
         flows[name] = Flow(into=into, out=out, lost={CONTAMINATED: into - out} if into > out else {})
     return flows
 
@@ -185,7 +179,10 @@ def removal_in_words(build: Build) -> str:
     if not _removing(build):
         return ""
     receipts = build.receipts("decontaminate")
-    documents, removed = build.total("index", "documents_out"), build.total("decontaminate", "documents_removed")
+    documents, removed = (
+        build.total(filtered_stage(build.config), "documents_out"),
+        build.total("decontaminate", "documents_removed"),
+    )
     hits: Counter[str] = Counter()
     for receipt in receipts:
         hits.update(receipt.details["hits"])
@@ -219,7 +216,7 @@ STAGE = Stage(
     after=("benchmarks",),
     per_shard=True,
     units=_units,
-    inputs=lambda _build, shard: [("index", shard), ("benchmarks", UNIT)],
+    inputs=lambda build, shard: [(filtered_stage(build.config), shard), ("benchmarks", UNIT)],
     settings=_settings,
     run=_run,
     recount=_recount,

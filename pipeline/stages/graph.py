@@ -21,6 +21,7 @@ from corpusmill.stages import (
     decontaminate,
     download,
     export,
+    filtering,
     gather,
     index,
     manifest,
@@ -41,6 +42,7 @@ OWN_STAGES = "CORPUSMILL_STAGES"
 STAGES = (
     download.STAGE,
     index.STAGE,
+    filtering.STAGE,
     benchmarks.STAGE,
     decontaminate.STAGE,
     anchor.STAGE,
