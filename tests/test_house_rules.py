@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
-    "steps": "config errors",
+    "steps": "config documents errors report sources",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
     " report shuffle slices sources steps storage tokens version",
@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages",
     "commands": "api builds config datasets decontamination difference documents engine errors in_order lineage mixture"
-    " report reshuffle stages tokens verify",
+    " report reshuffle stages steps tokens verify",
     "cli": "commands errors",
 }
 

@@ -6,6 +6,7 @@ Out: per document, why it goes (or that it stays), its new text if a step change
     use: module:name --identity_of--> what the plan pins        loading.py
                      --load--> the function or class
     batch --Chain--> outcomes                                    chain.py, answering.py
+    try_steps: the first documents of some files, without a build trying.py
     Document, Batch, Drop, Keep, Reasons: what steps see and say answers.py
 
 Invariants: a document's outcome depends on its text, id, file and line, and on the steps; a sample of the
