@@ -9,10 +9,13 @@ Out: per document, why it goes (or that it stays), its new text if a step change
     try_steps: the first documents of some files, without a build trying.py
     Document, Batch, Drop, Keep, Reasons: what steps see and say answers.py
 
+Three steps as models, each with its source: gopher.py, repetition.py (kernels: text_kernels.py, repetition_kernels.py)
+and c4.py.
+
 Invariants: a document's outcome depends on its text, id, file and line, and on the steps; a sample of the
 batches runs twice, the second time backwards and by a new instance, and must give the same answers. No error quotes a
 text.
-Price: a copy of the text. Memory: some 10 bytes a byte of a batch (BATCH_BYTES), or of its longest text.
+Price: benchmarks/results/steps.json. Memory: some 10 bytes a byte of a batch (BATCH_BYTES), or of its longest text.
 """
 
 from corpusmill.steps.answers import Answer, Batch, Document, Drop, Keep, Reasons
