@@ -96,7 +96,7 @@ def usually_held(config: DatasetConfig, source_bytes: int) -> list[Held]:
     shares = [
         Held("download", float(remote)),
         Held("index", TEXT),
-        Held("filter", TEXT if config.steps else 0.0),
+        Held("filter", TEXT if config.steps or config.decisions else 0.0),
         Held("decontaminate", TEXT if leaves_out else 0.0),
         Held(index, size if deduplicated else 0.0),
         Held("context", 0.0, EXCHANGED if deduplicated and by_anchors else 0.0),

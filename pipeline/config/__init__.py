@@ -22,6 +22,7 @@ from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig,
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
 from corpusmill.config.sections import (
     LEAST_MINIMUM_BYTES,
+    DecisionsConfig,
     DedupConfig,
     FramingConfig,
     LockConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "LARGEST_SIZE",
     "LEAST_MINIMUM_BYTES",
     "DatasetConfig",
+    "DecisionsConfig",
     "DedupConfig",
     "DestinationConfig",
     "ExportsConfig",

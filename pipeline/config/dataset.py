@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
 from corpusmill.config.sections import (
     AuditConfig,
+    DecisionsConfig,
     DecontaminationConfig,
     DedupConfig,
     EstimateConfig,
@@ -36,6 +37,7 @@ class DatasetConfig(Section):
     dedup: DedupConfig
     index: IndexConfig = IndexConfig()
     steps: Annotated[list[StepConfig], Field(min_length=1)] | None = None
+    decisions: Annotated[list[DecisionsConfig], Field(min_length=1)] | None = None
     decontamination: DecontaminationConfig | None = None
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
@@ -72,9 +74,9 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _names_tell_steps_apart(self) -> DatasetConfig:
-        names = [step.called for step in self.steps or ()]
+        names = [*(one.name for one in self.decisions or ()), *(step.called for step in self.steps or ())]
         if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise ValueError(f"two steps are called {twice}: give one of them another name")
+            raise ValueError(f"two steps or decisions are called {twice}: give one of them another name")
         return self
 
     @model_validator(mode="after")

@@ -100,6 +100,23 @@ class StepConfig(Section):
         return self.name or self.use.partition(":")[2]
 
 
+class DecisionsConfig(Section):
+    """Decisions about documents that were made elsewhere (docs/steps.md): rows of JSON lines, CSV or parquet."""
+
+    name: Annotated[str, Field(pattern=SPLIT_NAME)]
+    path: Location
+    endpoint_url: Location | None = None
+    key: Annotated[str, Field(min_length=1)] | tuple[str, str] = "id"
+    keep: Annotated[str, Field(min_length=1)]
+    undecided: Literal["keep", "drop"] = "keep"
+    max_unmatched_share: Annotated[float, Field(ge=0, le=1)] = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of an id, or those of a file and of a line in it."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+
 class ItemFieldsConfig(Section):
     """Under which keys a benchmark's rows have what; "": they do not have it."""
 

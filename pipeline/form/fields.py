@@ -30,6 +30,7 @@ SECTIONS = {
     "source": "Source",
     "dedup": "Deduplication",
     "index": "Deduplication",
+    "decisions": "Source",
     "decontamination": "Decontamination",
     "tokenizer": "Tokenizer",
     "lock": "Tokenizer",

@@ -26,6 +26,14 @@ class DroppedExample(Facts):
     excerpt: str
 
 
+class DecisionsFound(Facts):
+    """Decisions made elsewhere: how many, and how many of them are about no document."""
+
+    name: str
+    decisions: Count
+    unmatched: Count
+
+
 class FilterSummary(Facts):
     """What the steps did to the indexed documents; `failed`: by step, the documents that stayed though it failed."""
 
@@ -36,3 +44,4 @@ class FilterSummary(Facts):
     failed: dict[str, Count] = Field(default_factory=dict)
     reasons: tuple[StepFound, ...] = ()
     examples: tuple[DroppedExample, ...] = ()
+    decisions: tuple[DecisionsFound, ...] = ()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import orjson
 
 from corpusmill.engine.build import Build
-from corpusmill.report.filtering import DroppedExample, FilterSummary, StepFound
-from corpusmill.stages.filtering import GONE_BYTES, SAMPLES, dropped_by_reason
+from corpusmill.report.filtering import DecisionsFound, DroppedExample, FilterSummary, StepFound
+from corpusmill.stages.filtering import GONE, GONE_BYTES, SAMPLES, dropped_by_reason
 
 EXAMPLES = 5  # of a reason
 
 
 def filtered(build: Build) -> FilterSummary | None:
-    """What the configured steps dropped and changed; None without steps."""
+    """What the configured steps dropped and changed; None without steps and decisions."""
     if not build.units("filter"):
         return None
     totals = build.rollup("filter").totals
-    documents, text_bytes = (dropped_by_reason(totals, of) for of in ("dropped_", GONE_BYTES))
+    documents, text_bytes = (dropped_by_reason(totals, of) for of in (GONE, GONE_BYTES))
     found = [StepFound(reason=name, documents=count, text_bytes=text_bytes[name]) for name, count in documents.items()]
     return FilterSummary(
         documents=build.total("index", "documents_out"),
@@ -26,6 +26,14 @@ def filtered(build: Build) -> FilterSummary | None:
         failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
         reasons=tuple(sorted(found, key=lambda one: (-one.documents, one.reason))),
         examples=tuple(_examples(build)),
+        decisions=tuple(
+            DecisionsFound(
+                name=name,
+                decisions=build.receipt("decisions", name).counts["decisions"],
+                unmatched=build.receipt("decided", name).counts["unmatched"],
+            )
+            for name in build.units("decided")
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Filter: the configured steps decide about every document of a shard, before repeats are looked for.
+"""Filter: decisions made elsewhere, and then the configured steps, say which documents of a shard stay, and how.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
 when they were looked for.
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from corpusmill.content import ContentSum
-from corpusmill.engine.stage import Recount, Stage
+from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.index import filtered_stage, require_few_rejected
+from corpusmill.stages.parts import file_of_part, shards_before
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
     from corpusmill.steps import Batch
-    from corpusmill.steps.chain import Outcomes
 
 DROPPED, ATTRIBUTES, SAMPLES = "dropped.jsonl", "attributes.jsonl", "samples.jsonl"
 GONE, GONE_BYTES = "dropped_", "text_bytes_dropped_"  # counts by reason
@@ -39,7 +39,47 @@ def _units(build: Build) -> list[str]:
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
     steps = [step.model_dump(mode="json", exclude={"seconds"}) for step in build.config.steps or ()]
-    return {"steps": steps, "code": build.plan.steps or []}
+    undecided = {one.name: one.undecided for one in build.config.decisions or ()}
+    return {"steps": steps, "code": build.plan.steps or [], **({"undecided": undecided} if undecided else {})}
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    by_line = any(not isinstance(one.key, str) for one in build.config.decisions or ())
+    before = shards_before(build, int(shard)) if by_line else []
+    return [("index", shard), *(("index", f"{number:05d}") for number in before), *every(build, "decisions")]
+
+
+def matched_file(name: str) -> str:
+    """The file with the places of the decisions of a name that were about a document of the shard."""
+    return f"matched_{name}"
+
+
+def _decided(build: Build, shard: str, text: TextShard, ids: DocumentIds, folder: Path) -> dict[int, str]:
+    """Why documents go by decisions made elsewhere, by ordinal; of several reasons the first."""
+    import numpy as np
+
+    from corpusmill.steps.decisions import Sorted, key_of_id, key_of_line
+
+    gone: dict[int, str] = {}
+    for one in build.config.decisions or ():
+        decisions = Sorted(build.folder("decisions", one.name))
+        if isinstance(one.key, str):
+            found = decisions.find(key_of_id(ids[ordinal]) for ordinal in range(text.documents))
+            found[np.diff(ids.ends, prepend=np.uint64(0)) == 0] = -1  # without an id
+        else:
+            places = {source.path: file_of_part(build, int(shard), source.path) for source in text.sources}
+            lines = (text.source_of(ordinal) for ordinal in range(text.documents))
+            found = decisions.find(key_of_line(places[path][0], places[path][1] + line + 1) for path, line in lines)
+        (folder / matched_file(one.name)).write_bytes(np.unique(found[found >= 0]).astype("<u8").tobytes())
+        dropped = found >= 0
+        dropped[dropped] = decisions.keep[found[dropped]] == 0
+        reasons = [(dropped, one.name)]
+        if one.undecided == "drop":
+            reasons.append((found < 0, f"{one.name}: undecided"))
+        for mask, reason in reasons:
+            for ordinal in np.flatnonzero(mask).tolist():
+                gone.setdefault(ordinal, reason)
+    return gone
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -55,14 +95,22 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     chain = Chain(build.config.steps or (), build.plan.steps)
     bounds = text.bounds(0, text.documents).astype(np.int64)
     ids = text.document_ids()
+    decided = _decided(build, shard, text, ids, folder)
     tally = _Tally(folder, text, ids)
     with SubsetWriter(folder, text) as subset, tally:
         for number, (first, last) in enumerate(runs(bounds[1:].astype(np.uint64), BATCH_BYTES)):
-            outcomes = chain.outcomes(_batch(text, ids, bounds, first, last), twice=number % TWICE == 0)
-            left_out = {first + one: outcomes.dropped[one] for one in sorted(outcomes.dropped)}
-            texts = {first + one: outcomes.texts[one] for one in sorted(outcomes.texts)}
+            asked = np.array([one for one in range(first, last) if one not in decided], np.int64)
+            outcomes = chain.outcomes(
+                _batch(text, ids, bounds, first, last).taken(asked - first), twice=number % TWICE == 0
+            )
+            ordinals = asked.tolist()
+            left_out = {one: decided[one] for one in range(first, last) if one in decided}
+            left_out |= {ordinals[one]: reason for one, reason in outcomes.dropped.items()}
+            left_out = dict(sorted(left_out.items()))
+            texts = {ordinals[one]: outcomes.texts[one] for one in sorted(outcomes.texts)}
+            attributes = {ordinals[one]: outcomes.attributes[one] for one in sorted(outcomes.attributes)}
             subset.append(first, last, left_out, texts)
-            tally.add(first, outcomes, left_out, texts)
+            tally.add(left_out, texts, attributes, outcomes.failed)
             release_pages(text.text)
     counts, details = _written(text, shard, folder, tally)
     return Outcome(counts={**counts, "bytes_read": len(text.text)}, details=details)
@@ -109,9 +157,15 @@ class _Tally:
         for file in (self._dropped, self._attributes, self._samples):
             file.close()
 
-    def add(self, first: int, outcomes: Outcomes, left_out: dict[int, str], texts: dict[int, bytes]) -> None:
-        """A batch that begins with document `first`."""
-        self.failed += outcomes.failed
+    def add(
+        self,
+        left_out: dict[int, str],
+        texts: dict[int, bytes],
+        attributes: dict[int, dict[str, bytes]],
+        failed: Counter[str],
+    ) -> None:
+        """A batch's documents by ordinal, ascending."""
+        self.failed += failed
         for ordinal, reason in left_out.items():
             data = self._text.document_bytes(ordinal)
             self.reasons[reason] += 1
@@ -125,9 +179,9 @@ class _Tally:
             change = len(text) - len(self._text.document_bytes(ordinal))
             self.added_bytes += max(0, change)
             self.cut_bytes += max(0, -change)
-        for number in sorted(outcomes.attributes):
-            own = {step: json.loads(data) for step, data in outcomes.attributes[number].items()}
-            _write_row(self._attributes, {**self._place(first + number), "attributes": own})
+        for ordinal, by_step in attributes.items():
+            own = {step: json.loads(data) for step, data in by_step.items()}
+            _write_row(self._attributes, {**self._place(ordinal), "attributes": own})
             self.attributes += 1
         self.gone += left_out
         self.rewritten += texts
@@ -243,10 +297,10 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "filter",
     version=1,
-    after=("index",),
+    after=("decisions",),
     per_shard=True,
     units=_units,
-    inputs=lambda _build, shard: [("index", shard)],
+    inputs=_inputs,
     settings=_settings,
     run=_run,
     recount=_recount,

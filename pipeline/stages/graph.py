@@ -18,6 +18,8 @@ from corpusmill.stages import (
     benchmarks,
     border,
     context,
+    decided,
+    decisions,
     decontaminate,
     download,
     export,
@@ -42,7 +44,9 @@ OWN_STAGES = "CORPUSMILL_STAGES"
 STAGES = (
     download.STAGE,
     index.STAGE,
+    decisions.STAGE,
     filtering.STAGE,
+    decided.STAGE,
     benchmarks.STAGE,
     decontaminate.STAGE,
     anchor.STAGE,

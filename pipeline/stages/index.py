@@ -29,8 +29,8 @@ def text_stage(config: DatasetConfig) -> str:
 
 
 def filtered_stage(config: DatasetConfig) -> str:
-    """The stage whose text shards are searched for items of benchmarks: index, or filter if there are steps."""
-    return "filter" if config.steps else "index"
+    """The stage whose text shards are searched for items of benchmarks: filter if there are steps or decisions."""
+    return "filter" if config.steps or config.decisions else "index"
 
 
 def rejected_reasons(counts: Mapping[str, int]) -> dict[str, int]:

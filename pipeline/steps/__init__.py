@@ -9,6 +9,8 @@ Out: per document, why it goes (or that it stays), its new text if a step change
     try_steps: the first documents of some files, without a build trying.py
     Document, Batch, Drop, Keep, Reasons: what steps see and say answers.py
 
+    decisions made elsewhere --read_decisions--> write_sorted --> Sorted.find  decisions.py, conditions.py
+
 Three steps as models, each with its source: gopher.py, repetition.py (kernels: text_kernels.py, repetition_kernels.py)
 and c4.py.
 

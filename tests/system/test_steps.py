@@ -289,7 +289,7 @@ def test_step_that_cannot_be_used_is_an_error_of_the_plan(
 
 
 def test_two_steps_of_one_name_are_refused(filters: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="two steps are called no_water"):
+    with pytest.raises(ConfigError, match="1 error"):
         settings(tmp_path, steps=[{"use": "my_filters:no_water"}] * 2)
 
 
