@@ -140,7 +140,7 @@ class DecontaminationConfig(Section):
     """Documents that hold items of benchmarks, and what becomes of them."""
 
     benchmarks: Annotated[list[BenchmarkConfig], Field(min_length=1)]
-    action: Literal["remove", "report"]
+    action: Literal["remove", "cut", "report"]
     threshold: Threshold = "default"
     seed_words: Annotated[int, Field(ge=3, le=64, strict=True)] = 5
 
@@ -151,6 +151,10 @@ class DecontaminationConfig(Section):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two benchmarks are called {twice}")
         return self
+
+    def changes_text(self) -> bool:
+        """Whether later stages see another text than without it."""
+        return self.action != "report"
 
 
 class TokenizerConfig(Section):

@@ -152,9 +152,8 @@ def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]],
     import orjson
 
     from corpusmill.stages.decontaminate import HITS
-    from corpusmill.stages.index import text_stage
 
-    if text_stage(build.config) != "decontaminate":
+    if build.config.decontamination is None or build.config.decontamination.action != "remove":
         return []
     path = build.folder("decontaminate", shard.name) / HITS
     rows: dict[tuple[str, int, str], list[ItemHit]] = {}

@@ -24,8 +24,8 @@ EXAMPLES = 5
 
 def text_stage(config: DatasetConfig) -> str:
     """The stage whose text shards all later ones read: index, or the last that leaves documents of it out."""
-    removing = config.decontamination is not None and config.decontamination.action == "remove"
-    return "decontaminate" if removing else filtered_stage(config)
+    changing = config.decontamination is not None and config.decontamination.changes_text()
+    return "decontaminate" if changing else filtered_stage(config)
 
 
 def filtered_stage(config: DatasetConfig) -> str:
