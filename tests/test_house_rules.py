@@ -43,10 +43,11 @@ MAY_IMPORT = {
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
+    "steps": "config documents errors kernels report sources storage words",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
-    " report shuffle slices sources storage tokens version",
-    "builds": "config content_kernels documents engine errors fingerprint installed ledger report sources stages"
+    " report shuffle slices sources steps storage tokens version",
+    "builds": "config content_kernels documents engine errors fingerprint installed ledger report sources stages steps"
     " storage tokens version",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint ledger report sources stages storage",
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages",
     "commands": "api builds config datasets decontamination difference documents engine errors in_order lineage mixture"
-    " report reshuffle stages tokens verify",
+    " report reshuffle stages steps tokens verify",
     "cli": "commands errors installed",
 }
 

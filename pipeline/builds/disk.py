@@ -92,12 +92,13 @@ def usually_held(config: DatasetConfig, source_bytes: int) -> list[Held]:
     remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
     by_anchors = config.index.method == "anchors"
     index, size = ("anchor", ANCHORS) if by_anchors else ("suffix_array", SUFFIX_ARRAY)
-    leaves_out = config.decontamination is not None and config.decontamination.action == "remove"
+    changes_text = config.decontamination is not None and config.decontamination.changes_text()
     records = RECORDS * len({KINDS[name] for name in formats}) if config.shuffle.order == "random" else 0.0
     shares = [
         Held("download", float(remote)),
         Held("index", TEXT),
-        Held("decontaminate", TEXT if leaves_out else 0.0),
+        Held("filter", TEXT if config.steps or config.decisions else 0.0),
+        Held("decontaminate", TEXT if changes_text else 0.0),
         Held(index, size if deduplicated else 0.0),
         Held("context", 0.0, EXCHANGED if deduplicated and by_anchors else 0.0),
         Held("tokenize", TOKENS),

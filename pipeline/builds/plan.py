@@ -150,7 +150,9 @@ def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
 def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
     listing = list_dataset(config)
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
-    plan = plan.model_copy(update={"benchmarks": _benchmarks(config)})
+    plan = plan.model_copy(
+        update={"benchmarks": _benchmarks(config), "steps": _steps(config), "decisions": _decisions(config)}
+    )
     if not listing.others:
         return listing.files, plan
     others = OtherFiles(count=listing.others, names=listing.other_names)
@@ -163,6 +165,39 @@ def _benchmarks(config: DatasetConfig) -> list[list[SourceFile]] | None:
     if config.decontamination is None:
         return None
     return [[SourceFile(**asdict(file)) for file in benchmark.files()] for benchmark in benchmarks_of(config)]
+
+
+def _steps(config: DatasetConfig) -> list[dict[str, str]] | None:
+    """What identifies the code of each step, which is imported here: what cannot be used is an error of the plan."""
+    from corpusmill.steps.chain import Chain
+    from corpusmill.steps.loading import identity_of
+
+    if not config.steps:
+        return None
+    identities = [identity_of(step) for step in config.steps]
+    Chain(config.steps, identities)
+    return identities
+
+
+def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
+    """The files of decisions made elsewhere. ConfigError for a condition that cannot be read."""
+    from corpusmill.errors import ConfigError
+    from corpusmill.steps.conditions import read_condition
+    from corpusmill.steps.decisions import DECISION_ENDINGS
+    from corpusmill.storage import list_sources
+
+    for one in config.decisions or ():
+        try:
+            read_condition(one.keep)
+        except ValueError as error:
+            raise ConfigError(
+                "a condition cannot be read",
+                where=f"decisions: {one.name}: keep",
+                expected='such as: score >= 0.5 and language in ["en", "de"] (docs/steps.md)',
+                got=str(error),
+            ) from None
+    listed = [list_sources([absolute(one.path)], DECISION_ENDINGS, one.endpoint_url) for one in config.decisions or ()]
+    return [[SourceFile(**asdict(file)) for file in files] for files in listed] or None
 
 
 def list_dataset(config: DatasetConfig) -> Listing:

@@ -5,6 +5,7 @@
     inspect.py     Inspect: verify, trace, locate, peek
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
     decontaminate.py   Single step: decontaminate; Inspect: benchmarks
+    trying.py      Inspect: step try
     shuffling.py   Single steps on files that are ready: shuffle, shuffle-text, and find-batch
     datasets.py    Datasets: merge, mix, repair, sample-corpus, diff
     transfers.py   Transfers: download, upload
@@ -20,7 +21,7 @@ CONFIG first. docs/commands.md lists all of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 
-from corpusmill.commands import init, build, inspect, steps, decontaminate, shuffling, datasets, transfers  # isort: skip (panels' order)
+from corpusmill.commands import init, build, inspect, trying, steps, decontaminate, shuffling, datasets, transfers  # isort: skip (panels' order)
 from corpusmill.commands.app import app
 
-__all__ = ["app", "build", "datasets", "decontaminate", "init", "inspect", "shuffling", "steps", "transfers"]
+__all__ = ["app", "build", "datasets", "decontaminate", "init", "inspect", "shuffling", "steps", "transfers", "trying"]

@@ -18,17 +18,19 @@ validates one. This room imports only the standard library, pydantic and YAML: D
 are parsed.
 """
 
-from corpusmill.config.dataset import DatasetConfig, absolute, work_of
+from corpusmill.config.dataset import DatasetConfig, absolute, root_folder, work_of
 from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig, NumpyConfig, ShuffleConfig
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
 from corpusmill.config.sections import (
     LEAST_MINIMUM_BYTES,
+    DecisionsConfig,
     DedupConfig,
     FramingConfig,
     LockConfig,
     PackingConfig,
     SelectionConfig,
     SourceConfig,
+    StepConfig,
     TokenizerConfig,
 )
 from corpusmill.config.values import LARGEST_SIZE
@@ -39,6 +41,7 @@ __all__ = [
     "LARGEST_SIZE",
     "LEAST_MINIMUM_BYTES",
     "DatasetConfig",
+    "DecisionsConfig",
     "DedupConfig",
     "DestinationConfig",
     "ExportsConfig",
@@ -49,10 +52,12 @@ __all__ = [
     "SelectionConfig",
     "ShuffleConfig",
     "SourceConfig",
+    "StepConfig",
     "TokenizerConfig",
     "absolute",
     "check_config",
     "load_config",
     "parse_config",
+    "root_folder",
     "work_of",
 ]

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
 from corpusmill.config.sections import (
     AuditConfig,
+    DecisionsConfig,
     DecontaminationConfig,
     DedupConfig,
     EstimateConfig,
@@ -20,6 +21,7 @@ from corpusmill.config.sections import (
     PackingConfig,
     SelectionConfig,
     SourceConfig,
+    StepConfig,
     TokenizerConfig,
 )
 from corpusmill.config.values import Count
@@ -34,6 +36,8 @@ class DatasetConfig(Section):
     source: SourceConfig
     dedup: DedupConfig
     index: IndexConfig = IndexConfig()
+    steps: Annotated[list[StepConfig], Field(min_length=1)] | None = None
+    decisions: Annotated[list[DecisionsConfig], Field(min_length=1)] | None = None
     decontamination: DecontaminationConfig | None = None
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
@@ -66,6 +70,13 @@ class DatasetConfig(Section):
         twice = next((place for number, (place, _) in enumerate(places) if places[number] in places[:number]), None)
         if twice is not None:
             raise ValueError(f"two destinations have the same path: {twice}")
+        return self
+
+    @model_validator(mode="after")
+    def _names_tell_steps_apart(self) -> DatasetConfig:
+        names = [*(one.name for one in self.decisions or ()), *(step.called for step in self.steps or ())]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"two steps or decisions are called {twice}: give one of them another name")
         return self
 
     @model_validator(mode="after")

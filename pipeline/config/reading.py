@@ -100,8 +100,12 @@ def _keys_at(location: tuple[Any, ...]) -> list[str]:
     model: Any = DatasetConfig
     for part in location:
         if isinstance(part, str):
-            model = _section_in(model.model_fields[part].annotation)
-    return sorted(model.model_fields)
+            model = _section_in(_fields_by_key(model)[part].annotation)
+    return sorted(_fields_by_key(model))
+
+
+def _fields_by_key(model: Any) -> dict[str, Any]:
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _section_in(annotation: Any) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
 
 from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Threshold
 from corpusmill.section import Section
@@ -71,6 +71,52 @@ class IndexConfig(Section):
         return self
 
 
+class StepConfig(Section):
+    """A step of the user's own: a function or class that decides about documents (docs/steps.md)."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    use: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    before: Literal["index"] = "index"
+    settings: Annotated[dict[str, Any], Field(alias="with")] = {}
+    name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
+    version: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1
+    on_error: Literal["fail", "keep", "drop"] = "fail"
+    seconds: Annotated[int, Field(ge=1, le=86_400, strict=True)] = 60
+
+    @field_validator("before", mode="before")
+    @classmethod
+    def _steps_come_before_the_index(cls, before: object) -> object:
+        if before == "writeback":
+            raise ValueError(
+                "steps on deduplicated text are not supported; with before: index a step sees the text before"
+                " duplicates are looked for, and documents/ and tokens have what it decides"
+            )
+        return before
+
+    @property
+    def called(self) -> str:
+        """The step's name: the one given, else that of its function or class."""
+        return self.name or self.use.partition(":")[2]
+
+
+class DecisionsConfig(Section):
+    """Decisions about documents that were made elsewhere (docs/steps.md): rows of JSON lines, CSV or parquet."""
+
+    name: Annotated[str, Field(pattern=SPLIT_NAME)]
+    path: Location
+    endpoint_url: Location | None = None
+    key: Annotated[str, Field(min_length=1)] | tuple[str, str] = "id"
+    keep: Annotated[str, Field(min_length=1)]
+    undecided: Literal["keep", "drop"] = "keep"
+    max_unmatched_share: Annotated[float, Field(ge=0, le=1)] = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of an id, or those of a file and of a line in it."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+
 class ItemFieldsConfig(Section):
     """Under which keys a benchmark's rows have what; "": they do not have it."""
 
@@ -94,7 +140,7 @@ class DecontaminationConfig(Section):
     """Documents that hold items of benchmarks, and what becomes of them."""
 
     benchmarks: Annotated[list[BenchmarkConfig], Field(min_length=1)]
-    action: Literal["remove", "report"]
+    action: Literal["remove", "cut", "report"]
     threshold: Threshold = "default"
     seed_words: Annotated[int, Field(ge=3, le=64, strict=True)] = 5
 
@@ -105,6 +151,10 @@ class DecontaminationConfig(Section):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two benchmarks are called {twice}")
         return self
+
+    def changes_text(self) -> bool:
+        """Whether later stages see another text than without it."""
+        return self.action != "report"
 
 
 class TokenizerConfig(Section):

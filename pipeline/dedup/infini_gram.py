@@ -42,19 +42,19 @@ def append_metadata(
 ) -> int:
     """Append the lines of one source file's documents, read from its decompressed `stream`; returns their bytes.
 
-    Raises CorruptDataError if a line's text is not the one that was indexed.
+    Raises CorruptDataError if a line's text is not the one that was indexed, unless that was rewritten.
     """
     numbers = indexed.line_numbers.astype(np.int64)
-    bounds = indexed.bounds.tolist()
+    rewritten = set(indexed.rewritten.tolist())  # their text is not their line's
     begun = written = metadata.tell()
     for block in read_located_blocks(stream, source=indexed.path, line_numbers=numbers):
         lines, starts = [], []
         spans = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
         for document, (start, end) in enumerate(spans, start=block.first_document):
-            text = indexed.text[bounds[document] + 1 : bounds[document + 1]].tobytes()
             try:
                 fields = json.loads(block.data[start:end])
-                same = fields.pop(text_field).encode() == text
+                text = fields.pop(text_field).encode()
+                same = document in rewritten or text == indexed.text_of(document)
             except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, no text, no object, no string
                 same = False
             if not same:

@@ -73,9 +73,9 @@ class WriteBackOptions:
 class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
 
-    `documents_changed` have ranges (removed or noted); `documents_empty` became empty, dropped or not. A document that
-    was empty before is neither. `documents_intact` were written by `remove` as they were indexed. `documents_out` and
-    `text_bytes_out` are measured in what is written, not derived from the ranges.
+    `documents_changed` have ranges (removed or noted), or another text than their line; `documents_empty` became empty,
+    dropped or not. A document that was empty before is neither. `documents_intact` were written by `remove` as they
+    were indexed. `documents_out` and `text_bytes_out` are measured in what is written, not derived from the ranges.
 
     `text_content` is of the indexed texts whose lines were read again, `kept_content` of what stays of each, where it
     changed decoded from what is written; a document that is dropped counts as an empty text. Both weigh a document by
@@ -111,6 +111,12 @@ class _Documents:
     def ranges_of(self, document: int) -> list[list[int]]:
         ranges: list[list[int]] = self.ranges[self.first_range[document] : self.first_range[document + 1]].tolist()
         return ranges
+
+    def rewritten_in(self, block: LocatedBlock) -> NDArray[np.int64]:
+        """Which of a block's documents, counted from its first, have another text than their line."""
+        rewritten = self.indexed.rewritten
+        low, high = np.searchsorted(rewritten, [block.first_document, block.end_document])
+        return rewritten[low:high] - block.first_document
 
     def changed(self, document: int, got: str) -> CorruptDataError:
         return changed_source(self.indexed.path, int(self.line_numbers[document]), got)
@@ -159,9 +165,17 @@ def write_back_file(
         documents.require_unchanged(block)
         if annotating:
             cut, dropped = [], []
-            edits = list(_annotations(block, documents, path, options.replace_existing))
+            rewritten = _rewritten_strings(block, documents, options)
+            edits = [
+                *_annotations(block, documents, path, options),
+                *((*span, string) for _, span, string in rewritten),
+            ]
         else:
-            cut = list(_cut_strings(block, documents, options.text_field))
+            cut = [
+                *_cut_strings(block, documents, options.text_field),
+                *_rewritten_strings(block, documents, options),
+            ]
+            cut.sort()
             dropped = [place for place, _, string in cut if options.drop_empty and string == EMPTY]
             edits = [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
         rejected = np.delete(np.arange(len(block.line_ends)), block.lines)
@@ -176,7 +190,9 @@ class _Account:
     """What write_back_file counts, measured block by block in the lines that it wrote."""
 
     def __init__(self, documents: _Documents, options: WriteBackOptions, unit: int) -> None:
-        self.counts = WriteBackCounts(documents_changed=int(np.count_nonzero(np.diff(documents.first_range))))
+        changed = np.diff(documents.first_range) > 0
+        changed[documents.indexed.rewritten] = True
+        self.counts = WriteBackCounts(documents_changed=int(np.count_nonzero(changed)))
         if options.mode == "remove":
             self.counts.text_bytes_removed = int(np.diff(documents.ranges).sum())
         self._documents = documents
@@ -259,17 +275,18 @@ def document_weights(unit: int, first_ordinal: int, first: int, end: int) -> NDA
 
 def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) -> Iterator[_CutString]:
     first_range = documents.first_range[block.first_document : block.end_document + 1]
-    places = np.flatnonzero(np.diff(first_range))
-    spans = []
-    for place in places.tolist():
-        text = find_value(block.data, text_field, int(block.starts[place]), int(block.ends[place]))
-        if text is None:
-            raise documents.changed(block.first_document + place, f"no text at {text_field!r}")
-        spans.append(text)
+    range_counts = np.diff(first_range)
+    owner = np.repeat(np.arange(len(range_counts)), range_counts)
+    ranges = documents.ranges[first_range[0] : first_range[-1]]
+    rewritten = documents.rewritten_in(block)
+    if len(rewritten):
+        ranges = ranges[np.isin(owner, rewritten, invert=True)]
+        range_counts[rewritten] = 0
+    places = np.flatnonzero(range_counts)
+    spans = [_text_span(block, documents, place, text_field) for place in places.tolist()]
     text_bytes = documents.text_bytes[block.first_document + places]
     texts_begin = np.cumsum(text_bytes + 1) - (text_bytes + 1)  # back to back, a closing quote behind each
-    range_counts = np.diff(first_range)[places]
-    ranges = documents.ranges[first_range[0] : first_range[-1]]
+    range_counts = range_counts[places]
     cuts = find_places(block.data, spans, (ranges + np.repeat(texts_begin, range_counts)[:, None]).ravel())
     ends = 2 * np.cumsum(range_counts)
     if (cuts == INSIDE_A_CHARACTER).any():
@@ -281,6 +298,30 @@ def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) ->
         kept = iter((start, *cuts[at:behind].tolist(), end))
         yield place, (start, end), b"".join([block.data[begin:stop] for begin, stop in zip(kept, kept, strict=True)])
         at = behind
+
+
+def _rewritten_strings(block: LocatedBlock, documents: _Documents, options: WriteBackOptions) -> Iterator[_CutString]:
+    """The strings of documents whose text is not that of their line: JSON of the indexed text, without its ranges."""
+    for place in documents.rewritten_in(block).tolist():
+        document = block.first_document + place
+        text = documents.indexed.text_of(document)
+        if options.mode == "remove":
+            text = without_ranges(text, documents.ranges_of(document))
+        yield place, _text_span(block, documents, place, options.text_field), orjson.dumps(text.decode())
+
+
+def _text_span(block: LocatedBlock, documents: _Documents, place: int, text_field: str) -> tuple[int, int]:
+    text = find_value(block.data, text_field, int(block.starts[place]), int(block.ends[place]))
+    if text is None:
+        raise documents.changed(block.first_document + place, f"no text at {text_field!r}")
+    return text
+
+
+def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
+    """`text` without its [start, end) byte ranges, which are ascending and disjoint."""
+    ends = [0, *(end for _, end in ranges)]
+    starts = [*(start for start, _ in ranges), len(text)]
+    return b"".join([text[end:start] for end, start in zip(ends, starts, strict=True)])
 
 
 def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
@@ -299,14 +340,16 @@ def _annotation_path(annotate_key: str, text_field: str) -> list[str]:
     return path
 
 
-def _annotations(block: LocatedBlock, documents: _Documents, path: list[str], replace_existing: bool) -> Iterator[Edit]:
+def _annotations(
+    block: LocatedBlock, documents: _Documents, path: list[str], options: WriteBackOptions
+) -> Iterator[Edit]:
     spans = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
     for document, (start, end) in enumerate(spans, start=block.first_document):
         ranges = json.dumps(documents.ranges_of(document)).encode()
         depth, span, separator = _annotation_place(block.data, start, end, path)
         if separator is not None:
             yield *span, separator + _nested(path[depth:], ranges)[1:-1]
-        elif replace_existing:
+        elif options.replace_existing:
             yield *span, _nested(path[depth:], ranges)
         else:
             raise ConfigError(

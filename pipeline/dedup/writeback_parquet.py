@@ -18,7 +18,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from corpusmill.content_kernels import weighted_sum
-from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, text_parts
+from corpusmill.dedup.writeback import (
+    WriteBackCounts,
+    WriteBackOptions,
+    document_weights,
+    text_parts,
+    without_ranges,
+)
 from corpusmill.documents.located import changed_source
 from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
 from corpusmill.documents.parquet_footer import ColumnChunk
@@ -58,40 +64,55 @@ def write_back_table(
             low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
             kept = table.take(rows[low:high] - first_row)
             first_row += table.num_rows
-            texts = utf8_values(kept.column(text_field).combine_chunks())
-            parts = text_parts([text or b"" for text in texts])
-            changed = np.flatnonzero(parts[0] != indexed.line_hashes[low:high])
-            if len(changed):
-                raise changed_source(source, int(rows[low + changed[0]]), "another text")
+            texts = [text or b"" for text in utf8_values(kept.column(text_field).combine_chunks())]
+            parts = text_parts(texts)
+            _require_unchanged(parts, indexed, low)
+            rewritten = indexed.rewritten[slice(*np.searchsorted(indexed.rewritten, [low, high]))]
+            if len(rewritten):
+                texts = _as_indexed(texts, indexed, low, rewritten)
+                parts = text_parts(texts)
+                kept = _with_column(kept, text_field, _text_array(texts, kind))
             row_ranges = [_ranges_of(document, indexed.bounds, ranges) for document in range(low, high)]
-            cut = [without_ranges(text or b"", spans) for text, spans in zip(texts, row_ranges, strict=True)]
+            cut = [without_ranges(text, spans) for text, spans in zip(texts, row_ranges, strict=True)]
             counts.documents_in += len(texts)
-            counts.documents_changed += sum(map(bool, row_ranges))
-            counts.text_bytes_in += sum(len(text or b"") for text in texts)
+            changed_rows = np.array([*map(bool, row_ranges)], np.bool_)
+            changed_rows[rewritten - low] = True
+            counts.documents_changed += int(np.count_nonzero(changed_rows))
+            counts.text_bytes_in += sum(map(len, texts))
             written = parts if annotated else text_parts(cut)
             weights = document_weights(unit, indexed.first_document, low, high)
             counts.text_content += weighted_sum(parts, weights)
             counts.kept_content += weighted_sum(written, weights)
             if annotated:
-                counts.text_bytes_out += sum(len(text or b"") for text in texts)
+                counts.text_bytes_out += sum(map(len, texts))
                 kept = _with_column(kept, options.annotate_key, pa.array(row_ranges, RANGES))
             else:
                 counts.text_bytes_out += sum(map(len, cut))
                 counts.text_bytes_removed += sum(end - start for spans in row_ranges for start, end in spans)
-                untouched = [not spans for spans in row_ranges]
-                counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[untouched]))
-                counts.documents_empty += sum(
-                    bool(spans) and not text for text, spans in zip(cut, row_ranges, strict=True)
-                )
+                counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[~changed_rows]))
+                emptied = [changed and not text for text, changed in zip(cut, changed_rows.tolist(), strict=True)]
+                counts.documents_empty += sum(emptied)
                 kept = _with_column(kept, text_field, _text_array(cut, kind))
                 if options.drop_empty:
-                    stays = [bool(text) or not spans for text, spans in zip(cut, row_ranges, strict=True)]
-                    kept = kept.filter(pa.array(stays, pa.bool_()))
+                    kept = kept.filter(pa.array([not gone for gone in emptied], pa.bool_()))
             counts.documents_out += kept.num_rows
             writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
     if counts.documents_in != len(rows):
         raise changed_source(source, int(rows[counts.documents_in]), f"{first_row:,} rows in all")
     return counts
+
+
+def _require_unchanged(parts: NDArray[np.uint64], indexed: IndexedSource, first: int) -> None:
+    """CorruptDataError for a row, of the documents from `first` on, whose text is not the one that was indexed."""
+    changed = np.flatnonzero(parts[0] != indexed.line_hashes[first : first + parts.shape[1]])
+    if len(changed):
+        raise changed_source(indexed.path, int(indexed.line_numbers[first + changed[0]]), "another text")
+
+
+def _as_indexed(texts: list[bytes], indexed: IndexedSource, first: int, rewritten: NDArray[np.int64]) -> list[bytes]:
+    """The texts of documents from `first` on, those that were rewritten as they were indexed."""
+    others = {document - first: indexed.text_of(document) for document in rewritten.tolist()}
+    return [others.get(number, text) for number, text in enumerate(texts)]
 
 
 def _schema(schema: pa.Schema, options: WriteBackOptions, source: str) -> pa.Schema:
@@ -114,13 +135,6 @@ def _ranges_of(document: int, bounds: NDArray[np.uint64], ranges: NDArray[np.uin
     first, last = np.searchsorted(ranges[:, 0], bounds[[document, document + 1]])
     start = int(bounds[document]) + 1
     return [[low - start, high - start] for low, high in ranges[first:last].tolist() if low < high]
-
-
-def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
-    """`text` without its [start, end) byte ranges, which are ascending and disjoint."""
-    ends = [0, *(end for _, end in ranges)]
-    starts = [*(start for start, _ in ranges), len(text)]
-    return b"".join([text[end:start] for end, start in zip(ends, starts, strict=True)])
 
 
 def _text_array(values: list[bytes], kind: Any) -> Any:

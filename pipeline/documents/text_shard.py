@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
@@ -19,6 +19,7 @@ from corpusmill.errors import CorruptDataError
 TEXT_FILE, OFFSET_FILE, SOURCES_FILE = "tokenized", "offset", "sources.json"
 LINE_NUMBER_FILE, LINE_HASH_FILE = "linenum", "linehash"
 ID_FILE, ID_END_FILE = "ids", "id_ends"
+REWRITTEN_FILE = "rewritten"  # only where a text is not its line's
 TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, LINE_HASH_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -112,41 +113,11 @@ class TextShardWriter:
             file.close()
         if kind is None:
             self._finish_source()
-            _write_sources(self._folder, self.sources)
+            write_sources(self._folder, self.sources)
 
 
-def write_text_shard_without(folder: Path, shard: TextShard, left_out: NDArray[np.int64], reason: str) -> None:
-    """Write a text shard without some documents (ordinals, ascending): their lines count as rejected, for `reason`."""
-    kept = np.ones(shard.documents, np.bool_)
-    kept[left_out] = False
-    bounds = shard.bounds(0, shard.documents)
-    ids = shard.document_ids()
-    id_bounds = np.concatenate([np.zeros(1, np.uint64), ids.ends])
-    edges = np.flatnonzero(np.diff(kept, prepend=False, append=False))
-    for name, data, places in ((TEXT_FILE, shard.text, bounds), (ID_FILE, ids.data, id_bounds)):
-        with (folder / name).open("wb") as file:
-            for first, last in zip(places[edges[::2]].tolist(), places[edges[1::2]].tolist(), strict=True):
-                file.write(data[first:last].data)
-    lengths = np.diff(bounds)[kept]
-    columns = {
-        OFFSET_FILE: np.cumsum(lengths, dtype=np.uint64) - lengths,
-        ID_END_FILE: np.cumsum(np.diff(id_bounds)[kept], dtype=np.uint64),
-        LINE_NUMBER_FILE: shard.line_numbers[kept],
-        LINE_HASH_FILE: shard.line_hashes[kept],
-    }
-    for name, column in columns.items():
-        (folder / name).write_bytes(column.astype("<u8").tobytes())
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-    entries = []
-    for source in shard.sources:
-        first, last = before[[source.first_document, source.first_document + source.documents]].tolist()
-        gone = source.documents - (last - first)
-        rejected = dict(sorted({**source.rejected, **({reason: gone} if gone else {})}.items()))
-        entries.append(replace(source, first_document=first, documents=last - first, rejected=rejected))
-    _write_sources(folder, entries)
-
-
-def _write_sources(folder: Path, entries: list[SourceEntry]) -> None:
+def write_sources(folder: Path, entries: list[SourceEntry]) -> None:
+    """Write a shard's `sources.json`, which makes the folder a text shard."""
     data = orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     (folder / SOURCES_FILE).write_bytes(data)
 
@@ -180,6 +151,7 @@ class IndexedSource:
     `text`            the whole shard's
     `bounds`          uint64 (documents + 1,): its documents' separators in `text`, and where the last document ends
     `line_numbers`, `line_hashes`  uint64 (documents,)
+    `rewritten`       int64 (n,): the documents, counted within the file, whose text is not their line's, ascending
     """
 
     path: str
@@ -188,10 +160,15 @@ class IndexedSource:
     bounds: NDArray[np.uint64]
     line_numbers: NDArray[np.uint64]
     line_hashes: NDArray[np.uint64]
+    rewritten: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def documents(self) -> int:
         return len(self.line_numbers)
+
+    def text_of(self, document: int) -> bytes:
+        """The text of a document, counted within the file."""
+        return self.text[int(self.bounds[document]) + 1 : int(self.bounds[document + 1])].tobytes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +179,7 @@ class TextShard:
     `offsets`       uint64 (documents,): where each document's separator stands in `text`
     `line_numbers`  uint64 (documents,): each document's 0-based line in its source file
     `line_hashes`   uint64 (documents,): the hash of that line (see DocumentBatch)
+    `rewritten`     int64 (n,): the documents whose text is not their line's, ascending
     """
 
     folder: Path
@@ -210,6 +188,7 @@ class TextShard:
     line_numbers: NDArray[np.uint64]
     line_hashes: NDArray[np.uint64]
     sources: tuple[SourceEntry, ...]
+    rewritten: NDArray[np.int64]
 
     @property
     def documents(self) -> int:
@@ -239,6 +218,7 @@ class TextShard:
     def indexed(self, source: SourceEntry) -> IndexedSource:
         """What it holds of one of its sources."""
         documents = slice(source.first_document, source.first_document + source.documents)
+        low, high = np.searchsorted(self.rewritten, [documents.start, documents.stop])
         return IndexedSource(
             source.path,
             source.first_document,
@@ -246,6 +226,7 @@ class TextShard:
             self.bounds(source.first_document, source.documents),
             self.line_numbers[documents],
             self.line_hashes[documents],
+            self.rewritten[low:high] - documents.start,
         )
 
     def source_of(self, ordinal: int) -> tuple[str, int]:
@@ -278,12 +259,17 @@ def open_text_shard(folder: Path) -> TextShard:
             line_numbers=_map(folder / LINE_NUMBER_FILE, np.uint64),
             line_hashes=_map(folder / LINE_HASH_FILE, np.uint64),
             sources=tuple(SourceEntry(**entry) for entry in entries),
+            rewritten=_rewritten(folder / REWRITTEN_FILE),
         )
         ids = shard.document_ids()
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise _corrupt(folder, f"the files {', '.join(TEXT_SHARD_FILES)} of whole entries", error) from error
     _check_counts(shard, ids)
     return shard
+
+
+def _rewritten(path: Path) -> NDArray[np.int64]:
+    return np.fromfile(path, "<u8").astype(np.int64) if path.exists() else np.empty(0, np.int64)
 
 
 def _map(path: Path, scalar: type[Scalar]) -> NDArray[Scalar]:
@@ -304,6 +290,8 @@ def _check_counts(shard: TextShard, ids: DocumentIds) -> None:
         raise _corrupt(
             shard.folder, "as many offsets as line numbers as hashes as ends of ids as documents of all sources", counts
         )
+    if len(shard.rewritten) and not 0 <= shard.rewritten[0] <= shard.rewritten[-1] < documents:
+        raise _corrupt(shard.folder, f"rewritten documents among {documents:,}", f"{shard.rewritten[-1]:,}")
     id_bytes = int(ids.ends[-1]) if documents else 0
     if id_bytes != len(ids.data):
         raise _corrupt(shard.folder, f"{id_bytes:,} bytes of ids, as the last end says", f"{len(ids.data):,} bytes")

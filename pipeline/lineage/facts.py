@@ -146,6 +146,17 @@ class ContaminatedLine:
 
 
 @dataclass(frozen=True)
+class DroppedLine:
+    """A document that a step dropped, why, and the file that lists all of its shard."""
+
+    source: str
+    line: int
+    id: str
+    reason: str
+    dropped: Path
+
+
+@dataclass(frozen=True)
 class VerifiedRecords:
     """Records that were made again from their source and found equal: how many of each export, and what it took."""
 

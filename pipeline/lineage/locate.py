@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from corpusmill.errors import PermanentError
-from corpusmill.lineage.facts import ContaminatedLine, Duplicate, ItemHit, Located, RejectedLine
+from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Duplicate, ItemHit, Located, RejectedLine
 from corpusmill.lineage.occurrences import Finder, duplicates, passage
 from corpusmill.lineage.records import holdings
 from corpusmill.lineage.shards import Shard, Shards, place_of_line
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 IDS_AT_ONCE = 1 << 20
 
 
-def locate(build: Build, source: str, line: int) -> Located | ContaminatedLine | RejectedLine:
+LeftOut = ContaminatedLine | DroppedLine
+
+
+def locate(build: Build, source: str, line: int) -> Located | LeftOut | RejectedLine:
     """What became of line `line` (from 1) of a source file, named as in the dataset or by its location.
 
     Raises PermanentError for a file or a line that is not there.
@@ -37,22 +40,22 @@ def locate(build: Build, source: str, line: int) -> Located | ContaminatedLine |
     place = int(np.searchsorted(numbers, np.uint64(line - 1)))
     if place < len(numbers) and int(numbers[place]) == line - 1:
         return _located(shards, shard, entry.first_document + place)
-    left_out = _contaminated(build, shard, lambda row: row["file"] == name and row["line"] == line)
+    left_out = _left_out(build, shard, lambda row: row["file"] == name and row["line"] == line)
     return left_out[0] if left_out else _rejected(build, shard, name, line)
 
 
-def locate_id(build: Build, document_id: str) -> tuple[Located | ContaminatedLine, ...]:
+def locate_id(build: Build, document_id: str) -> tuple[Located | LeftOut, ...]:
     """What became of every document with this id, in dataset order; ids need not be unique.
 
     Raises PermanentError if no document has it. Price: one pass over the ends of all ids (8 bytes a document; 10
     million a second) and over those ids that are as long.
     """
     wanted = document_id.encode()
-    found: list[Located | ContaminatedLine] = []
+    found: list[Located | LeftOut] = []
     shards = Shards(build)
     for number in range(len(shards)):
         found += [_located(shards, shards[number], ordinal) for ordinal in _with_id(shards[number], wanted)]
-        found += _contaminated(build, shards[number], lambda row: row["id"] == document_id)
+        found += _left_out(build, shards[number], lambda row: row["id"] == document_id)
     if not found:
         raise PermanentError(
             "no document of the dataset has this id",
@@ -124,14 +127,33 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
     return duplicates(of, ordinal, finder)
 
 
+def _left_out(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[LeftOut]:
+    return [*_contaminated(build, shard, wanted), *_dropped(build, shard, wanted)]
+
+
+def _dropped(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[DroppedLine]:
+    """The documents of a shard that steps dropped, of those that are wanted."""
+    import orjson
+
+    from corpusmill.stages.filtering import DROPPED
+
+    if shard.name not in build.units("filter"):
+        return []
+    path = build.folder("filter", shard.name) / DROPPED
+    with path.open("rb") as rows:
+        return [
+            DroppedLine(row["file"], row["line"], row["id"], row["reason"], path)
+            for row in filter(wanted, map(orjson.loads, rows))
+        ]
+
+
 def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[ContaminatedLine]:
     """The documents of a shard that were left out, of those whose hits are wanted."""
     import orjson
 
     from corpusmill.stages.decontaminate import HITS
-    from corpusmill.stages.index import text_stage
 
-    if text_stage(build.config) == "index":
+    if build.config.decontamination is None or build.config.decontamination.action != "remove":
         return []
     path = build.folder("decontaminate", shard.name) / HITS
     rows: dict[tuple[str, int, str], list[ItemHit]] = {}

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from corpusmill.errors import visible
 from corpusmill.lineage.facts import (
     ContaminatedLine,
+    DroppedLine,
     Duplicate,
     Holding,
     Located,
@@ -45,7 +46,7 @@ def _part_row(one: Piece | Special) -> tuple[str, ...]:
     )
 
 
-def render_located(found: Located | ContaminatedLine | RejectedLine) -> str:
+def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLine) -> str:
     """A document, what was found twice in it, and its records; or why its line is none."""
     if isinstance(found, ContaminatedLine):
         items = [
@@ -57,6 +58,12 @@ def render_located(found: Located | ContaminatedLine | RejectedLine) -> str:
             f"  hits        {_line(str(found.hits))}",
         ]
         return "\n".join([*lines, "", *_table(("benchmark", "item", "at bytes", "of the item"), items)])
+    if isinstance(found, DroppedLine):
+        lines = [
+            f"{_line(found.source)}, line {found.line:,}  id {_line(found.id) or 'none'}: dropped, {found.reason}",
+            f"  all dropped {_line(str(found.dropped))}",
+        ]
+        return "\n".join(lines)
     if isinstance(found, RejectedLine):
         lines = [
             f"{_line(found.source)}, line {found.line:,}: rejected, {found.reason}",

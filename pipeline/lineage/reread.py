@@ -53,6 +53,8 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
             expected=f"an object with a text at {source.text_field!r}",
             got=f"{type(error).__name__}: {error}",
         ) from error
+    if ordinal in shard.text.rewritten:  # by a step: what it made of the line's text is what was indexed
+        text = shard.text.document_bytes(ordinal)
     first, last = shard.text_span(ordinal)
     identity = record.get(source.id_field)
     if len(text) != last - first or (isinstance(identity, str) and identity != document.id):

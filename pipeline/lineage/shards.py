@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from corpusmill.errors import PermanentError
 from corpusmill.lineage.facts import SourceDocument, Span
 from corpusmill.lineage.stream import Stream, kept_spans
+from corpusmill.stages.parts import file_of_part, lines_of, parts_of
 
 if TYPE_CHECKING:
     from corpusmill.documents.text_shard import DocumentIds, TextShard
@@ -87,10 +88,7 @@ class Shard:
     def place_in_file(self, source: str) -> tuple[str, int]:
         """(name of the file, its lines before) of a source of this shard, which may be a part of a file."""
         if source not in self._places:
-            file = next(one for one in self.build.plan.shards[self.number] if one.name == source)
-            parts = parts_of(self.build, file.part.of)[: file.part.number] if file.part else []
-            name = file.part.of if file.part else source
-            self._places[source] = name, sum(lines_of(self.build, number, part) for number, part in parts)
+            self._places[source] = file_of_part(self.build, self.number, source)
         return self._places[source]
 
     @cached_property
@@ -141,22 +139,6 @@ class Shard:
         first, last = self.text_span(ordinal)
         low, high = np.searchsorted(ranges[:, 0], np.array([first, last], np.uint64)).tolist()
         return [(start - first, end - first) for start, end in ranges[low:high].tolist()]
-
-
-def parts_of(build: Build, name: str) -> list[tuple[int, str]]:
-    """(shard, name of the part) of every part of a file that was cut, in order."""
-    files = [(number, file) for number, files in enumerate(build.plan.shards) for file in files]
-    return [(number, file.name) for number, file in files if file.part and file.part.of == name]
-
-
-def lines_of(build: Build, shard: int, source: str) -> int:
-    """Lines of one source of a shard, rejected ones included."""
-    import json
-
-    from corpusmill.documents.text_shard import SOURCES_FILE
-
-    sources = json.loads((build.folder("index", f"{shard:05d}") / SOURCES_FILE).read_bytes())
-    return next(int(one["lines"]) for one in sources if one["path"] == source)
 
 
 def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:

@@ -41,9 +41,9 @@ class HitExample(Facts):
 
 
 class ContaminationSummary(Facts):
-    """What decontamination found, and whether the documents were left out; `borderline`: the hits of least share."""
+    """What decontamination found, and what became of the documents; `borderline`: the hits of least share."""
 
-    action: Literal["remove", "report"]
+    action: Literal["remove", "cut", "report"]
     documents: Count
     documents_hit: Count
     benchmarks: tuple[BenchmarkFound, ...]

@@ -19,6 +19,7 @@ from corpusmill.report.delivered import (
     VocabularySummary,
 )
 from corpusmill.report.facts import Count, Facts, Flow, StageSummary, read_facts
+from corpusmill.report.filtering import FilterSummary
 
 
 class QuarantineExample(Facts):
@@ -83,6 +84,7 @@ class BuildSummary(Facts):
     other_files: str = ""
     source_bytes: Count
     stages: tuple[StageSummary, ...] = ()
+    filtered: FilterSummary | None = None
     contamination: ContaminationSummary | None = None
     duplicates: DuplicateSummary | None = None
     lengths: LengthSummary | None = None

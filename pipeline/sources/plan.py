@@ -80,7 +80,8 @@ class OtherFiles(BaseModel):
 class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
 
-    `benchmarks` are the files of each benchmark, in the configuration's order.
+    `benchmarks` are the files of each benchmark, `decisions` those of decisions made elsewhere, `steps` what identifies
+    the code of each step, in the configuration's order.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -89,6 +90,8 @@ class Plan(BaseModel):
     uncut: list[UncutFile] | None = None
     others: OtherFiles | None = None
     benchmarks: list[list[SourceFile]] | None = None
+    steps: list[dict[str, str]] | None = None
+    decisions: list[list[SourceFile]] | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""

@@ -1,7 +1,7 @@
 """Decontaminate: search a shard's documents for items of benchmarks, and leave them out before repeats are looked for.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
-when they were looked for. With `action: report` the text stays as it is.
+when they were looked for. With `action: cut` only the passages go, with `action: report` the text stays as it is.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.benchmarks import UNIT
-from corpusmill.stages.index import require_few_rejected
+from corpusmill.stages.index import filtered_stage, require_few_rejected
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from corpusmill.decontamination.search import Hit, Searcher
     from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
@@ -37,8 +34,8 @@ def _units(build: Build) -> list[str]:
     return build.units("index") if build.config.decontamination else []
 
 
-def _removing(build: Build) -> bool:
-    return build.config.decontamination is not None and build.config.decontamination.action == "remove"
+def _changing(build: Build) -> bool:
+    return build.config.decontamination is not None and build.config.decontamination.changes_text()
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
@@ -48,7 +45,6 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
-    import numpy as np
 
     from corpusmill.decontamination.decide import threshold_of
     from corpusmill.decontamination.files import entries_by_sequence
@@ -58,24 +54,25 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     wanted = build.config.decontamination
     assert wanted is not None
-    text = open_text_shard(build.folder("index", shard))
+    text = open_text_shard(build.folder(filtered_stage(build.config), shard))
     benchmarks = build.folder("benchmarks", UNIT)
     searcher = Searcher(open_seeds(benchmarks), threshold_of(wanted.threshold))
     entries = entries_by_sequence(read_entries(benchmarks))
     ids = text.document_ids()
-    contaminated: set[int] = set()
+    passages: dict[int, list[tuple[int, int]]] = {}
     by_benchmark: Counter[str] = Counter()
     with (folder / HITS).open("wb") as rows:
         for hit in _hits(text, searcher):
-            contaminated.add(hit.text)
+            passages.setdefault(hit.text, []).append((hit.begin, hit.end))
             about = _about(text, ids, hit, searcher)
             for entry in entries[hit.sequence]:
                 by_benchmark[entry.benchmark] += 1
                 row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
                 rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-    removed = np.array(sorted(contaminated), np.int64)
-    counts, details = _write_kept(text, shard, removed, folder) if _removing(build) else ({}, {})
-    hits = {"documents_hit": len(contaminated), "hits": by_benchmark.total(), "bytes_read": len(text.text)}
+    counts, details = (
+        _write_changed(text, shard, passages, folder, cut=wanted.action == "cut") if _changing(build) else ({}, {})
+    )
+    hits = {"documents_hit": len(passages), "hits": by_benchmark.total(), "bytes_read": len(text.text)}
     return Outcome(counts={**hits, **counts}, details={"hits": dict(sorted(by_benchmark.items())), **details})
 
 
@@ -109,52 +106,63 @@ def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> d
     }
 
 
-def _write_kept(
-    text: TextShard, shard: str, removed: NDArray[np.int64], folder: Path
+def _write_changed(
+    text: TextShard, shard: str, passages: dict[int, list[tuple[int, int]]], folder: Path, *, cut: bool
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Write the documents that stay, and say of both what is in them, each at its place in the indexed shard."""
+    """Write the text without the documents that have passages, or without the passages.
+
+    Says of documents as they were and as they are what is in them, each at its place in the shard before.
+    """
     import numpy as np
 
     from corpusmill.content_kernels import texts_sum
-    from corpusmill.documents.text_shard import open_text_shard, write_text_shard_without
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.documents.text_shard_subset import SubsetWriter, content_at
     from corpusmill.report.histograms import power_histogram
+    from corpusmill.tokens.runs import runs
 
-    write_text_shard_without(folder, text, removed, CONTAMINATED)
+    hit = np.array(sorted(passages), np.int64)
+    with SubsetWriter(folder, text) as subset:
+        for first, last in runs(text.bounds(0, text.documents)[1:], SEARCHED_BYTES):
+            own = hit[np.searchsorted(hit, first) : np.searchsorted(hit, last)].tolist()
+            if cut:
+                texts = {one: _without(text.document_bytes(one), passages[one]) for one in own}
+                subset.append(first, last, {}, texts)
+            else:
+                subset.append(first, last, dict.fromkeys(own, CONTAMINATED), {})
     kept = open_text_shard(folder)
     bounds = kept.bounds(0, kept.documents)
-    stays = np.delete(np.arange(text.documents), removed)
+    stays = np.delete(np.arange(text.documents), hit)
     counts = {
-        "documents_removed": len(removed),
-        "text_bytes_removed": int((np.diff(text.bounds(0, text.documents))[removed] - np.uint64(1)).sum()),
+        "documents_removed": 0 if cut else len(hit),
+        "text_bytes_removed": text.text_bytes - kept.text_bytes,
         "documents_out": kept.documents,
         "text_bytes_out": kept.text_bytes,
     }
     details = {
         "content": str(texts_sum(kept.text, bounds, 1, int(shard), 0)),
-        "kept_content": str(_content_at(kept, np.arange(kept.documents), stays, shard)),
-        "removed_content": str(_content_at(text, removed, removed, shard)),
+        "kept_content": str(content_at(kept, stays if cut else np.arange(kept.documents), stays, int(shard))),
+        "contaminated_content": str(content_at(text, hit, hit, int(shard))),
         "document_bytes": power_histogram(np.diff(bounds).astype(np.int64) - 1).model_dump(),
     }
     return counts, details
 
 
-def _content_at(text: TextShard, documents: NDArray[np.int64], ordinals: NDArray[np.int64], shard: str) -> ContentSum:
-    """The content sum of some documents of a text shard, each weighted by another ordinal."""
-    import numpy as np
-
-    from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
-
-    bounds = text.bounds(0, text.documents)
-    hashes = text_hashes(text.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
-    return weighted_sum(hashes, place_weights(int(shard), ordinals.astype(np.uint64)))
+def _without(text: bytes, passages: list[tuple[int, int]]) -> bytes:
+    """A text without its [begin, end) passages, which may overlap."""
+    rest, at = [], 0
+    for begin, end in sorted(passages):
+        rest.append(text[at:begin])  # nothing where they overlap
+        at = max(at, end)
+    return b"".join([*rest, text[at:]])
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    if not _removing(build):
+    if not _changing(build):
         return []
-    indexed = build.receipt("index", shard)
+    indexed = build.receipt(filtered_stage(build.config), shard)
     counts, index = receipt.counts, indexed.counts
-    parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "removed"))
+    parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "contaminated"))
     return [
         Check("decontaminated text", (("indexed", ContentSum.parse(indexed.details["content"])),), parts),
         *(
@@ -171,26 +179,30 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 def _flows(build: Build) -> dict[str, Flow]:
     from corpusmill.report.facts import Flow
 
-    if not _removing(build):
+    if not _changing(build):
         return {}
     flows = {}
     for name in ("documents", "text_bytes"):
-        into, out = build.total("index", f"{name}_out"), build.total("decontaminate", f"{name}_out")
+        into, out = (
+            build.total(filtered_stage(build.config), f"{name}_out"),
+            build.total("decontaminate", f"{name}_out"),
+        )
         flows[name] = Flow(into=into, out=out, lost={CONTAMINATED: into - out} if into > out else {})
     return flows
 
 
 def removal_in_words(build: Build) -> str:
-    """Markdown: how many documents hold items of which benchmarks and would be removed; "" if none would."""
-    if not _removing(build):
+    """Markdown: how many documents hold items of which benchmarks and would be removed or cut; "" if none would."""
+    if not _changing(build):
         return ""
-    receipts = build.receipts("decontaminate")
-    documents, removed = build.total("index", "documents_out"), build.total("decontaminate", "documents_removed")
     hits: Counter[str] = Counter()
-    for receipt in receipts:
+    for receipt in build.receipts("decontaminate"):
         hits.update(receipt.details["hits"])
+    documents = build.total(filtered_stage(build.config), "documents_out")
+    hit, removed = (build.total("decontaminate", name) for name in ("documents_hit", "documents_removed"))
+    fate = "be removed" if removed else f"lose {build.total('decontaminate', 'text_bytes_removed'):,} bytes of text"
     rows = [
-        f"**{removed:,} of {documents:,} documents hold items of benchmarks and would be removed.**",
+        f"**{hit:,} of {documents:,} documents hold items of benchmarks and would {fate}.**",
         "",
         "| benchmark | hits |",
         "|---|--:|",
@@ -205,7 +217,7 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
     with (folder / HITS).open("rb") as rows:
         counts = {"hits": sum(1 for _ in rows)}
-    if not _removing(build):
+    if not _changing(build):
         return Recount(counts)
     text = open_text_shard(folder)
     content = texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
@@ -219,7 +231,7 @@ STAGE = Stage(
     after=("benchmarks",),
     per_shard=True,
     units=_units,
-    inputs=lambda _build, shard: [("index", shard), ("benchmarks", UNIT)],
+    inputs=lambda build, shard: [(filtered_stage(build.config), shard), ("benchmarks", UNIT)],
     settings=_settings,
     run=_run,
     recount=_recount,

@@ -23,9 +23,14 @@ EXAMPLES = 5
 
 
 def text_stage(config: DatasetConfig) -> str:
-    """The stage whose text shards all later ones read: index, or the one that leaves documents of it out."""
-    removing = config.decontamination is not None and config.decontamination.action == "remove"
-    return "decontaminate" if removing else "index"
+    """The stage whose text shards all later ones read: index, or the last that leaves documents of it out."""
+    changing = config.decontamination is not None and config.decontamination.changes_text()
+    return "decontaminate" if changing else filtered_stage(config)
+
+
+def filtered_stage(config: DatasetConfig) -> str:
+    """The stage whose text shards are searched for items of benchmarks: filter if there are steps or decisions."""
+    return "filter" if config.steps or config.decisions else "index"
 
 
 def rejected_reasons(counts: Mapping[str, int]) -> dict[str, int]:

@@ -40,6 +40,7 @@ from corpusmill.stages.description import (
     sums_text,
     version_of,
 )
+from corpusmill.stages.filtering import ATTRIBUTES, DROPPED
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.union import ranges_match_check
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 QUALITY = "shuffle_quality.json"
 SAMPLE = "sample"
 HITS_OF_ALL = "decontamination/hits.jsonl"
+STEPS = "steps"
 UNIT = "dataset"
 
 
@@ -74,7 +76,7 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
     # The audit: a later receipt binds it.
-    read = ("export", "writeback", "decontaminate", "gather", "scatter", "tokenize", "audit")
+    read = ("export", "writeback", "filter", "decontaminate", "gather", "scatter", "tokenize", "audit")
     return [step for stage in read for step in every(build, stage)]
 
 
@@ -129,11 +131,10 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.decontamination is not None:
-        (folder / HITS_OF_ALL).parent.mkdir()
-        with (folder / HITS_OF_ALL).open("wb") as hits:
-            for shard in build.units("decontaminate"):
-                with (build.folder("decontaminate", shard) / HITS).open("rb") as own:
-                    shutil.copyfileobj(own, hits)
+        _join(build, "decontaminate", HITS, folder / HITS_OF_ALL)
+    if build.units("filter"):
+        _join(build, "filter", DROPPED, folder / STEPS / DROPPED)
+        _join(build, "filter", ATTRIBUTES, folder / STEPS / ATTRIBUTES)
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
@@ -155,6 +156,15 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
     sizes = [int(file["size_bytes"]) for file in files]
     return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
+
+
+def _join(build: Build, stage: str, name: str, joined: Path) -> None:
+    """A file that every unit of a stage has, of all of them one behind the other."""
+    joined.parent.mkdir(exist_ok=True)
+    with joined.open("wb") as whole:
+        for unit in build.units(stage):
+            with (build.folder(stage, unit) / name).open("rb") as own:
+                shutil.copyfileobj(own, whole)
 
 
 def _written(folder: Path) -> list[dict[str, str | int]]:

@@ -40,6 +40,7 @@ from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
 from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from corpusmill.stages import gather, scatter
 from corpusmill.stages.contamination import contamination
+from corpusmill.stages.filtered import filtered
 from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_stage
 from corpusmill.stages.manifest import QUALITY, UNIT
 from corpusmill.stages.match import repeated_strings
@@ -48,6 +49,7 @@ from corpusmill.stages.upload import destination_folder
 from corpusmill.version import __version__
 
 CHAIN = (
+    "filtered text",
     "decontaminated text",
     "text",
     "kept text",
@@ -71,6 +73,7 @@ def summarize(build: Build) -> BuildSummary:
         other_files=str(plan.others or ""),
         source_bytes=plan.source_bytes(),
         stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
+        filtered=filtered(build),
         contamination=contamination(build),
         duplicates=_duplicates(build),
         lengths=_lengths(build),

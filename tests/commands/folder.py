@@ -10,8 +10,11 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 
 def write_folder(root: Path) -> None:
-    """web.yaml with a backup, books.yaml, JSON lines in data/, and a script that a claim can run."""
+    """web.yaml with a backup, books.yaml, JSON lines in data/, a step, and a script that a claim can run."""
     (root / "data").mkdir()
+    (root / "my_filters.py").write_text(
+        "def long_enough(document, words=50):\n    return len(document.text.split()) >= words\n"
+    )
     (root / "arrays.sh").write_text('test -f "$CORPUSMILL_PLAN"\n')
     texts = make_documents(80)
     (root / "data" / "news.jsonl").write_bytes(lines_of(texts[:50]))

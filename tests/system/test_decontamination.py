@@ -20,9 +20,9 @@ from corpusmill.difference import compare_versions
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
 from corpusmill.errors import ConfigError, SourceError
-from corpusmill.lineage import locate, locate_id, render_located
+from corpusmill.lineage import locate, locate_id, render_located, verify_records
 from corpusmill.lineage.facts import ContaminatedLine, Located
-from corpusmill.stages.graph import open_build
+from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.manifest import dataset_version
 from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
@@ -43,12 +43,19 @@ def documents(seed: int) -> list[str]:
     return texts
 
 
-def write_sources(root: Path, *, contaminated: bool = True, tables: bool = False) -> None:
+def without_passages(text: str) -> str:
+    """A hit begins and ends with a word: the question marks stay."""
+    return text.replace(QUESTION[:-1], "").replace(OTHER[:-1], "")
+
+
+def write_sources(root: Path, *, contaminated: bool = True, tables: bool = False, cut: bool = False) -> None:
     folder = root / "corpus"
     folder.mkdir(parents=True)
     for seed in range(3):
         rows = [{"id": f"{seed}-{number}", "text": text} for number, text in enumerate(documents(seed))]
         rows = [row for row in rows if contaminated or not row["id"].endswith("-3")]
+        if cut:
+            rows = [{**row, "text": without_passages(row["text"])} for row in rows]
         if tables:
             pq.write_table(pa.Table.from_pylist(rows), folder / f"part{seed}.parquet")
         else:
@@ -123,6 +130,58 @@ def test_build_that_removes_contaminated_rows_of_tables_equals_one_without_them(
     one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
     del one[HITS]
     assert one == other
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"dedup": {"mode": "annotate", "minimum_bytes": 100}},
+        {"dedup": {"mode": "none"}},
+        {"shuffle": {"order": "source"}, "index": {"method": "suffix_array"}},
+    ],
+    ids=["remove", "annotate", "none", "in order by suffix array"],
+)
+@pytest.mark.parametrize("tables", [False, True], ids=["lines", "tables"])
+def test_build_that_cuts_passages_equals_one_of_texts_without_them(changes: Any, tables: bool, tmp_path: Path) -> None:
+    write_sources(tmp_path / "one", tables=tables)
+    write_sources(tmp_path / "other", tables=tables, cut=True)
+    benchmarks = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rivers", OTHER)
+    of = build(decontaminated(tmp_path / "one", *benchmarks, action="cut", **changes))
+    build(settings(tmp_path / "other", **changes))
+    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    assert len(one.pop(HITS).splitlines()) == 3
+    assert one == other
+    assert (of.total("decontaminate", "documents_hit"), of.total("decontaminate", "documents_removed")) == (3, 0)
+    removed = sum(len(documents(seed)[3]) - len(without_passages(documents(seed)[3])) for seed in range(3))
+    assert of.total("decontaminate", "text_bytes_removed") == removed
+    assert not verify_build(of).findings
+    assert isinstance(locate(of, f"part0.{'parquet' if tables else 'jsonl'}", 4), Located)
+    assert verify_records(of, 20, 0)
+
+
+def test_passages_that_overlap_are_cut_once(tmp_path: Path) -> None:
+    write_sources(tmp_path / "one")
+    write_sources(tmp_path / "other", cut=True)
+    behind = "sentence 0 58 sentence 0 59 " + QUESTION
+    benchmarks = write_benchmark(tmp_path, "both", QUESTION, OTHER), write_benchmark(tmp_path, "wide", behind)
+    of = build(decontaminated(tmp_path / "one", *benchmarks, action="cut"))
+    rows = [json.loads(line) for line in outputs(tmp_path / "one")[HITS].splitlines()]
+    spans = [(row["begin"], row["end"]) for row in rows if row["file"] == "part0.jsonl"]
+    covered = set().union(*(range(begin, end) for begin, end in spans))
+    assert len(spans) == 2
+    assert sum(end - begin for begin, end in spans) > len(covered)
+    lost = of.receipt("decontaminate", "00000").counts["text_bytes_removed"]
+    assert lost == len(covered)
+
+
+def test_approval_of_cuts_says_how_much_text_goes(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = build(decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION), action="cut"))
+    asked = GRAPH["decontaminate"].approval
+    assert asked is not None
+    lost = 2 * len(QUESTION[:-1])
+    assert f"**2 of 30 documents hold items of benchmarks and would lose {lost} bytes of text.**" in asked(of)
 
 
 def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""What joining decisions costs: time and memory of sorting many rows of parquet, and of looking shards' documents up.
+
+`python benchmarks/decisions.py --rows 20000000`; memory is that of a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from results import write_result
+
+from corpusmill.steps.conditions import read_condition
+from corpusmill.steps.decisions import RECORD, Decided, Sorted, key_of_id, read_decisions, write_sorted
+from corpusmill.storage import list_sources
+
+FILE_ROWS = 1_000_000
+SHARD_DOCUMENTS = 100_000
+SHARDS = 10
+
+
+def write_rows(folder: Path, rows: int) -> None:
+    """Files of an id and a score."""
+    generator = np.random.Generator(np.random.PCG64(1))
+    for first in range(0, rows, FILE_ROWS):
+        count = min(FILE_ROWS, rows - first)
+        ids = [f"document/{number:012d}" for number in range(first, first + count)]
+        table = pa.table({"id": ids, "score": generator.random(count)})
+        pq.write_table(table, folder / f"{first // FILE_ROWS:05d}.parquet")
+
+
+def join(folder: Path, rows: int) -> dict[str, Any]:
+    """Sort all rows, look ten shards of documents up, every second of which has a decision."""
+    files = list_sources([str(folder)], (".parquet",))
+    out = folder / "sorted"
+    out.mkdir()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    decided = Decided(("id",), read_condition("score >= 0.5"))
+    counts = write_sorted(read_decisions(files, None, decided, folder), out, [file.name for file in files])
+    sorting = time.process_time() - began
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    joined, met = Sorted(out), 0
+    numbers = np.random.Generator(np.random.PCG64(2)).integers(0, 2 * rows, (SHARDS, SHARD_DOCUMENTS))
+    for shard in numbers.tolist():
+        met += int((joined.find(key_of_id(f"document/{number:012d}") for number in shard) >= 0).sum())
+    looking = time.process_time() - began
+    return {
+        "rows": counts["decisions"],
+        "sorting_rows_a_second": round(rows / sorting),
+        "sorting_peak_rss_bytes": after * 1024,
+        "of_which_before": before * 1024,
+        "disk_bytes_a_row": RECORD.itemsize,
+        "documents_looked_up_a_second": round(SHARDS * SHARD_DOCUMENTS / looking),
+        "documents_met_share": round(met / (SHARDS * SHARD_DOCUMENTS), 3),
+    }
+
+
+def main() -> None:
+    """Measure, print, and write results/decisions.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--join", type=Path)
+    asked = parser.parse_args()
+    if asked.join:
+        print(json.dumps(join(asked.join, asked.rows)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder), asked.rows)
+        command = [sys.executable, __file__, "--rows", str(asked.rows), "--join", folder]
+        figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    figures["of_10^8_rows"] = {
+        "disk_bytes_sorted": 10**8 * RECORD.itemsize,
+        "bytes_of_a_partition_while_it_is_sorted": 4 * 10**8 * RECORD.itemsize // 256,
+        "seconds_of_sorting": round(10**8 / figures["sorting_rows_a_second"]),
+    }
+    print(json.dumps(figures, indent=1))
+    write_result("decisions", "10^8 decisions are joined within 1 GiB", figures)
+
+
+if __name__ == "__main__":
+    main()

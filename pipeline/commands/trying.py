@@ -1,0 +1,68 @@
+"""Steps of one's own, tried on some documents."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from corpusmill.commands import options
+from corpusmill.commands.app import INSPECT, app, command
+
+step_app = typer.Typer(help="Try steps of your own (docs/steps.md).", no_args_is_help=True)
+app.add_typer(step_app, name="step", rich_help_panel=INSPECT)
+
+
+@command(INSPECT, "step try my_filters:long_enough data/news.jsonl --set words=100", name="try", to=step_app)
+def try_step(
+    use: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A function or class, as `use` names it.")],
+    inputs: options.Inputs,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting, as `with` has it (VALUE: JSON, or text); repeat."),
+    ] = None,
+    documents: Annotated[int, typer.Option(help="So many documents are read.", min=1, max=10_000)] = 100,
+    show: Annotated[int, typer.Option(help="Of each fate so many are shown.", min=0)] = 5,
+    page: Annotated[Path | None, typer.Option(help="Also write a page with all of them, side by side.")] = None,
+    on_error: Annotated[str, typer.Option(help="fail, keep or drop, as in a configuration.")] = "fail",
+    text_field: options.TextField = "text",
+    id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Show what a step would do to the first documents of some files, before and after side by side."""
+    from pydantic import ValidationError
+
+    from corpusmill.config import StepConfig
+    from corpusmill.report.tried import render_tried, render_tried_page
+    from corpusmill.steps.trying import try_steps
+
+    wanted: dict[str, Any] = {"use": use, "with": dict(map(_setting, settings or ())), "on_error": on_error}
+    try:
+        step = StepConfig.model_validate(wanted)
+    except ValidationError as error:
+        raise typer.BadParameter("; ".join(one["msg"] for one in error.errors())) from None
+    tried = try_steps(
+        [step],
+        inputs,
+        documents=documents,
+        text_field=text_field,
+        id_field=id_field,
+        endpoint_url=endpoint_url,
+    )
+    typer.echo(render_tried(tried, show=show, width=shutil.get_terminal_size((100, 24)).columns))
+    if page is not None:
+        page.write_text(render_tried_page(tried, use), encoding="utf-8")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    import json
+
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

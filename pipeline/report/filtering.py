@@ -1,0 +1,47 @@
+"""What steps of the user's own dropped and changed."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from corpusmill.report.facts import Count, Facts
+
+
+class StepFound(Facts):
+    """A reason, and what went for it."""
+
+    reason: str
+    documents: Count
+    text_bytes: Count
+
+
+class DroppedExample(Facts):
+    """A document that was dropped, and the beginning of its text."""
+
+    reason: str
+    source_file: str
+    line: Count
+    id: str
+    text_bytes: Count
+    excerpt: str
+
+
+class DecisionsFound(Facts):
+    """Decisions made elsewhere: how many, and how many of them are about no document."""
+
+    name: str
+    decisions: Count
+    unmatched: Count
+
+
+class FilterSummary(Facts):
+    """What the steps did to the indexed documents; `failed`: by step, the documents that stayed though it failed."""
+
+    documents: Count
+    documents_dropped: Count
+    documents_rewritten: Count
+    documents_with_attributes: Count
+    failed: dict[str, Count] = Field(default_factory=dict)
+    reasons: tuple[StepFound, ...] = ()
+    examples: tuple[DroppedExample, ...] = ()
+    decisions: tuple[DecisionsFound, ...] = ()

@@ -1,0 +1,107 @@
+"""What steps would do to some documents: on the terminal, texts side by side, and as a page."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field
+
+from corpusmill.errors import visible
+from corpusmill.report.facts import Count, Facts
+
+SHOWN_ROWS = 4  # of a text, on the terminal
+COMPARED_WORDS = 4000  # more are shown without marks
+BETWEEN = " | "
+
+Pieces = list[tuple[str, bool]]
+"""A text in pieces, each with whether the other text lacks it."""
+
+
+class TriedDocument(Facts):
+    """A document, why it would go ("" if it stays), its attributes by step as JSON, its text before and, if that would
+    be another one, after."""
+
+    source_file: str
+    line: Count
+    id: str
+    dropped: str = ""
+    attributes: dict[str, str] = Field(default_factory=dict)
+    before: str
+    after: str | None = None
+
+    @property
+    def fate(self) -> str:
+        """In a word or two."""
+        if self.dropped:
+            return f"dropped: {self.dropped}"
+        return "kept as it is" if self.after is None else "changed"
+
+
+def render_tried(tried: Sequence[TriedDocument], *, show: int, width: int) -> str:
+    """For the terminal, `width` columns wide: at most `show` documents of each fate, then how many have which."""
+    lines: list[str] = []
+    seen: Counter[str] = Counter()
+    for one in tried:
+        seen[one.fate] += 1
+        if seen[one.fate] <= show and (one.dropped or one.after is not None or one.attributes):
+            lines += [*_lines(one, width), ""]
+    return "\n".join([*lines, *totals_of_tried(tried)])
+
+
+def totals_of_tried(tried: Sequence[TriedDocument]) -> list[str]:
+    """A line for each fate, the most frequent first."""
+    fates = Counter(one.fate for one in tried)
+    ordered = sorted(fates.items(), key=lambda item: (-item[1], item[0]))
+    return [f"{count:>7,} of {len(tried):,}  {visible(fate)}" for fate, count in ordered]
+
+
+def _lines(one: TriedDocument, width: int) -> Iterator[str]:
+    yield f"{visible(one.source_file)}, line {one.line:,}, id {visible(one.id) or 'none'}: {visible(one.fate)}"
+    for step, attributes in one.attributes.items():
+        yield f"  {step}: {visible(attributes)[: width - len(step) - 4]}"
+    if one.after is None:
+        yield from (f"  {row}" for row in _rows(one.before, width - 2))
+        return
+    half = (width - 2 - len(BETWEEN)) // 2
+    common = next(
+        (place for place, pair in enumerate(zip(one.before, one.after, strict=False)) if pair[0] != pair[1]),
+        min(len(one.before), len(one.after)),
+    )
+    start = max(0, common - half)
+    sides = [_rows(text[start:], half) for text in (one.before, one.after)]
+    yield f"  {'before':<{half}}{BETWEEN}after{f', from character {start:,} on' if start else ''}"
+    for number in range(max(map(len, sides))):
+        left, right = (rows[number] if number < len(rows) else "" for rows in sides)
+        yield f"  {left:<{half}}{BETWEEN}{right}".rstrip()
+
+
+def _rows(text: str, width: int) -> list[str]:
+    """The beginning of a text in rows of `width` columns; line breaks are shown as signs."""
+    shown = visible(text[: width * SHOWN_ROWS]).replace("\n", "⏎").replace("\t", " ")
+    return [shown[at : at + width] for at in range(0, min(len(shown), width * SHOWN_ROWS), width)] or ["(empty)"]
+
+
+def compared(before: str, after: str) -> tuple[Pieces, Pieces]:
+    """Both texts in pieces of words and of what is between them."""
+    left, right = (re.findall(r"\w+|\W", text) for text in (before, after))
+    if max(len(left), len(right)) > COMPARED_WORDS:
+        return [(before, False)], [(after, False)]
+    sides: tuple[Pieces, Pieces] = ([], [])
+    for kind, *places in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        for side, words, (first, last) in zip(sides, (left, right), (places[:2], places[2:]), strict=True):
+            if first < last:
+                side.append(("".join(words[first:last]), kind != "equal"))
+    return sides
+
+
+def render_tried_page(tried: Sequence[TriedDocument], title: str) -> str:
+    """One HTML file: every document, those that would go or change first."""
+    from corpusmill.report.html import report_environment
+
+    rows = [(one, compared(one.before, one.after) if one.after is not None else None) for one in tried]
+    rows.sort(key=lambda row: (row[0].after is None and not row[0].dropped, not row[0].dropped))
+    template = report_environment().get_template("tried.html")
+    return template.render(title=title, rows=rows, totals=totals_of_tried(tried))

@@ -1,0 +1,71 @@
+"""Decided: of all decisions, those that met no document; too many are an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Stage, every
+from corpusmill.errors import PermanentError
+from corpusmill.ledger import Outcome
+from corpusmill.stages.decisions import decisions_called
+from corpusmill.stages.filtering import matched_file
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+UNMATCHED = "unmatched.jsonl"
+LISTED = 1000
+
+
+class UnmatchedDecisionsError(PermanentError):
+    """More decisions are about no document than the configuration allows."""
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("decisions")
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    return {"max_unmatched_share": decisions_called(build, unit)[0].max_unmatched_share}
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.steps.decisions import Sorted, place_of_row
+
+    wanted, files = decisions_called(build, unit)
+    decisions = Sorted(build.folder("decisions", unit))
+    met = np.zeros(len(decisions), np.bool_)
+    for shard in build.units("filter"):
+        met[np.fromfile(build.folder("filter", shard) / matched_file(unit), "<u8")] = True
+    lacking = np.flatnonzero(~met)
+    rows = np.sort(decisions.row[lacking])
+    names = [file.name for file in files]
+    examples = [place_of_row(int(row), names) for row in rows[:LISTED]]
+    if len(lacking) > wanted.max_unmatched_share * len(decisions):
+        raise UnmatchedDecisionsError(
+            f"{len(lacking):,} of {len(decisions):,} decisions are about no document",
+            where="\n".join(f"{file}, row {row:,}" for file, row in examples[:5]),
+            expected=f"at most {wanted.max_unmatched_share:.4%} (max_unmatched_share of the decisions {unit})",
+            got=f"{len(lacking) / len(decisions):.4%}",
+            next_step="compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share",
+        )
+    with (folder / UNMATCHED).open("w") as listed:
+        listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in examples)
+    return Outcome(counts={"matched": int(met.sum()), "unmatched": len(lacking), "bytes_read": 0})
+
+
+STAGE = Stage(
+    "decided",
+    version=1,
+    after=("filter",),
+    unit_word="source",
+    units=_units,
+    inputs=lambda build, unit: [("decisions", unit), *every(build, "filter")],
+    settings=_settings,
+    run=_run,
+    on_trunk=False,
+)

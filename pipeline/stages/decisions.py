@@ -1,0 +1,56 @@
+"""Decisions: those of each configured source, read once and sorted by the document that they are about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Stage
+from corpusmill.ledger import Outcome
+
+if TYPE_CHECKING:
+    from corpusmill.config import DecisionsConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.sources.plan import SourceFile
+
+
+def decisions_called(build: Build, name: str) -> tuple[DecisionsConfig, list[SourceFile]]:
+    """The configured decisions of a name, and their planned files."""
+    configured = zip(build.config.decisions or (), build.plan.decisions or (), strict=True)
+    return next((one, files) for one, files in configured if one.name == name)
+
+
+def _units(build: Build) -> list[str]:
+    return [one.name for one in build.config.decisions or ()]
+
+
+def _settings(build: Build, unit: str) -> dict[str, Any]:
+    wanted, files = decisions_called(build, unit)
+    listed = [[file.name, file.size_bytes, file.identity] for file in files]
+    return {"key": wanted.key, "keep": wanted.keep, "files": listed}
+
+
+def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    from corpusmill.steps.conditions import read_condition
+    from corpusmill.steps.decisions import Decided, read_decisions, write_sorted
+    from corpusmill.storage import StoredFile
+
+    wanted, planned = decisions_called(build, unit)
+    files = [StoredFile(**file.model_dump(exclude={"part"})) for file in planned]
+    decided = Decided(wanted.columns, read_condition(wanted.keep))
+    runs = read_decisions(files, wanted.endpoint_url, decided, folder)
+    counts = write_sorted(runs, folder, [file.name for file in files])
+    return Outcome(counts={**counts, "bytes_read": sum(file.size_bytes for file in files)})
+
+
+STAGE = Stage(
+    "decisions",
+    version=1,
+    after=("index",),
+    unit_word="source",
+    units=_units,
+    inputs=lambda _build, _unit: [],
+    settings=_settings,
+    run=_run,
+    on_trunk=False,
+)

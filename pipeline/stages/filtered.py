@@ -1,0 +1,58 @@
+"""What the steps of all shards did, for the report."""
+
+from __future__ import annotations
+
+import orjson
+
+from corpusmill.engine.build import Build
+from corpusmill.report.filtering import DecisionsFound, DroppedExample, FilterSummary, StepFound
+from corpusmill.stages.filtering import GONE, GONE_BYTES, SAMPLES, dropped_by_reason
+
+EXAMPLES = 5  # of a reason
+
+
+def filtered(build: Build) -> FilterSummary | None:
+    """What the configured steps dropped and changed; None without steps and decisions."""
+    if not build.units("filter"):
+        return None
+    totals = build.rollup("filter").totals
+    documents, text_bytes = (dropped_by_reason(totals, of) for of in (GONE, GONE_BYTES))
+    found = [StepFound(reason=name, documents=count, text_bytes=text_bytes[name]) for name, count in documents.items()]
+    return FilterSummary(
+        documents=build.total("index", "documents_out"),
+        documents_dropped=sum(documents.values()),
+        documents_rewritten=totals["documents_rewritten"],
+        documents_with_attributes=totals["documents_with_attributes"],
+        failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
+        reasons=tuple(sorted(found, key=lambda one: (-one.documents, one.reason))),
+        examples=tuple(_examples(build)),
+        decisions=tuple(
+            DecisionsFound(
+                name=name,
+                decisions=build.receipt("decisions", name).counts["decisions"],
+                unmatched=build.receipt("decided", name).counts["unmatched"],
+            )
+            for name in build.units("decided")
+        ),
+    )
+
+
+def _examples(build: Build) -> list[DroppedExample]:
+    """The first few documents of each reason, in dataset order."""
+    found: dict[str, list[DroppedExample]] = {}
+    for shard in build.units("filter"):
+        with (build.folder("filter", shard) / SAMPLES).open("rb") as rows:
+            for row in map(orjson.loads, rows):
+                examples = found.setdefault(row["reason"], [])
+                if len(examples) < EXAMPLES:
+                    examples.append(
+                        DroppedExample(
+                            reason=row["reason"],
+                            source_file=row["file"],
+                            line=row["line"],
+                            id=row["id"],
+                            text_bytes=row["text_bytes"],
+                            excerpt=row["preview"],
+                        )
+                    )
+    return [one for reason in sorted(found) for one in found[reason]]

@@ -1,0 +1,273 @@
+"""One step asked about one batch: what it answers, and what becomes of answers that cannot be used."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from corpusmill.errors import PermanentError
+from corpusmill.steps.answers import Batch, Document, Drop, Keep, Reasons
+
+if TYPE_CHECKING:
+    from corpusmill.config import StepConfig
+
+REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+MOST_REASONS = 100
+ERROR = "error"  # the reason of `on_error: drop`
+
+
+class StepError(PermanentError):
+    """A step failed, or gave an answer that cannot be used: `step`; of a document `file`, `line` and `id`."""
+
+    step = file = id = ""
+    line = 0
+
+
+class _UnusableError(Exception):
+    """An answer that cannot be used; its text says why and quotes nothing."""
+
+
+class _TooLongError(BaseException):
+    """The time is over; a step's own `except Exception` does not catch it."""
+
+
+@dataclass
+class Answers:
+    """What a step said of a batch, by number of the document in it. A document that is nowhere stays as it is.
+
+    `dropped`: why a document goes; `failed`: the documents on which the step failed and that stay all the same.
+    """
+
+    dropped: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, bytes] = field(default_factory=dict)
+    attributes: dict[int, bytes] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+
+    def of(self, number: int) -> tuple[str | None, bytes | None, bytes | None, bool]:
+        """Everything about one document."""
+        return (
+            self.dropped.get(number),
+            self.texts.get(number),
+            self.attributes.get(number),
+            number in self.failed,
+        )
+
+
+class Asked:
+    """A step that was loaded, and how it is asked: a function of documents, or an instance with `batch`."""
+
+    def __init__(self, step: StepConfig, loaded: Any) -> None:
+        self.step = step
+        self._reasons: set[str] = set()
+        self._instance = self._made(loaded) if isinstance(loaded, type) else loaded
+        self._with: Mapping[str, Any] = {} if isinstance(loaded, type) else step.settings
+
+    def _made(self, loaded: type) -> Any:
+        try:
+            return loaded(**self.step.settings)
+        except (Exception, SystemExit) as error:
+            raise self._error("a step cannot be set up", _in_code(error)) from None
+
+    def answers(self, batch: Batch) -> Answers:
+        """What the step says of every document. StepError as the step's `on_error` has it."""
+        answers = Answers()
+        if hasattr(self._instance, "batch"):
+            self._ask_batch(batch, answers)
+        else:
+            with _clock(self.step.seconds) as restart:
+                for number, document in enumerate(batch):
+                    restart()
+                    self._ask(answers, number, document, partial(self._instance, document, **self._with))
+        return answers
+
+    def _ask_batch(self, batch: Batch, answers: Answers) -> None:
+        try:
+            with _clock(self.step.seconds):
+                given = self._instance.batch(batch)
+        except MemoryError:
+            raise
+        except (Exception, SystemExit, _TooLongError) as error:
+            if len(batch) > 1 and not isinstance(error, _TooLongError):
+                self._ask_singly(batch, answers)
+                return
+            self._failed(answers, 0, batch[0], error)
+            return
+        if isinstance(given, Reasons):
+            self._take_reasons(given, len(batch), answers)
+            return
+        if not isinstance(given, (list, tuple)) or len(given) != len(batch):
+            got = f"{len(given):,} answers" if isinstance(given, (list, tuple)) else f"a {type(given).__name__}"
+            raise self._error("a step does not answer for every document", got, expected=f"{len(batch):,} answers")
+        for number, answer in enumerate(given):
+            if answer is not None and answer is not True:
+                self._ask(answers, number, batch[number], partial(_same, answer))
+
+    def _ask_singly(self, batch: Batch, answers: Answers) -> None:
+        """A batch on which the step failed, a document at a time, so that the error names one."""
+        for number in range(len(batch)):
+            one = Answers()
+            self._ask_batch(batch.taken(np.array([number])), one)
+            answers.dropped |= dict.fromkeys([number] * len(one.dropped), one.dropped.get(0, ""))
+            answers.texts |= dict.fromkeys([number] * len(one.texts), one.texts.get(0, b""))
+            answers.attributes |= dict.fromkeys([number] * len(one.attributes), one.attributes.get(0, b""))
+            answers.failed |= {number for _ in one.failed}
+
+    def _take_reasons(self, given: Reasons, documents: int, answers: Answers) -> None:
+        codes = np.asarray(given.codes)
+        fits = codes.shape == (documents,) and codes.dtype.kind in "iu"
+        if not fits or (documents and not 0 <= int(codes.min()) <= int(codes.max()) <= len(given.reasons)):
+            expected = f"{documents:,} integers from 0 to {len(given.reasons)}"
+            raise self._error("a step's codes cannot be used", f"{codes.dtype} {codes.shape}", expected=expected)
+        try:
+            labels = ["", *map(self._label, given.reasons)]
+        except _UnusableError as error:
+            raise self._error("a step's reasons cannot be used", str(error)) from None
+        gone = np.flatnonzero(codes)
+        answers.dropped.update(zip(gone.tolist(), [labels[code] for code in codes[gone].tolist()], strict=True))
+
+    def _ask(self, answers: Answers, number: int, document: Document, ask: Callable[[], Any]) -> None:
+        try:
+            self._take(answers, number, document, ask())
+        except MemoryError:
+            raise
+        except (Exception, SystemExit, _TooLongError) as error:
+            self._failed(answers, number, document, error)
+
+    def _take(self, answers: Answers, number: int, document: Document, answer: Any) -> None:
+        if answer is None or answer is True:
+            return
+        if answer is False:
+            answers.dropped[number] = self.step.called
+        elif isinstance(answer, Drop):
+            answers.dropped[number] = self._label(answer.reason)
+        elif isinstance(answer, (str, Keep)):
+            kept = answer if isinstance(answer, Keep) else Keep(answer)
+            text = _encoded(_edited(document.text, kept))
+            attributes = _json(kept.attributes)
+            if text != document.text.encode():
+                answers.texts[number] = text
+            if attributes:
+                answers.attributes[number] = attributes
+        else:
+            raise _UnusableError(f"an answer of type {type(answer).__name__}")
+
+    def _label(self, reason: object) -> str:
+        if not isinstance(reason, str) or not REASON.fullmatch(reason):
+            raise _UnusableError("a reason that is not 1 to 64 letters, digits, blanks, _, . and -")
+        self._reasons.add(reason)
+        if len(self._reasons) > MOST_REASONS:
+            raise self._error("a step has too many reasons", "more", expected=f"at most {MOST_REASONS} different ones")
+        return f"{self.step.called}: {reason}"
+
+    def _failed(self, answers: Answers, number: int, document: Document, error: BaseException) -> None:
+        if isinstance(error, StepError):
+            raise error
+        if isinstance(error, _TooLongError):
+            got = f"more than {self.step.seconds} seconds of processor time"
+            raise self._error("a step takes too long", got, document) from None
+        if self.step.on_error == "fail":
+            got = str(error) if isinstance(error, _UnusableError) else _in_code(error)
+            raise self._error("a step failed on a document", got, document) from None
+        if self.step.on_error == "drop":
+            answers.dropped[number] = f"{self.step.called}: {ERROR}"
+        else:
+            answers.failed.add(number)
+
+    def differs(self, document: Document) -> StepError:
+        """The error for a document of which the step said something else when it was asked again."""
+        got = "another answer when it was asked again, about the documents in reverse"
+        return self._error(
+            "a step is not deterministic", got, document, expected="an answer that follows from the document"
+        )
+
+    def _error(self, what: str, got: str, document: Document | None = None, expected: str = "") -> StepError:
+        place = f", {document.file}, line {document.line:,}, id {document.id or 'none'}" if document else ""
+        error = StepError(
+            what,
+            where=f"step {self.step.called} ({self.step.use}){place}",
+            expected=expected or None,
+            got=got,
+            next_step=f"corpusmill step try {self.step.use} FILE shows its answers; on_error: keep or drop goes on",
+        )
+        error.step = self.step.called
+        if document:
+            error.file, error.line, error.id = document.file, document.line, document.id
+        return error
+
+
+def _same(answer: object) -> object:
+    return answer
+
+
+def _edited(text: str, kept: Keep) -> str:
+    whole = text if kept.text is None else kept.text
+    if not isinstance(whole, str):
+        raise _UnusableError(f"a text of type {type(whole).__name__}")
+    if not kept.cut:
+        return whole
+    spans = sorted(kept.cut)
+    flat = [place for span in spans for place in span]
+    if any(type(place) is not int for place in flat) or any(len(span) != 2 for span in spans):
+        raise _UnusableError("stretches to cut that are not pairs of integers")
+    if flat != sorted(flat) or flat[0] < 0 or flat[-1] > len(whole):
+        raise _UnusableError(f"stretches to cut that overlap, or lie outside of a text of {len(whole):,} characters")
+    return "".join(whole[first:last] for first, last in zip([0, *flat[1::2]], [*flat[::2], len(whole)], strict=True))
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise _UnusableError("a text with half of a surrogate pair, which is no UTF-8") from None
+
+
+def _json(attributes: object) -> bytes:
+    if not isinstance(attributes, Mapping):
+        raise _UnusableError(f"attributes of type {type(attributes).__name__}")
+    try:
+        return orjson.dumps(dict(attributes), option=orjson.OPT_SORT_KEYS) if attributes else b""
+    except TypeError:
+        raise _UnusableError("attributes that are not JSON") from None
+
+
+def _in_code(error: BaseException) -> str:
+    """An exception without its words, which may quote a text: its type, and the last line of code that it left."""
+    frames = extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}{at}"
+
+
+@contextmanager
+def _clock(seconds: int) -> Iterator[Callable[[], None]]:
+    """_TooLongError after so many seconds of this process's processor time without a call of what it yields.
+
+    Processor time does not pass while a machine is busy with others. Only a main thread can be interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def ring(_signal: int, _frame: object) -> None:
+        raise _TooLongError
+
+    def restart() -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+
+    before = signal.signal(signal.SIGVTALRM, ring)
+    restart()
+    try:
+        yield restart
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

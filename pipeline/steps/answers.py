@@ -1,0 +1,111 @@
+"""What a step sees, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document. `id` is "" if it has none; `file` is its source file, `line` its line there, from 1."""
+
+    text: str
+    id: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Leave the document out. `reason`: at most 64 letters, digits, blanks, `_`, `.` and `-`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep the document, perhaps with another `text`, or without the `cut` stretches of its text: [start, end) in
+    characters, apart from one another. `attributes` are JSON and go into `steps/attributes.jsonl` of the dataset."""
+
+    text: str | None = None
+    cut: Sequence[tuple[int, int]] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+Answer = bool | str | Drop | Keep | None
+"""None and True keep a document as it is; False drops it, with the step's name as the reason; a str is its new text."""
+
+Where = tuple[str, str, int]
+"""(id, source file, line from 1) of a document."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Documents for a step that takes many at once. Document i is `text[starts[i] : ends[i]]`, UTF-8.
+
+    `text`          uint8, read-only; there may be other bytes between the documents
+    `starts`, `ends`  int64 (documents,)
+    """
+
+    text: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    where: Callable[[int], Where]
+    ordinals: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, number: int) -> Document:
+        """One document. Raises IndexError."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"document {number} of a batch of {len(self)}")
+        identity, file, line = self.where(int(self.ordinals[number]))
+        return Document(self.text_of(number).decode(), identity, file, line)
+
+    def __iter__(self) -> Iterator[Document]:
+        return map(self.__getitem__, range(len(self)))
+
+    def text_of(self, number: int) -> bytes:
+        """The text of one document, UTF-8."""
+        return self.text[self.starts[number] : self.ends[number]].tobytes()
+
+    def taken(self, numbers: NDArray[np.int64]) -> Batch:
+        """Some of the documents, in this order."""
+        return Batch(self.text, self.starts[numbers], self.ends[numbers], self.where, self.ordinals[numbers])
+
+    def with_texts(self, texts: Mapping[int, bytes]) -> Batch:
+        """The batch with other texts for some documents."""
+        if not texts:
+            return self
+        numbers = np.fromiter(texts, np.int64, len(texts))
+        lengths = np.fromiter(map(len, texts.values()), np.int64, len(texts))
+        ends = len(self.text) + np.cumsum(lengths)
+        starts, new_ends = self.starts.copy(), self.ends.copy()
+        starts[numbers], new_ends[numbers] = ends - lengths, ends
+        text = np.concatenate([self.text, np.frombuffer(b"".join(texts.values()), np.uint8)])
+        return Batch(text, starts, new_ends, self.where, self.ordinals)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reasons:
+    """The answer of a step that decides with arrays: `codes`, integers (documents,), are 0 for a document that stays
+    and n for one that goes for `reasons[n - 1]`."""
+
+    reasons: tuple[str, ...]
+    codes: NDArray[Any]
+
+
+def batch_of_texts(texts: Sequence[str | bytes], where: Callable[[int], Where] | None = None) -> Batch:
+    """A batch of texts that come one by one, for tests of steps and for files without a build."""
+    encoded = [text.encode() if isinstance(text, str) else text for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    whole = np.frombuffer(b"".join(encoded), np.uint8)
+    found = where or (lambda ordinal: ("", "", ordinal + 1))
+    return Batch(whole, ends - lengths, ends, found, np.arange(len(encoded), dtype=np.int64))

@@ -1,0 +1,77 @@
+"""All steps of a configuration, one after another, over batches of documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from corpusmill.steps.answering import Answers, Asked
+from corpusmill.steps.answers import Batch
+from corpusmill.steps.loading import Identity, load
+
+if TYPE_CHECKING:
+    from corpusmill.config import StepConfig
+
+BATCH_BYTES = 1 << 20
+TWICE = 64  # of so many batches the first runs twice
+
+
+@dataclass
+class Outcomes:
+    """What became of a batch's documents, by number: why one goes, its new text, its attributes (JSON) by step.
+
+    `failed`: on how many documents each step failed that stay all the same.
+    """
+
+    dropped: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, bytes] = field(default_factory=dict)
+    attributes: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    failed: Counter[str] = field(default_factory=Counter)
+
+
+class Chain:
+    """The steps, loaded. ConfigError or StepChangedError if one cannot be (see load)."""
+
+    def __init__(self, steps: Sequence[StepConfig], planned: Sequence[Identity] | None = None) -> None:
+        identities = planned if planned is not None else [None] * len(steps)
+        loaded = [load(step, identity) for step, identity in zip(steps, identities, strict=True)]
+        self._loaded = list(zip(steps, loaded, strict=True))
+        self._asked = [Asked(step, one) for step, one in self._loaded]
+
+    def outcomes(self, batch: Batch, *, twice: bool) -> Outcomes:
+        """Ask every step about the documents that those before it left, with the texts that they left.
+
+        With `twice` a new instance of each step is asked again, about the documents in reverse; StepError if it answers
+        otherwise, or as `Asked` raises it.
+        """
+        outcomes = Outcomes()
+        left = np.arange(len(batch))
+        for place, asked in enumerate(self._asked):
+            answers = asked.answers(batch)
+            if twice:
+                _require_same(
+                    answers, Asked(*self._loaded[place]).answers(batch.taken(np.arange(len(batch))[::-1])), batch, asked
+                )
+            numbers = left.tolist()
+            outcomes.dropped.update({numbers[one]: reason for one, reason in answers.dropped.items()})
+            outcomes.texts.update({numbers[one]: text for one, text in answers.texts.items()})
+            for one, attributes in answers.attributes.items():
+                outcomes.attributes.setdefault(numbers[one], {})[asked.step.called] = attributes
+            outcomes.failed[asked.step.called] += len(answers.failed)
+            stay = np.delete(np.arange(len(left)), list(answers.dropped))
+            batch, left = batch.with_texts(answers.texts).taken(stay), left[stay]
+        for one in outcomes.dropped:
+            outcomes.texts.pop(one, None)
+            outcomes.attributes.pop(one, None)
+        return outcomes
+
+
+def _require_same(first: Answers, second: Answers, batch: Batch, asked: Asked) -> None:
+    last = len(batch) - 1
+    for number in range(len(batch)):
+        if first.of(number) != second.of(last - number):
+            raise asked.differs(batch[number])

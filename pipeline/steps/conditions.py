@@ -1,0 +1,192 @@
+"""Conditions on columns, as configurations have them: `score >= 0.5 and (language == "en" or language is null)`.
+
+condition   all ("or" all)*                 all   one ("and" one)*
+one         "not" one | "(" condition ")" | column compared
+compared    (">=" | ">" | "<=" | "<" | "==" | "!=") value | "in" "[" value, ... "]" | "is" ["not"] "null"
+column      letters, digits, _ and . ; anything in backquotes
+value       a number, "text" or 'text', true, false
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TOKEN = re.compile(
+    r"""\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<text>"[^"]*"|'[^']*')|(?P<quoted>`[^`]+`)"""
+    r"""|(?P<name>[A-Za-z_][\w.]*)|(?P<sign>>=|<=|==|!=|[><()\[\],]))"""
+)
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+WORDS = {"and", "or", "not", "in", "is", "null", "true", "false"}
+KINDS: dict[type, str] = {float: "number", int: "number", str: "text", bool: "true or false"}
+
+Test = Callable[[Sequence[Any]], bool]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that was read. `kinds`: of each column, in order, what its values must be; "" for anything.
+
+    `holds(values)` of one row, a value for each column (see `checked`).
+    """
+
+    columns: tuple[str, ...]
+    kinds: tuple[str, ...]
+    holds: Test
+
+
+def read_condition(text: str) -> Condition:
+    """The condition that a text says. ValueError, with the place, for anything else."""
+    return _Reader(text).whole()
+
+
+def checked(value: Any, kind: str, *, from_text: bool = False) -> Any:
+    """A column's value, if it is of a kind; `from_text`: as CSV has it. ValueError, which does not quote it."""
+    if from_text and kind in {"number", "true or false"}:
+        value = _from_text(value, kind)
+    if not kind:
+        return value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise ValueError("no value")
+    if KINDS.get(type(value)) != kind:
+        raise ValueError(f"a value of type {type(value).__name__}")
+    return value
+
+
+def _from_text(text: str, kind: str) -> Any:
+    if text == "":
+        return None
+    if kind == "true or false":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.tokens = list(self._tokens(text))
+        self.at = 0
+        self.kinds: dict[str, str] = {}
+
+    def _tokens(self, text: str) -> Iterator[tuple[str, str]]:
+        at = 0
+        while text[at:].strip():
+            found = TOKEN.match(text, at)
+            if found is None:
+                raise ValueError(f"nothing that a condition can hold at character {at + 1}")
+            at = found.end()
+            yield str(found.lastgroup), found[str(found.lastgroup)]
+        yield "end", ""
+
+    def whole(self) -> Condition:
+        test = self.either()
+        self.take("", kind="end")
+        return Condition(tuple(self.kinds), tuple(self.kinds.values()), test)
+
+    def next(self, *words: str) -> bool:
+        return self.tokens[self.at][1] in words and self.tokens[self.at][0] in {"name", "sign"}
+
+    def take(self, word: str = "", kind: str = "") -> str:
+        of, token = self.tokens[self.at]
+        if (word and token != word) or (kind and of != kind):
+            raise ValueError(f"expected {word or kind}, got {token or 'the end'}")
+        self.at += 1
+        return token
+
+    def either(self, depth: int = 0) -> Test:
+        if depth > 50:
+            raise ValueError("more than 50 levels of brackets and not")
+        tests = [self.all(depth)]
+        while self.next("or"):
+            self.take()
+            tests.append(self.all(depth))
+        return tests[0] if len(tests) == 1 else lambda values: any(test(values) for test in tests)
+
+    def all(self, depth: int) -> Test:
+        tests = [self.one(depth)]
+        while self.next("and"):
+            self.take()
+            tests.append(self.one(depth))
+        return tests[0] if len(tests) == 1 else lambda values: all(test(values) for test in tests)
+
+    def one(self, depth: int) -> Test:
+        if depth > 50:
+            raise ValueError("more than 50 levels of brackets and not")
+        if self.next("not"):
+            self.take()
+            test = self.one(depth + 1)
+            return lambda values: not test(values)
+        if self.next("("):
+            self.take()
+            test = self.either(depth + 1)
+            self.take(")")
+            return test
+        return self.compared()
+
+    def compared(self) -> Test:
+        kind, token = self.tokens[self.at]
+        if kind not in {"name", "quoted"} or token in WORDS:
+            raise ValueError(f"expected a column, got {token or 'the end'}")
+        self.at += 1
+        column = token.strip("`")
+        self.kinds.setdefault(column, "")
+        place = list(self.kinds).index(column)
+        if self.next("is"):
+            self.take()
+            wanted = not self.next("not")
+            if not wanted:
+                self.take()
+            self.take("null")
+            return lambda values: (values[place] is None) == wanted
+        if self.next("in"):
+            self.take()
+            listed = self.listed(column)
+            return lambda values: values[place] in listed
+        sign = self.take(kind="sign")
+        if sign not in COMPARISONS:
+            raise ValueError(f"expected a comparison behind {column}, got {sign}")
+        compare, value = COMPARISONS[sign], self.value(column)
+        if isinstance(value, bool) and sign not in {"==", "!="}:
+            raise ValueError(f"{value} has no order: compare {column} by == or !=")
+        return lambda values: compare(values[place], value)
+
+    def listed(self, column: str) -> list[Any]:
+        self.take("[")
+        values = [self.value(column)]
+        while self.next(","):
+            self.take()
+            values.append(self.value(column))
+        self.take("]")
+        return values
+
+    def value(self, column: str) -> Any:
+        kind, token = self.tokens[self.at]
+        self.at += 1
+        if kind == "number":
+            value: Any = int(token) if re.fullmatch(r"[-+]?\d+", token) else float(token)
+        elif kind == "text":
+            value = token[1:-1]
+        elif kind == "name" and token in {"true", "false"}:
+            value = token[0] == "t"
+        else:
+            raise ValueError(f"expected a number, a text, true or false, got {token or 'the end'}")
+        of = KINDS[type(value)]
+        if self.kinds[column] not in {"", of}:
+            raise ValueError(f"{column} is compared with a {of} and with a {self.kinds[column]}")
+        self.kinds[column] = of
+        return value

@@ -1,0 +1,143 @@
+"""A step's code: found, identified, imported. What identifies it is pinned by the plan, and workers compare theirs.
+
+A module is looked for where Python looks, and in the root folder (CORPUSMILL_ROOT, else the current folder). It is
+identified by the content of its source file; in a package that is not installed, or editable, by all Python files of
+the package; in an installed one by that file and the distribution's version.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module, invalidate_caches
+from importlib.machinery import ModuleSpec
+from importlib.metadata import distribution, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import unidata_version
+
+import xxhash
+
+from corpusmill.config import root_folder
+from corpusmill.errors import ConfigError, PermanentError
+
+if TYPE_CHECKING:
+    from corpusmill.config import StepConfig
+
+OWN = "corpusmill"
+Identity = dict[str, str]
+_imported: dict[str, str] = {}  # the source of each top-level package when it was imported here
+
+
+class StepChangedError(PermanentError):
+    """A step's code on this machine is not the code that the plan saw."""
+
+
+def identity_of(step: StepConfig) -> Identity:
+    """What identifies a step's code: its source, its distribution, and the tables of Unicode that Python has.
+
+    ConfigError if no source file of its module is there.
+    """
+    module = step.use.partition(":")[0]
+    top = module.partition(".")[0]
+    with _root_on_path():
+        try:
+            spec = find_spec(module)
+        except Exception as error:
+            raise _unusable(step, f"{type(error).__name__} where module {module} was looked for") from None
+    if spec is None or not (spec.origin or "").endswith(".py"):
+        raise _unusable(step, f"no source file of a module {module}")
+    installed = _installed().get(top, "")
+    digest = xxhash.xxh3_128()
+    for path in _sources(spec, top, whole=not installed and top != OWN):
+        data = path.read_bytes()
+        digest.update(f"{path.name} {len(data)}\n".encode())
+        digest.update(data)
+    version = {"distribution": installed} if installed and top != OWN else {}
+    return {"source": f"xxh3_128:{digest.hexdigest()}", "unicode": unidata_version, **version}
+
+
+def _sources(spec: ModuleSpec, top: str, *, whole: bool) -> list[Path]:
+    origin = Path(spec.origin or "")
+    depth = spec.name.count(".") + (origin.name == "__init__.py")
+    return sorted(origin.parents[depth - 1].rglob("*.py")) if whole and depth and top else [origin]
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """Name and version of the distribution of every package that is installed, but for editable ones."""
+    return {
+        package: f"{names[0]} {distribution(names[0]).version}"
+        for package, names in packages_distributions().items()
+        if '"editable": true' not in (distribution(names[0]).read_text("direct_url.json") or "")
+    }
+
+
+def load(step: StepConfig, planned: Identity | None = None) -> Any:
+    """The function or class that a step uses, imported anew if its source changed since this process imported it.
+
+    ConfigError if it cannot be imported, or does not take the step's settings; StepChangedError if the code here is
+    not the one that was `planned`.
+    """
+    here = identity_of(step)
+    if planned is not None and here != planned:
+        raise StepChangedError(
+            "a step's code is not the code that was planned",
+            where=step.use,
+            expected=", ".join(planned.values()),
+            got=", ".join(here.values()),
+            next_step="install the same code where every worker runs, and start a new run",
+        )
+    module, _, name = step.use.partition(":")
+    top = module.partition(".")[0]
+    if top != OWN and _imported.get(top, here["source"]) != here["source"]:
+        for known in [one for one in sys.modules if one.partition(".")[0] == top]:
+            del sys.modules[known]
+    with _root_on_path():
+        try:
+            loaded = getattr(import_module(module), name)
+        except Exception as error:
+            raise _unusable(step, f"{type(error).__name__} where {step.use} was imported") from None
+    _imported[top] = here["source"]
+    _require_settings(step, loaded)
+    return loaded
+
+
+def _require_settings(step: StepConfig, loaded: Any) -> None:
+    if not callable(loaded):
+        raise _unusable(step, f"an object of type {type(loaded).__name__}")
+    before = () if inspect.isclass(loaded) else ("document",)
+    try:
+        inspect.signature(loaded).bind(*before, **step.settings)
+    except TypeError as error:
+        raise _unusable(step, f"its parameters do not fit `with`: {error}") from None
+    if inspect.isclass(loaded) and not (hasattr(loaded, "batch") or "__call__" in dir(loaded)):
+        raise _unusable(step, "a class without __call__ and without batch")
+
+
+@contextmanager
+def _root_on_path() -> Iterator[None]:
+    """Look in the root folder, too, and last. No bytecode is kept: it would hide an edit of the same second."""
+    root, kept = str(root_folder()), sys.dont_write_bytecode
+    if root not in sys.path:
+        sys.path.append(root)
+    sys.dont_write_bytecode = True
+    invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = kept
+
+
+def _unusable(step: StepConfig, got: str) -> ConfigError:
+    return ConfigError(
+        "a step cannot be used",
+        where=f"steps: use: {step.use}",
+        expected="module:name of a function of one document, or of a class (docs/steps.md)",
+        got=got,
+        next_step=f"put the module into {root_folder()}, or install its package where every worker runs",
+    )

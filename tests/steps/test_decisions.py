@@ -1,0 +1,229 @@
+"""Decisions made elsewhere: read, sorted out of core and joined."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpusmill.steps import decisions
+from corpusmill.steps.conditions import read_condition
+from corpusmill.steps.decisions import (
+    DECISION_ENDINGS,
+    RECORD,
+    Decided,
+    DecisionError,
+    Sorted,
+    key_of_id,
+    key_of_line,
+    place_of_row,
+    read_decisions,
+    write_sorted,
+)
+from corpusmill.storage import list_sources
+
+BY_ID = Decided(("id",), read_condition("score >= 0.5"))
+BY_LINE = Decided(("file", "line"), read_condition("score >= 0.5"))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    name = path.name
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+        return
+    if ".csv" in name:
+        head = list(rows[0])
+        text = "".join(",".join(map(str, row)) + "\n" for row in [head, *([row[one] for one in head] for row in rows)])
+    else:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    data = text.encode()
+    path.write_bytes(
+        gzip.compress(data) if name.endswith(".gz") else zstandard.compress(data) if name.endswith(".zst") else data
+    )
+
+
+def read(folder: Path, decided: Decided) -> list[tuple[str, int, int]]:
+    """(file, row, keep) of every decision in a folder, in order."""
+    files = list_sources([str(folder)], DECISION_ENDINGS)
+    records = np.concatenate([np.empty(0, RECORD), *read_decisions(files, None, decided, folder)])
+    names = [file.name for file in files]
+    return [(*place_of_row(int(row["row"]), names), int(row["keep"])) for row in records]
+
+
+def error_of(folder: Path, decided: Decided) -> DecisionError:
+    with pytest.raises(DecisionError) as caught:
+        read(folder, decided)
+    return caught.value
+
+
+@pytest.mark.parametrize("ending", DECISION_ENDINGS)
+def test_rows_of_every_format_are_the_same_decisions(ending: str, tmp_path: Path) -> None:
+    if ending.endswith(".zstd"):
+        return
+    rows = [{"score": number / 4, "id": f"d{number}", "file": "a.jsonl", "line": number + 1} for number in range(5)]
+    write(tmp_path / f"one{ending}", rows)
+    for decided in (BY_ID, BY_LINE):
+        assert read(tmp_path, decided) == [(f"one{ending}", n + 1, int(n >= 2)) for n in range(5)]
+
+
+def test_integers_are_ids_as_documents_have_them(tmp_path: Path) -> None:
+    write(tmp_path / "one.jsonl", [{"id": 7, "score": 1}])
+    (tmp_path / "sorted").mkdir()
+    files = list_sources([str(tmp_path / "one.jsonl")], DECISION_ENDINGS)
+    write_sorted(read_decisions(files, None, BY_ID, tmp_path), tmp_path / "sorted", ["one.jsonl"])
+    assert Sorted(tmp_path / "sorted").find([key_of_id("7"), key_of_id("8")]).tolist() == [0, -1]
+
+
+GOOD = {"id": "a", "file": "f", "line": 1, "score": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "decided", "message"),
+    [
+        ([GOOD, {"id": "b"}], BY_ID, "lacks a column"),
+        ([GOOD, {"score": 1}], BY_ID, "no key"),
+        ([GOOD, {"id": None, "score": 1}], BY_ID, "no key"),
+        ([GOOD, {"id": "", "score": 1}], BY_ID, "no key"),
+        ([GOOD, {"id": 1.5, "score": 1}], BY_ID, "no key"),
+        ([GOOD, {"id": True, "score": 1}], BY_ID, "no key"),
+        ([GOOD, {"id": "b", "score": "secret"}], BY_ID, "a value of type str"),
+        ([GOOD, {"id": "b", "score": None}], BY_ID, "no value"),
+        ([GOOD, {**GOOD, "line": "1"}], BY_LINE, "no key"),
+        ([GOOD, {**GOOD, "file": 1}], BY_LINE, "no key"),
+        ([GOOD, [1, 2]], BY_ID, "cannot be read"),
+    ],
+)
+def test_row_that_cannot_be_used_is_named_with_its_file(
+    rows: list[Any], decided: Decided, message: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "one.jsonl", rows)
+    error = error_of(tmp_path, decided)
+    assert message in str(error)
+    assert (error.file, error.row) == ("one.jsonl", 2)
+    assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "message"),
+    [
+        (b"id,score\na,1\nb\n", 2, "2 values"),
+        (b"id,score\na,1\nb,high\n", 2, "a value of type str"),
+        (b"id,points\na,1\n", 0, "lacks a column"),
+        (b"id,score,score\na,1,1\n", 0, "lacks a column"),
+        (b"", 0, "lacks a column"),
+        (b'id,score\na,1\n"b,2\n', 2, "CSV in UTF-8"),
+        (b"id,score\na\xff,1\n", 1, "CSV in UTF-8"),
+    ],
+)
+def test_csv_that_cannot_be_used_is_named(text: bytes, row: int, message: str, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_bytes(text)
+    error = error_of(tmp_path, BY_ID)
+    assert message in str(error)
+    assert (error.file, error.row) == ("one.csv", row)
+
+
+def test_table_without_a_column_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "one.parquet", [{"id": "a", "points": 1}])
+    assert "score" in str(error_of(tmp_path, BY_ID))
+    assert not list(tmp_path.glob("decisions.*"))
+
+
+def records_of(keys: list[bytes], keep: list[bool] | None = None, first: int = 1) -> np.ndarray:
+    import xxhash
+
+    records = np.zeros(len(keys), RECORD)
+    pairs = np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, keys)), "<u8").reshape(-1, 2)
+    records["high"], records["low"] = pairs.T
+    records["row"] = np.arange(first, first + len(keys))
+    records["keep"] = True if keep is None else keep
+    return records
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=5), st.booleans(), max_size=40),
+    st.lists(st.text(max_size=5), max_size=20),
+    st.integers(1, 7),
+)
+def test_join_is_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory, rows: dict[str, bool], asked: list[str], run: int
+) -> None:
+    folder = tmp_path_factory.mktemp("sorted")
+    keys = [key_of_id(one) for one in rows]
+    runs = [
+        records_of(keys[at : at + run], list(rows.values())[at : at + run], at + 1) for at in range(0, len(keys), run)
+    ]
+    counts = write_sorted(runs, folder, ["one.jsonl"])
+    assert counts == {"decisions": len(rows), "decisions_keep": sum(rows.values())}
+    joined = Sorted(folder)
+    wanted = [*asked, *rows]
+    found = joined.find(map(key_of_id, wanted)).tolist()
+    assert [place >= 0 for place in found] == [one in rows for one in wanted]
+    assert [bool(joined.keep[place]) for place in found if place >= 0] == [rows[one] for one in wanted if one in rows]
+    assert [int(joined.row[place]) for place in found if place >= 0] == [
+        list(rows).index(one) + 1 for one in wanted if one in rows
+    ]
+
+
+def test_keys_whose_first_halves_are_equal_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions.xxhash, "xxh3_128_digest", lambda key: b"\x07" * 8 + key.rjust(8, b"\0"))
+    records = np.zeros(3, RECORD)
+    pairs = np.frombuffer(b"".join(b"\x07" * 8 + key.rjust(8, b"\0") for key in (b"a", b"b", b"d")), "<u8").reshape(
+        -1, 2
+    )
+    records["high"], records["low"] = pairs.T
+    records["row"] = 1, 2, 3
+    write_sorted([records], tmp_path, ["one"])
+    joined = Sorted(tmp_path)
+    found = joined.find([b"a", b"b", b"c", b"d", b"e"]).tolist()
+    assert [int(joined.row[place]) if place >= 0 else 0 for place in found] == [1, 2, 0, 3, 0]
+
+
+def test_key_that_is_there_twice_names_both_rows(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [{"id": "x", "score": 1}, {"id": "y", "score": 1}])
+    write(tmp_path / "b.jsonl", [{"id": "z", "score": 1}, {"id": "x", "score": 1}])
+    (tmp_path / "sorted").mkdir()
+    files = list_sources([str(tmp_path / "*.jsonl")], DECISION_ENDINGS)
+    with pytest.raises(DecisionError) as caught:
+        write_sorted(read_decisions(files, None, BY_ID, tmp_path), tmp_path / "sorted", [file.name for file in files])
+    assert (caught.value.file, caught.value.row) == ("b.jsonl", 2)
+    assert "a.jsonl, row 1, too" in str(caught.value)
+
+
+def test_line_keys_do_not_run_together() -> None:
+    assert key_of_line("a", 11) != key_of_line("a1", 1)
+
+
+def test_sorting_takes_memory_of_a_run_and_a_partition(tmp_path: Path) -> None:
+    rows, run = 2_000_000, 50_000
+
+    def runs() -> Iterator[np.ndarray]:
+        generator = np.random.Generator(np.random.PCG64(3))
+        for first in range(0, rows, run):
+            records = np.zeros(run, RECORD)
+            records["high"], records["low"] = generator.integers(0, 1 << 64, (2, run), np.uint64)
+            records["row"] = np.arange(first + 1, first + 1 + run)
+            yield records
+
+    tracemalloc.start()
+    write_sorted(runs(), tmp_path, ["one"])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (
+        most
+        < 8 * run * RECORD.itemsize + 8 * rows * RECORD.itemsize // decisions.PARTITIONS
+        < rows * RECORD.itemsize // 4
+    )
+    high = Sorted(tmp_path).high
+    assert len(high) == rows
+    assert bool((high[1:] >= high[:-1]).all())

@@ -1,0 +1,308 @@
+"""Steps of one's own: a build with them is a build of sources that they had already decided about."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import preview
+from corpusmill.errors import ConfigError
+from corpusmill.lineage import locate, locate_id, render_located
+from corpusmill.lineage.facts import DroppedLine, Located
+from corpusmill.lineage.verify import verify_records
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.summarize import shard_table, summarize
+from corpusmill.steps.answering import StepError
+from corpusmill.steps.loading import StepChangedError
+from corpusmill.verify import verify_build
+from tests.system.corpus import configuration, make_documents
+
+STEPS = """
+from corpusmill.steps import Drop, Keep
+
+def long_enough(document, words=1):
+    return len(document.text.split()) >= words
+
+def no_water(document):
+    if document.text.count("water") > 30:
+        return Drop("wet")
+    return None
+
+def tidy(document, word="stone"):
+    text = document.text.replace(word, "pebble").replace("\\n\\n", "\\n")
+    cut = [(at, at + 3) for at in (0, 10) if len(text) > 100]
+    return Keep(text, cut, {"length": len(text)} if text else {})
+"""
+
+
+def decided(text: str) -> str | None:
+    """What the three steps above make of a text: the oracle."""
+    if len(text.split()) < 20 or text.count("water") > 30:
+        return None
+    text = text.replace("stone", "pebble").replace("\n\n", "\n")
+    return text[3:10] + text[13:] if len(text) > 100 else text
+
+
+CHAIN = [
+    {"use": "my_filters:long_enough", "with": {"words": 20}},
+    {"use": "my_filters:no_water"},
+    {"use": "my_filters:tidy", "name": "tidied"},
+]
+
+
+def texts_of(seed: int) -> list[str]:
+    return make_documents(24, seed=seed)
+
+
+def write_sources(root: Path, *, already: bool = False, tables: bool = False) -> None:
+    """Three files; `already`: without what the steps drop, and with the texts that they give."""
+    folder = root / "corpus"
+    folder.mkdir(parents=True)
+    for seed in range(3):
+        rows: list[dict[str, Any]] = [
+            {"id": f"{seed}-{number}", "text": text} for number, text in enumerate(texts_of(seed))
+        ]
+        if already:
+            rows = [{**row, "text": text} for row in rows if (text := decided(row["text"])) is not None]
+        if tables:
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"part{seed}.parquet", row_group_size=5)
+        else:
+            lines = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+            (folder / f"part{seed}.jsonl").write_text(lines)
+
+
+@pytest.fixture
+def filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The module my_filters in a root folder of the test's own."""
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    path = tmp_path / "my_filters.py"
+    path.write_text(STEPS)
+    yield path
+    sys.modules.pop("my_filters", None)
+    sys.path[:] = [one for one in sys.path if one != str(tmp_path)]
+
+
+def settings(root: Path, **changes: Any):
+    return check_config(
+        configuration(root, **{"source": {"paths": [str(root / "corpus")], "shard_bytes": 1}, **changes}), where="test"
+    )
+
+
+def build(config: Any, workers: int = 1) -> Build:
+    return open_build(build_dataset(config, workers=workers))
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    folder = (root / "outputs" / "tiny" / "latest").resolve()
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: data for name, data in found.items() if name not in {"dataset.json", "SHA256SUMS"}}
+
+
+def ours(outputs: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in outputs.items() if not name.startswith("steps/")}
+
+
+@pytest.mark.parametrize("mode", ["remove", "annotate", "none"])
+@pytest.mark.parametrize("tables", [False, True])
+def test_build_with_steps_is_a_build_of_what_they_left(mode: str, tables: bool, filters: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"dedup": {"mode": mode, **({} if mode == "none" else {"minimum_bytes": 100})}}
+    write_sources(tmp_path / "one", tables=tables)
+    write_sources(tmp_path / "other", already=True, tables=tables)
+    of = build(settings(tmp_path / "one", steps=CHAIN, **changes))
+    build(settings(tmp_path / "other", **changes))
+    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    rows = [json.loads(line) for line in one["steps/dropped.jsonl"].splitlines()]
+    gone = [f"{seed}-{n}" for seed in range(3) for n, text in enumerate(texts_of(seed)) if decided(text) is None]
+    assert [row["id"] for row in rows] == gone
+    assert {row["reason"] for row in rows} == {"long_enough", "no_water: wet"}
+    if tables and mode != "none":
+        for name in [name for name in one if name.startswith("documents/")]:
+            mine, theirs = (pq.read_table(pa.BufferReader(data.pop(name))).to_pylist() for data in (one, other))
+            assert mine == theirs
+    assert ours(one) == ours(other)
+    assert of.total("filter", "documents_out") == 72 - len(gone)
+    assert all(check.ok for check in summarize(of).checks)
+
+
+def test_dropped_document_is_located_with_its_reason(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = build(settings(tmp_path, steps=CHAIN))
+    number = next(number for number, text in enumerate(texts_of(1)) if decided(text) is None)
+    left_out = locate(of, "part1.jsonl", number + 1)
+    assert isinstance(left_out, DroppedLine)
+    assert locate_id(of, f"1-{number}") == (left_out,)
+    assert "dropped, long_enough" in render_located(left_out)
+    stays = next(number for number, text in enumerate(texts_of(1)) if decided(text))
+    assert isinstance(locate(of, "part1.jsonl", stays + 1), Located)
+
+
+def test_report_has_reasons_samples_and_rows_of_shards(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = build(settings(tmp_path, steps=CHAIN))
+    found = summarize(of).filtered
+    assert found is not None
+    dropped = [text for seed in range(3) for text in texts_of(seed) if decided(text) is None]
+    assert found.documents_dropped == len(dropped)
+    assert {one.reason: one.documents for one in found.reasons}["long_enough"] == sum(
+        len(text.split()) < 20 for text in dropped
+    )
+    assert sum(one.text_bytes for one in found.reasons) == sum(len(text.encode()) for text in dropped)
+    assert {one.excerpt for one in found.examples} <= {text[:300] for text in dropped}
+    assert sum(row.dropped_documents or 0 for row in shard_table(of).rows) == len(dropped)
+    page = (of.folder("report", "report") / "report.html").read_text()
+    assert "no_water: wet" in page
+
+
+def test_attributes_are_delivered_with_their_documents(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    build(settings(tmp_path, steps=CHAIN))
+    rows = [json.loads(line) for line in outputs(tmp_path)["steps/attributes.jsonl"].splitlines()]
+    lengths = {row["id"]: row["attributes"]["tidied"]["length"] for row in rows}
+    kept = {f"{s}-{n}": text for s in range(3) for n, text in enumerate(texts_of(s)) if decided(text) is not None}
+    assert lengths.keys() == kept.keys()
+    assert all(lengths[one] == len(text.replace("stone", "pebble").replace("\n\n", "\n")) for one, text in kept.items())
+
+
+def test_build_with_steps_is_verified_and_its_records_made_again(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = build(settings(tmp_path, steps=CHAIN))
+    assert verify_build(of).findings == ()
+    assert verify_records(of, 1000, 1).documents > 10
+
+
+def test_edit_of_the_steps_source_runs_them_again_and_reads_no_source(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    build(settings(tmp_path, steps=CHAIN))
+    filters.write_text(STEPS.replace("> 30", "> 20"))  # as long as before, within the same second
+    fates = {
+        (one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(settings(tmp_path, steps=CHAIN))))
+    }
+    assert {fates["index", f"0000{shard}"] for shard in range(3)} == {"reuse"}
+    assert {fates["filter", f"0000{shard}"] for shard in range(3)} == {"run"}
+    refreshed = build(settings(tmp_path, steps=CHAIN))
+    write_sources(tmp_path / "scratch")
+    build(settings(tmp_path / "scratch", steps=CHAIN))
+    assert outputs(tmp_path) == outputs(tmp_path / "scratch")
+    wet = [text for s in range(3) for text in texts_of(s) if len(text.split()) >= 20 and text.count("water") > 20]
+    assert refreshed.total("filter", "dropped_no_water: wet") == len(wet) > 0
+
+
+def test_settings_and_version_of_a_step_run_it_again_and_its_time_limit_does_not(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    one = {"use": "my_filters:long_enough", "with": {"words": 20}}
+    build(settings(tmp_path, steps=[one]))
+    for change, fate in (({"with": {"words": 21}}, "run"), ({"version": 2}, "run"), ({"seconds": 5}, "reuse")):
+        of = open_build(plan_dataset(settings(tmp_path, steps=[{**one, **change}])))
+        assert {step.fate for step in preview(of) if step.stage == "filter"} == {fate}
+
+
+def test_step_whose_source_changed_behind_the_plan_is_refused(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = open_build(plan_dataset(settings(tmp_path, steps=CHAIN)))
+    for stage in ("download", "index"):
+        of.run(stage, "00000")
+        of.run(stage, "00001")
+        of.run(stage, "00002")
+    filters.write_text(STEPS + "\n")
+    with pytest.raises(StepChangedError, match="not the code that was planned"):
+        of.run("filter", "00000")
+
+
+def test_step_that_remembers_is_refused_with_the_document(filters: Path, tmp_path: Path) -> None:
+    filters.write_text(
+        "seen = set()\ndef new(document):\n    known = document.text in seen\n"
+        "    seen.add(document.text)\n    return not known\n"
+    )
+    write_sources(tmp_path)
+    with pytest.raises(StepError, match="not deterministic") as caught:
+        build(settings(tmp_path, steps=[{"use": "my_filters:new"}]))
+    assert "part0.jsonl, line" in str(caught.value)
+
+
+def test_steps_and_decontamination_in_one_build_balance_and_verify(filters: Path, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    items = tmp_path / "items.jsonl"
+    items.write_text(json.dumps({"id": "one", "question": texts_of(0)[3][:200]}) + "\n")
+    wanted = {"benchmarks": [{"name": "own", "path": str(items)}], "action": "remove"}
+    of = build(settings(tmp_path, steps=CHAIN, decontamination=wanted))
+    assert all(check.ok for check in summarize(of).checks)
+    assert verify_build(of).findings == ()
+    assert verify_records(of, 1000, 1).documents > 10
+    stayed = [of.total(stage, "documents_out") for stage in ("filter", "decontaminate")]
+    assert stayed[0] - stayed[1] == of.total("decontaminate", "documents_removed")
+
+
+def test_workers_and_a_kill_in_the_middle_change_no_byte(filters: Path, tmp_path: Path) -> None:
+    for name in ("one", "four", "killed"):
+        write_sources(tmp_path / name)
+    build(settings(tmp_path / "one", steps=CHAIN))
+    build(settings(tmp_path / "four", steps=CHAIN), workers=4)
+    slow = [*CHAIN, {"use": "my_filters:suicide"}]
+    filters.write_text(
+        STEPS + "\nimport os, signal, pathlib\n"
+        "def suicide(document):\n"
+        f"    if document.id == '1-20' and not pathlib.Path({str(tmp_path / 'once')!r}).exists():\n"
+        f"        pathlib.Path({str(tmp_path / 'once')!r}).touch()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    config = tmp_path / "killed.json"
+    config.write_text(settings(tmp_path / "killed", steps=slow).model_dump_json(exclude_none=True))
+    command = [sys.executable, "-m", "corpusmill.cli", "build", str(config), "--workers", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == -signal.SIGKILL
+    assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == 0
+    assert outputs(tmp_path / "one") == outputs(tmp_path / "four") == outputs(tmp_path / "killed")
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ({"use": "my_filters"}, "pattern"),
+        ({"use": "my_filters:long_enough", "before": "writeback"}, "steps on deduplicated text are not supported"),
+        ({"use": "my_filters:long_enough", "wiht": {}}, "did you mean with"),
+        ({"use": "my_filters:absent"}, "AttributeError where my_filters:absent was imported"),
+        ({"use": "no_such_module_here:absent"}, "no source file of a module no_such_module_here"),
+        ({"use": "my_filters:long_enough", "with": {"sentences": 3}}, "its parameters do not fit"),
+    ],
+)
+def test_step_that_cannot_be_used_is_an_error_of_the_plan(
+    step: dict[str, Any], message: str, filters: Path, tmp_path: Path
+) -> None:
+    write_sources(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        plan_dataset(settings(tmp_path, steps=[step]), to_build=True)
+    assert message in str(caught.value)
+
+
+def test_two_steps_of_one_name_are_refused(filters: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="1 error"):
+        settings(tmp_path, steps=[{"use": "my_filters:no_water"}] * 2)
+
+
+def test_parts_of_a_compressed_file_go_through_the_steps_like_the_whole(filters: Path, tmp_path: Path) -> None:
+    for name, size in (("one", "1GiB"), ("parts", "8KiB")):
+        folder = tmp_path / name / "corpus"
+        folder.mkdir(parents=True)
+        rows = [{"id": str(n), "text": text} for n, text in enumerate(make_documents(3000, seed=5))]
+        (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        source = {"paths": [str(folder)], "shard_bytes": size}
+        build(settings(tmp_path / name, steps=CHAIN, source=source, dedup={"mode": "none"}))
+    one, parts = (
+        [json.loads(line)["id"] for line in outputs(tmp_path / name)["steps/dropped.jsonl"].splitlines()]
+        for name in ("one", "parts")
+    )
+    assert one == parts
