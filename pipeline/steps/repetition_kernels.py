@@ -62,7 +62,7 @@ def repeated_stretches(address, start, end, breaks, stamp, mask, keys, stamps, c
                 own -= 1
                 at -= 1
                 break
-            for _ in range(newlines):  # inside of a paragraph
+            for _ in range(newlines if length else 0):  # inside of a paragraph
                 key = (key ^ np.uint64(NEWLINE)) * PRIME
                 length += 1
             newlines = 0

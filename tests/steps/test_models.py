@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.steps import Drop
@@ -145,6 +145,7 @@ def shares_in_python(text: str) -> list[float]:
 @given(
     st.lists(st.lists(st.sampled_from(["a", "bé", "\n", "\n\n", "中", "a a a"]), max_size=40).map(" ".join), max_size=3)
 )
+@example(["\n a \n\n a \n"])
 def test_shares_are_those_of_plain_python(texts: list[str]) -> None:
     assert np.allclose(
         shares_of(batch_of_texts(texts)).reshape(-1, 13), np.array([*map(shares_in_python, texts)]).reshape(-1, 13)
