@@ -18,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env pin-images wheel test test-slow fuzz test-consumers test-ui screenshots docs check lock clean
+.PHONY: help setup demo up down compose-env pin-images wheel test test-slow fuzz test-consumers test-ui test-wheel screenshots docs check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test-consumers: $(STAMP) ## let training programs' own readers read a dataset, e
 
 test-ui: $(STAMP) ## drive a real Airflow in the machine's own Chromium: form, progress, report, a shard reprocessed
 	$(BIN)/python tests/ui/run.py
+
+test-wheel: $(STAMP) ## try the wheel in fresh environments with Airflow 3.1, 3.2 and 3.3 (CORPUSMILL_TEST_AIRFLOWS=3.3.2: one)
+	$(BIN)/python -m pytest tests/wheel
 
 screenshots: $(STAMP) ## the same, and make the pictures in README.md anew
 	$(BIN)/python tests/ui/run.py screenshots

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The newest release of each minor version that is supported, and a day on which its dependencies were those that it was
 # released with: its own constraint files are not on the package index, and newer packages break older Airflows.
 AIRFLOWS = {"3.1.8": "2026-03-25", "3.2.2": "2026-06-15", "3.3.2": "2026-11-20"}
+TRIED = os.environ.get("CORPUSMILL_TEST_AIRFLOWS", " ".join(AIRFLOWS)).split()
 UNREACHABLE = ("Failed to fetch", "error sending request", "client error (Connect)", "No route to host")
 PASSWORD = "a password for tests"  # noqa: S105
 

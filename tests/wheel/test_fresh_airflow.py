@@ -16,7 +16,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from tests.dags.live import free_port, tiny
 from tests.system.corpus import write_corpus
-from tests.wheel.fresh import AIRFLOWS, ROOT, Fresh, make_environment, make_wheel
+from tests.wheel.fresh import AIRFLOWS, ROOT, TRIED, Fresh, make_environment, make_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def worker(folder: Path, wheel: Path) -> Path:
     return make_environment(folder / "worker-env", f"corpusmill[worker] @ {wheel.as_uri()}")
 
 
-@pytest.fixture(scope="module", params=AIRFLOWS)
+@pytest.fixture(scope="module", params=TRIED)
 def fresh(request: pytest.FixtureRequest, folder: Path, wheel: Path, worker: Path) -> Iterator[Fresh]:
     """A running Airflow of one version, into whose environment nothing but the wheel was installed."""
     version: str = request.param
