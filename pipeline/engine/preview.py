@@ -139,7 +139,7 @@ def render_preview(steps: list[StepPreview]) -> str:
         lines.append(f"{stage:<10} " + ", ".join(fate for fate in fates if not fate.startswith("0 ")))
         reasons: dict[str, list[str]] = {}
         for one in of_stage:
-            if one.fate == "run" and one.why != EVERY_TIME:
+            if one.fate == "run":
                 reasons.setdefault(f"{one.fate}: {one.why}", []).append(one.unit)
         for reason, units in list(reasons.items())[:SHOWN_REASONS]:
             named = ", ".join(units[:SHOWN]) + (f" and {len(units) - SHOWN} more" if len(units) > SHOWN else "")

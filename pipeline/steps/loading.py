@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 OWN = "corpusmill"
 Identity = dict[str, str]
 _imported: dict[str, str] = {}  # the source of each top-level package when it was imported here
+_roots: set[str] = set()  # put on Python's path here: one at a time
 
 
 class StepChangedError(PermanentError):
@@ -95,14 +96,13 @@ def load(step: StepConfig, planned: Identity | None = None) -> Any:
     module, _, name = step.use.partition(":")
     top = module.partition(".")[0]
     if top != OWN and _imported.get(top, here["source"]) != here["source"]:
-        for known in [one for one in sys.modules if one.partition(".")[0] == top]:
-            del sys.modules[known]
+        _forget(top)
+    _imported[top] = here["source"]
     with _root_on_path():
         try:
             loaded = getattr(import_module(module), name)
         except Exception as error:
             raise _unusable(step, f"{type(error).__name__} where {step.use} was imported") from None
-    _imported[top] = here["source"]
     _require_settings(step, loaded)
     return loaded
 
@@ -119,12 +119,24 @@ def _require_settings(step: StepConfig, loaded: Any) -> None:
         raise _unusable(step, "a class without __call__ and without batch")
 
 
+def _forget(top: str) -> None:
+    for known in [one for one in sys.modules if one.partition(".")[0] == top]:
+        del sys.modules[known]
+    _imported.pop(top, None)
+
+
 @contextmanager
 def _root_on_path() -> Iterator[None]:
     """Look in the root folder, too, and last. No bytecode is kept: it would hide an edit of the same second."""
     root, kept = str(root_folder()), sys.dont_write_bytecode
+    if _roots - {root}:  # another root may have modules of the same names
+        sys.path[:] = [one for one in sys.path if one not in _roots]
+        _roots.clear()
+        for top in set(_imported) - {OWN}:
+            _forget(top)
     if root not in sys.path:
         sys.path.append(root)
+        _roots.add(root)
     sys.dont_write_bytecode = True
     invalidate_caches()
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from corpusmill.builds.local import build_dataset
-from corpusmill.engine.build import Build
+from corpusmill.engine.running import RunnableBuild
 from corpusmill.stages.graph import open_build
 from corpusmill.storage import open_store
 from corpusmill.verify.verification import verify_build
@@ -146,19 +146,19 @@ def _answer(path: Path, body: Callable[[], dict[str, Any]]) -> None:
 def made_good() -> Iterator[list[str]]:
     """The accounts that did not balance at first, in a build that goes on: the steps to blame ran again."""
     accounts: list[str] = []
-    checked = Build._run_and_check
+    checked = RunnableBuild._run_and_check
 
-    def noting(build: Build, stage: str, unit: str, *, verify: bool) -> Any:
+    def noting(build: RunnableBuild, stage: str, unit: str, *, verify: bool) -> Any:
         path, checks = checked(build, stage, unit, verify=verify)
         if checks:
             accounts.append(f"account: {stage}, {'; '.join(dict.fromkeys(check.name for check in checks))}")
         return path, checks
 
-    Build._run_and_check = noting  # type: ignore[method-assign]
+    RunnableBuild._run_and_check = noting  # type: ignore[method-assign]
     try:
         yield accounts
     finally:
-        Build._run_and_check = checked  # type: ignore[method-assign]
+        RunnableBuild._run_and_check = checked  # type: ignore[method-assign]
 
 
 def _plant(fault: Fault | None, scenario: str) -> None:

@@ -47,13 +47,14 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> str:
 def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_verified(
     corpusmill: Run, tmp_path: Path
 ) -> None:
-    assert NAME in succeeded(corpusmill("plan", "tiny.yaml"))
+    assert "stages will run, from download to report" in succeeded(corpusmill("plan", "tiny.yaml"))
     succeeded(corpusmill("build", "tiny.yaml", "--workers", "2"))
     receipts = sorted((tmp_path / "work" / "tiny" / NAME).glob("*/receipt.json"))
     counts = [json.loads(path.read_text())["counts"] for path in receipts]
     assert sum(one["documents"] for one in counts) == len(TEXTS)
     assert sum(one["words"] for one in counts) == sum(len(text.encode().split()) for text in TEXTS)
 
+    assert f"{NAME} {len(receipts)} reuse" in " ".join(succeeded(corpusmill("plan", "tiny.yaml")).split())
     written = [path.stat().st_mtime_ns for path in receipts]
     succeeded(corpusmill("build", "tiny.yaml"))
     assert [path.stat().st_mtime_ns for path in receipts] == written

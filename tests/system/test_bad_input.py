@@ -133,7 +133,7 @@ def test_cli_config_example_can_be_checked_as_it_is_printed(monkeypatch, capsys,
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     code, output = run_cli("config", "check", str(path), monkeypatch=monkeypatch, capsys=capsys)
     assert code == 1
-    assert "the vocabulary file does not exist" in output  # the first thing that the example's paths lack here
+    assert "a source does not exist" in output  # the folder `data` is all that the example lacks here
 
 
 def test_cli_build_prints_the_report(tmp_path, monkeypatch, capsys) -> None:

@@ -146,7 +146,7 @@ def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, roo
 
 def test_numpy_j23_every_shard_says_how_many_tokens_a_second(tmp_path, caplog) -> None:
     write_corpus(tmp_path / "corpus", documents=8)
-    with caplog.at_level(logging.INFO, logger="corpusmill.engine.build"):
+    with caplog.at_level(logging.INFO, logger="corpusmill.engine.running"):
         built = build(tmp_path)
     said = [record.getMessage() for record in caplog.records if " tokens/s" in record.getMessage()]
     for unit in built.units("tokenize"):

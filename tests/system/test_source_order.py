@@ -177,6 +177,7 @@ def test_source_order_is_that_of_the_single_command_and_so_of_datatrove(root) ->
 
 
 def test_source_order_switched_on_redoes_the_shuffle_and_what_follows_alone(root) -> None:
+    build(root)
     build(root, name="switched", shuffle={"seed": 7})
     fates = preview(open_build(plan_dataset(config(root, name="switched"))))
     assert {one.stage for one in fates if one.fate == "reuse"} == NOT_DONE_AGAIN - {"plan"}

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
-from corpusmill.config import check_config
+from corpusmill.config import StepConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
 from corpusmill.errors import ConfigError
@@ -27,7 +26,7 @@ from corpusmill.lineage.verify import verify_records
 from corpusmill.stages.graph import open_build
 from corpusmill.stages.summarize import shard_table, summarize
 from corpusmill.steps.answering import StepError
-from corpusmill.steps.loading import StepChangedError
+from corpusmill.steps.loading import StepChangedError, identity_of, load
 from corpusmill.verify import verify_build
 from tests.system.corpus import configuration, make_documents
 
@@ -86,14 +85,12 @@ def write_sources(root: Path, *, already: bool = False, tables: bool = False) ->
 
 
 @pytest.fixture
-def filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The module my_filters in a root folder of the test's own."""
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     path = tmp_path / "my_filters.py"
     path.write_text(STEPS)
-    yield path
-    sys.modules.pop("my_filters", None)
-    sys.path[:] = [one for one in sys.path if one != str(tmp_path)]
+    return path
 
 
 def settings(root: Path, **changes: Any):
@@ -182,6 +179,17 @@ def test_build_with_steps_is_verified_and_its_records_made_again(filters: Path, 
     of = build(settings(tmp_path, steps=CHAIN))
     assert verify_build(of).findings == ()
     assert verify_records(of, 1000, 1).documents > 10
+
+
+def test_modules_of_one_name_in_two_root_folders_are_each_roots_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kept in (("one", "True"), ("other", "False"), ("one", "True")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "my_filters.py").write_text(f"def keeps(document):\n    return {kept}\n")
+        monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path / name))
+        step = StepConfig(use="my_filters:keeps")
+        assert load(step, identity_of(step))(None) is (kept == "True")
 
 
 def test_edit_of_the_steps_source_runs_them_again_and_reads_no_source(filters: Path, tmp_path: Path) -> None:
