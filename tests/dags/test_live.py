@@ -134,7 +134,7 @@ def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) ->
     assert not (live.folder / "work" / "tiny" / CLAIM).exists()
     said = live.log("build_dataset", "dry", "estimate")
     assert "tokens" in said
-    assert "hours on" in said
+    assert "cores like these" in said
     place = "/api/v2/dags/build_dataset/dagRuns/dry/taskInstances/estimate/xcomEntries/estimate"
     assert "tokens_low" in json.dumps(live.call("GET", place)["value"])
 
