@@ -114,7 +114,9 @@ def test_plan_changed_setting_is_named_with_both_values(root) -> None:
     assert "minimum_bytes 100 -> 120" in text
     assert "index      3 reuse" in text
     assert "union      3 may run" in text
-    assert text.count("run:") == 1  # the reason of the stage that the setting changes, none of those behind it
+    reasons = [line.strip() for line in text.splitlines() if "run: " in line]
+    assert len(reasons) == 3  # of the stage that the setting changes, of upload and report; none of those between
+    assert reasons[1:] == ["run: runs every time"] * 2
     assert text.endswith("it is reused if that comes out as it was.")
 
 
