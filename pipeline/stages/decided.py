@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Stage, every
 from corpusmill.errors import PermanentError
-from corpusmill.ledger import Outcome
+from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.decisions import decisions_called
 from corpusmill.stages.filtering import matched_file
 
@@ -58,6 +58,12 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     return Outcome(counts={"matched": int(met.sum()), "unmatched": len(lacking), "bytes_read": 0})
 
 
+def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
+    counts, decisions = receipt.counts, build.receipt("decisions", unit).counts["decisions"]
+    met = (("matched", counts["matched"]), ("unmatched", counts["unmatched"]))
+    return [Check("decisions", (("sorted", decisions),), met)]
+
+
 STAGE = Stage(
     "decided",
     version=1,
@@ -67,5 +73,6 @@ STAGE = Stage(
     inputs=lambda build, unit: [("decisions", unit), *every(build, "filter")],
     settings=_settings,
     run=_run,
+    checks=_checks,
     on_trunk=False,
 )

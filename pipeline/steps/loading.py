@@ -1,12 +1,14 @@
 """A step's code: found, identified, imported. What identifies it is pinned by the plan, and workers compare theirs.
 
 A module is looked for where Python looks, and in the root folder (CORPUSMILL_ROOT, else the current folder). It is
-identified by the content of its source file; in a package that is not installed, or editable, by all Python files of
-the package; in an installed one by that file and the distribution's version.
+identified by the content of its source file, or of all Python files of its package, and by those of the modules beside
+it that they import, and these in turn; where it is installed and not editable, by its file and the distribution's
+version. What is imported by a name that is made up at run time is not seen: raise the step's `version`.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from collections.abc import Iterator
@@ -64,8 +66,27 @@ def identity_of(step: StepConfig) -> Identity:
 
 def _sources(spec: ModuleSpec, top: str, *, whole: bool) -> list[Path]:
     origin = Path(spec.origin or "")
+    if not whole:
+        return [origin]
     depth = spec.name.count(".") + (origin.name == "__init__.py")
-    return sorted(origin.parents[depth - 1].rglob("*.py")) if whole and depth and top else [origin]
+    beside, sources, waiting = origin.parents[depth], set[Path](), [top]
+    while waiting:
+        name = waiting.pop()
+        own = {beside / f"{name}.py"} if (beside / f"{name}.py").is_file() else {*(beside / name).rglob("*.py")}
+        waiting += [imported for path in own - sources for imported in _imports(path)]
+        sources |= own
+    return sorted(sources | {origin})
+
+
+def _imports(path: Path) -> set[str]:
+    """The top-level names of all modules that a source file imports, wherever in it; none of one that is no Python."""
+    try:
+        nodes = [*ast.walk(ast.parse(path.read_bytes()))]
+    except (SyntaxError, ValueError):
+        return set()
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level and node.module}
+    return {name.partition(".")[0] for name in names}
 
 
 @cache

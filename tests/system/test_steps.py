@@ -181,6 +181,26 @@ def test_build_with_steps_is_verified_and_its_records_made_again(filters: Path, 
     assert verify_records(of, 1000, 1).documents > 10
 
 
+@pytest.mark.parametrize("beside", ["words.py", "words/__init__.py", "words/deeper/list.py", "further.py"])
+def test_edit_of_a_module_that_a_step_imports_makes_it_another_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    (tmp_path / "words/deeper").mkdir(parents=True)
+    (tmp_path / "my_filters.py").write_text("def keeps(document):\n    import words\n    return True\n")
+    if not beside.startswith("words/"):
+        (tmp_path / "words.py").write_text("from further import one\n")
+    (tmp_path / beside).write_text("one = 1\n" if beside != "words.py" else "from further import one\n")
+    (tmp_path / "unrelated.py").write_text("one = 1\n")
+    step = StepConfig(use="my_filters:keeps")
+    before = identity_of(step)
+    (tmp_path / "unrelated.py").write_text("one = 2\n")
+    assert identity_of(step) == before
+    with (tmp_path / beside).open("a") as file:
+        file.write("two = 2\n")
+    assert identity_of(step) != before
+
+
 def test_modules_of_one_name_in_two_root_folders_are_each_roots_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
