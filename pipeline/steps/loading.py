@@ -72,7 +72,7 @@ def _sources(spec: ModuleSpec, top: str, *, whole: bool) -> list[Path]:
     beside, sources, waiting = origin.parents[depth], set[Path](), [top]
     while waiting:
         name = waiting.pop()
-        own = {beside / f"{name}.py"} if (beside / f"{name}.py").is_file() else {*(beside / name).rglob("*.py")}
+        own = {beside / f"{name}.py"} if (beside / f"{name}.py").is_file() else {*sorted((beside / name).rglob("*.py"))}
         waiting += [imported for path in own - sources for imported in _imports(path)]
         sources |= own
     return sorted(sources | {origin})
