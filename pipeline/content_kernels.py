@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from corpusmill.content import ContentSum
@@ -30,15 +31,17 @@ BLOCK_TOKENS = 1024  # two tables of 8 KiB: they stay in the first cache
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def mixed(words: Words) -> Words:
+@register_jitable
+def mixed(words: Any) -> Any:
     """splitmix64's output function of each word (uint64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
-def _weights(lane: int, numbers: Words) -> Words:
-    """Odd weights of some numbers in one lane."""
+@register_jitable
+def _weights(lane: int, numbers: Any) -> Any:
+    """Odd weights of some numbers (uint64) in one lane."""
     return mixed((numbers + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(lane << 32)) | np.uint64(1)
 
 
@@ -49,8 +52,17 @@ TOKEN = np.stack([_weights(lane, np.arange(BLOCK_TOKENS, dtype=np.uint64)) for l
 def place_weights(unit: Words | int, ordinals: Words) -> Words:
     """uint64 (2, n): the weight of each part by its unit (one for all, or one each) and its ordinal in it."""
     units = np.broadcast_to(np.asarray(unit, np.uint64), ordinals.shape)
-    keys = mixed(units * np.uint64(_GOLDEN) + np.uint64(0x5851F42D4C957F2D)) + ordinals
-    return np.stack([_weights(lane + LANES, keys) for lane in range(LANES)])
+    weights = np.empty((LANES, len(ordinals)), np.uint64)
+    _place_weights(np.ascontiguousarray(units), np.ascontiguousarray(ordinals), weights)
+    return weights
+
+
+@kernel
+def _place_weights(units: Any, ordinals: Any, weights: Any) -> None:
+    for i in range(len(ordinals)):
+        key = mixed(units[i] * np.uint64(_GOLDEN) + np.uint64(0x5851F42D4C957F2D)) + ordinals[i]
+        weights[0, i] = _weights(2, key)
+        weights[1, i] = _weights(3, key)
 
 
 def weighted_sum(parts: Words, weights: Words) -> ContentSum:
@@ -84,20 +96,15 @@ def token_sums(tokens: NDArray[Any], starts: Words, sizes: Words, firsts: Words)
     stops = starts + sizes
     if len(starts) and (int(stops.max()) > len(tokens) or bool((stops < starts).any())):
         raise IndexError(f"a piece ends at token {int(stops.max()):,} of {len(tokens):,}")
-    blocks = int((firsts + sizes).max()) // BLOCK_TOKENS + 1 if len(sizes) else 1
-    numbers = np.arange(blocks, dtype=np.uint64)
-    block_weights = np.stack([_weights(lane + 2 * LANES, numbers) for lane in range(LANES)])
     sums = np.empty((LANES, len(starts)), np.uint64)
     if tokens.dtype.kind == "i":  # Megatron's int32 holds no negative id
         tokens = tokens.view(np.dtype(f"u{tokens.dtype.itemsize}"))
-    _token_sums(np.ascontiguousarray(tokens), starts, sizes, firsts, (TOKEN[0], TOKEN[1]), tuple(block_weights), sums)
+    _token_sums(np.ascontiguousarray(tokens), starts, sizes, firsts, TOKEN[0], TOKEN[1], sums)
     return sums
 
 
 @kernel
-def _token_sums(tokens: Any, starts: Any, sizes: Any, firsts: Any, weights: Any, block_weights: Any, sums: Any) -> None:
-    low, high = weights
-    low_blocks, high_blocks = block_weights
+def _token_sums(tokens: Any, starts: Any, sizes: Any, firsts: Any, low: Any, high: Any, sums: Any) -> None:
     # Unsigned positions: a signed one might count from the end, and the loop over a block would not be vectorised.
     one, block_tokens = np.uint64(1), np.uint64(BLOCK_TOKENS)
     for piece in range(len(starts)):
@@ -111,8 +118,8 @@ def _token_sums(tokens: Any, starts: Any, sizes: Any, firsts: Any, weights: Any,
                 token = np.uint64(tokens[position + j]) + one
                 low_run += token * low[place + j]
                 high_run += token * high[place + j]
-            low_sum += low_run * low_blocks[block]
-            high_sum += high_run * high_blocks[block]
+            low_sum += low_run * _weights(4, block)
+            high_sum += high_run * _weights(5, block)
             position += run
             number += run
             left -= run

@@ -13,8 +13,11 @@ A process compares a block once, as long as the file stays the same (inode, size
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
@@ -24,6 +27,7 @@ from corpusmill.ledger.receipt import Receipt
 BLOCKS_NAME = ".blocks"
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
+WINDOW_BLOCKS = 8
 
 _compared: dict[tuple[str, int, int, int], bytearray] = {}
 """(path, inode, size, time of change) -> a byte per block: 1 once it was right."""
@@ -72,10 +76,9 @@ class Blocks:
         if not wanted:
             return
         with path.open("rb", buffering=0) as file:
-            for number in wanted:
-                block = os.pread(file.fileno(), BLOCK_BYTES, number * BLOCK_BYTES)
+            for number, digest in _digests_of(file, wanted, size):
                 place = (begin + number) * DIGEST_BYTES
-                if xxhash.xxh3_128_digest(block) != self._digests[place : place + DIGEST_BYTES]:
+                if digest != self._digests[place : place + DIGEST_BYTES]:
                     raise self._damaged(path, f"block {number:,} as it was written")
                 compared[number] = 1
 
@@ -91,6 +94,29 @@ class Blocks:
         )
         error.stage, error.unit = self._receipt.stage, self._receipt.unit
         return error
+
+
+def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """(block, its digest) of some blocks, ascending, of a file of `size_bytes`; b"" where it was cut since.
+
+    A window of several blocks is mapped: reading copies them, which takes twice as long as the digests. A window of one
+    is read: mapping takes 50 us.
+    """
+    for window, numbers in groupby(wanted, lambda number: number // WINDOW_BLOCKS):
+        begin = window * WINDOW_BLOCKS * BLOCK_BYTES
+        length = min(WINDOW_BLOCKS * BLOCK_BYTES, size_bytes - begin)
+        if length <= BLOCK_BYTES:
+            yield next(numbers), xxhash.xxh3_128_digest(os.pread(file.fileno(), length, begin))
+            continue
+        try:
+            mapped = mmap(file.fileno(), length, access=ACCESS_READ, offset=begin)
+        except ValueError:
+            yield next(numbers), b""
+            return
+        with mapped, memoryview(mapped) as view:
+            for number in numbers:
+                start = number * BLOCK_BYTES - begin
+                yield number, xxhash.xxh3_128_digest(view[start : start + BLOCK_BYTES])
 
 
 def blocks_of(size_bytes: int) -> int:

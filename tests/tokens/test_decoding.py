@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.errors import TokenizerError
-from corpusmill.tokens.decoding import ENTRY_BYTES, Decoder, first_difference, token_table
+from corpusmill.tokens.decoding import ENTRY_BYTES, PIECE_TOKENS, Decoder, first_difference, token_table
 
 LENGTHS = [1, 7, 8, 9, ENTRY_BYTES - 2, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 3 * ENTRY_BYTES]
 TOKENS = {number: bytes(97 + (number + place) % 3 for place in range(size)) for number, size in enumerate(LENGTHS)}
 TOKENS[len(LENGTHS) + 1] = b"\xff\x00"  # the id before it is nobody's
 VOCABULARY = len(LENGTHS) + 3  # nor is the last one
 
-ids = st.lists(st.sampled_from([*TOKENS] * 3 + [len(LENGTHS), VOCABULARY - 1]), max_size=12)
+some = st.lists(st.sampled_from([*TOKENS] * 3 + [len(LENGTHS), VOCABULARY - 1]), max_size=12)
+again = st.lists(st.sampled_from([*TOKENS]), min_size=1, max_size=3).map(lambda own: own * PIECE_TOKENS)
+ids = st.one_of(some, some, st.builds(list.__add__, again, some))  # of one piece, and of several
 
 
 def arrays(documents: list[tuple[bytes, list[int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -29,7 +31,12 @@ def arrays(documents: list[tuple[bytes, list[int]]]) -> tuple[np.ndarray, np.nda
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(ids, st.integers(0, 40), st.sampled_from([b"", b"a", b"\0", b"\xff"])), max_size=5))
+@given(
+    st.lists(
+        st.tuples(ids, st.integers(0, 40) | st.integers(0, 9000), st.sampled_from([b"", b"a", b"\0", b"\xff"])),
+        max_size=5,
+    )
+)
 def test_first_difference_is_the_first_document_that_plain_decoding_gives_another_text(
     wanted: list[tuple[list[int], int, bytes]],
 ) -> None:
@@ -39,9 +46,7 @@ def test_first_difference_is_the_first_document_that_plain_decoding_gives_anothe
         documents.append((text[:place] + other + text[place + 1 :] if other and place < len(text) else text, own))
     text, bounds, tokens, ends = arrays(documents)
     table = token_table(TOKENS, VOCABULARY)
-    found = first_difference(
-        text.ctypes.data, bounds, tokens, ends, table.words, table.lengths, table.starts, table.spelled.ctypes.data, 0
-    )
+    found = first_difference(table, text, bounds, tokens, ends, 0)
     known = [all(one in TOKENS for one in own) for _, own in documents]
     equal = [b"".join(TOKENS.get(one, b"") for one in own) == text for text, own in documents]
     wrong = [number for number, (a, b) in enumerate(zip(known, equal, strict=True)) if not (a and b)]

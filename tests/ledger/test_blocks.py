@@ -1,0 +1,69 @@
+"""Digests of blocks: which bytes of an output are compared when it is opened, and that every one of them counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from corpusmill.ledger import RECEIPT_NAME, Blocks, DamagedStepError, Outcome, Step, read_receipt, run_once
+from corpusmill.ledger.blocks import BLOCK_BYTES, WINDOW_BLOCKS, _compared
+
+WINDOW_BYTES = BLOCK_BYTES * WINDOW_BLOCKS
+SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, WINDOW_BYTES, 2 * WINDOW_BYTES + BLOCK_BYTES + 7]
+EVERY = (1 << 63) - 1
+
+
+def opened(work: Path, size: int) -> tuple[Path, Blocks]:
+    """A finished step's output of `size` bytes, behind another one, and the step's blocks."""
+
+    def body(folder: Path) -> Outcome:
+        (folder / "a").write_bytes(b"before it")
+        (folder / "b").write_bytes(bytes(place % 251 for place in range(1000)) * (size // 1000 + 1))
+        with (folder / "b").open("r+b") as file:
+            file.truncate(size)
+        return Outcome()
+
+    folder = run_once(Step("stage", 1, "unit", {"size": size}, ()), work, body).parent
+    return folder / "b", Blocks(folder, read_receipt(folder / RECEIPT_NAME))
+
+
+def flip(path: Path, place: int) -> None:
+    """And forget which blocks were right: on some systems a file may change twice without another time of change."""
+    _compared.clear()
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_blocks_one_flipped_byte_anywhere_is_damage_of_that_block(tmp_path: Path, size: int) -> None:
+    path, blocks = opened(tmp_path, size)
+    blocks.require()
+    borders = {border + by for border in (0, BLOCK_BYTES, WINDOW_BYTES, 2 * WINDOW_BYTES, size) for by in (-1, 0)}
+    for place in sorted(place for place in borders if 0 <= place < size):
+        flip(path, place)
+        with pytest.raises(DamagedStepError, match=f"block {place // BLOCK_BYTES:,} as it was written"):
+            blocks.require_bytes("b", 0, EVERY)
+        flip(path, place)
+        blocks.require()
+
+
+def test_blocks_of_a_slice_are_compared_and_no_others(tmp_path: Path) -> None:
+    path, blocks = opened(tmp_path, SIZES[-1])
+    flip(path, WINDOW_BYTES + 5)
+    blocks.require_bytes("b", 0, WINDOW_BYTES)
+    blocks.require_bytes("b", WINDOW_BYTES + BLOCK_BYTES, EVERY)
+    with pytest.raises(DamagedStepError):
+        blocks.require_bytes("b", WINDOW_BYTES + BLOCK_BYTES - 1, WINDOW_BYTES + BLOCK_BYTES)
+
+
+@pytest.mark.parametrize("size", [BLOCK_BYTES - 1, WINDOW_BYTES - 1, WINDOW_BYTES + 1])
+def test_blocks_of_a_file_that_was_cut_is_damage(tmp_path: Path, size: int) -> None:
+    path, blocks = opened(tmp_path, SIZES[-1])
+    with path.open("r+b") as file:
+        file.truncate(size)
+    with pytest.raises(DamagedStepError):
+        blocks.require()
