@@ -41,6 +41,15 @@ def test_texts_sum_any_texts_equal_the_oracle(texts, shard, gap) -> None:
     assert texts_sum(joined, bounds, gap, shard, 3) == oracle.texts(shard, texts, 3)
 
 
+def test_text_hashes_of_every_length_wherever_it_begins_equal_the_oracle() -> None:
+    text = np.random.default_rng(1).integers(0, 256, 20_000).astype(np.uint8)
+    sizes = np.array([*range(140), 4096, 9999], np.uint64)
+    starts = np.arange(len(sizes), dtype=np.uint64) * np.uint64(7)
+    hashes = text_hashes(text, starts, starts + sizes)
+    for start, size, own in zip(starts.tolist(), sizes.tolist(), hashes.T.tolist(), strict=True):
+        assert own == oracle.text_hash(text[start : start + size].tobytes())
+
+
 @given(rows=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=2, max_size=6), data=st.data())
 def test_records_sum_sees_what_counts_cannot(rows, data) -> None:
     """A record lost while another is doubled, two exchanged, one token changed, a border moved."""
