@@ -35,8 +35,8 @@ def serve() -> None:
 
 def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
     package = package_in(Path.cwd())
-    rooms = ("builds.dedup_alone", "single.dedup")  # where it is now, and where it was
-    dedup = importlib.import_module(next(name for room in rooms if find_spec(name := f"{package}.{room}")))
+    room = "builds.dedup_alone" if find_spec(f"{package}.builds") else "single.dedup"  # where it is, and where it was
+    dedup = importlib.import_module(f"{package}.{room}")
 
     root = Path(tempfile.mkdtemp(prefix="dedup-"))
     output = str(root / "clean")
