@@ -150,11 +150,15 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
+def configurations_folder() -> Path:
+    """Where the datasets' configurations lie."""
+    return datasets_folder(Path(conf.get("core", "dags_folder")) / "datasets")
+
+
 def _configured(dag_ids: set[str]) -> list[tuple[str, Path, Path]]:
     """(name, work folder, file) of the configurations whose DAG the user may read; invalid ones Airflow shows."""
     found = []
-    folder = datasets_folder(Path(conf.get("core", "dags_folder")) / "datasets")
-    for file in sorted(folder.glob("*.yaml")):
+    for file in sorted(configurations_folder().glob("*.yaml")):
         known = _name_and_work(file, _modified(file))
         if known is not None and dag_ids & {BUILD, records.OF_A_DATASET + known[0]}:
             found.append((*known, file))

@@ -24,8 +24,9 @@ from sqlalchemy.orm import Session
 import corpusmill.report
 from corpusmill.report.html import report_environment
 from corpusmill.stages.graph import GRAPH
+from corpusmill_airflow.folder import named_folder
 from corpusmill_airflow.pages import finished, live, records
-from corpusmill_airflow.pages.datasets import datasets_of
+from corpusmill_airflow.pages.datasets import configurations_folder, datasets_of
 from corpusmill_airflow.pages.receipts import read_steps
 
 HERE = Path(__file__).parent
@@ -252,9 +253,8 @@ def _base(request: Request) -> str:
 
 def _page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
     environment = report_environment(HERE / "templates")
-    return HTMLResponse(
-        environment.get_template(template).render(values | {"as_moment": as_moment}), status_code, HEADERS
-    )
+    values |= {"as_moment": as_moment, "folder": named_folder(configurations_folder())}
+    return HTMLResponse(environment.get_template(template).render(values), status_code, HEADERS)
 
 
 def as_moment(seconds: float) -> datetime:
