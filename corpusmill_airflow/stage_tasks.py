@@ -85,17 +85,18 @@ class Placement:
 @retried_as_its_error_says
 def estimate(plan_receipt: str) -> bool:
     """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
-    from dataclasses import asdict
-
-    from corpusmill.builds.estimate import estimate_dataset, render_estimate
-    from corpusmill.stages.graph import open_build
+    from corpusmill.builds.estimate import render_estimate
+    from corpusmill.engine.estimates import Estimate
+    from corpusmill_airflow.connections import connections_of, credentials
+    from corpusmill_airflow.worker import ask
 
     context = get_current_context()
     if not context["params"].get("dry_run"):
         return True
-    found = estimate_dataset(open_build(plan_receipt).config)
-    print(render_estimate(found))
-    context["ti"].xcom_push("estimate", asdict(found))
+    with credentials(connections_of(Path(plan_receipt))):
+        figures = ask("estimate", plan_receipt=plan_receipt)
+    print(render_estimate(Estimate(**figures)))
+    context["ti"].xcom_push("estimate", figures)
     return False
 
 
@@ -150,10 +151,12 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
     """
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running, worker
+    from corpusmill_airflow.connections import connections_of, credentials
 
     context = get_current_context()
     verify = bool(context["params"].get("verify"))
-    with running.held(plan_receipt, context, airflow):
+    connections = connections_of(Path(plan_receipt)) if GRAPH[stage].stores else {}
+    with running.held(plan_receipt, context, airflow), credentials(connections):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
         here = not worker.worker_python()
@@ -171,10 +174,12 @@ def report(plan_receipt: str) -> str:
     from corpusmill.engine.runs import why_latest_stays
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running
+    from corpusmill_airflow.connections import connections_of, credentials
     from corpusmill_airflow.worker import ask
 
     context = get_current_context()
-    with running.held(plan_receipt, context, running.this_airflow()):
+    connections = connections_of(Path(plan_receipt))  # old versions may go from the destinations now
+    with running.held(plan_receipt, context, running.this_airflow()), credentials(connections):
         reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
         if stays := why_latest_stays(Path(plan_receipt)):
             print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
