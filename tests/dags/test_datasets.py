@@ -113,6 +113,27 @@ def test_words_name_the_folder_that_is_in_use(
     assert named_folder(tmp_path / "dags" / "datasets") == "dags/datasets"
 
 
+def test_dates_of_a_schedule_are_as_the_documentation_says(parse: Callable[..., Any]) -> None:
+    """docs/airflow.md: the last day of a backfill, and the first run without catchup."""
+    import pendulum
+    from airflow.timetables.base import TimeRestriction
+    from airflow.timetables.trigger import CronTriggerTimetable
+
+    dag = parse(web=named("web", '\ndag: {schedule: "30 2 * * *", start: 2026-01-05}\n')).dags["dataset__web"]
+    timetable = CronTriggerTimetable(dag.timetable.expression, timezone="UTC")
+    backfill = TimeRestriction(pendulum.datetime(2026, 3, 1), pendulum.datetime(2026, 3, 2), catchup=True)
+    first = timetable.next_dagrun_info(last_automated_data_interval=None, restriction=backfill)
+    assert first
+    assert str(first.logical_date) == "2026-03-01 02:30:00+00:00"
+    assert timetable.next_dagrun_info(last_automated_data_interval=first.data_interval, restriction=backfill) is None
+    for start, is_at_once in ((dag.start_date, True), (None, False)):
+        scheduled = timetable.next_dagrun_info(
+            last_automated_data_interval=None, restriction=TimeRestriction(start, None, catchup=dag.catchup)
+        )
+        assert scheduled
+        assert (scheduled.logical_date < pendulum.now("UTC")) is is_at_once
+
+
 def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., Any]) -> None:
     bag = parse(first=named("first"), second=named("second", "\ndag: {after: [first]}\n"))
     assert bag.import_errors == {}
