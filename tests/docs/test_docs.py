@@ -18,6 +18,7 @@ from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
 from tests.commands.reference import each_command, names_of
+from tests.docs import sizing
 from tests.docs.reference import PAGES, configuration_page
 from tests.system.corpus import write_corpus
 
@@ -127,6 +128,10 @@ def test_commands_of_a_migration_page_run_one_after_another(page: str, tmp_path:
     for line in [*lines, *(["corpusmill build web.yaml --workers 1"] if sections else [])]:
         result = CliRunner().invoke(app, shlex.split(line)[1:])
         assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
+
+
+def test_table_of_sizes_is_what_the_program_works_out() -> None:
+    assert sizing.table() in (DOCS / "sizing.md").read_text(), "python -m tests.docs.sizing prints it"
 
 
 def test_docs_show_configurations() -> None:
