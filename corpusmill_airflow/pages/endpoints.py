@@ -144,14 +144,16 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
     table = finished.shard_table(report_path) if has_report else None
     # A finished report says all that the receipts say.
     wanted = (
-        [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
+        []
+        if table is not None and run.state == "success"
+        else [path for returned in paths.values() for path in returned]
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
     lines = live.shard_lines(tasks, paths, steps, is_over=run.is_over)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(
-        tasks, {key: [steps[path] for path in found if path in steps] for key, found in paths.items()}, run
+        tasks, {key: [steps[path] for path in returned if path in steps] for key, returned in paths.items()}, run
     )
     planning = None if plan else records.state_of_task(session, run, records.PLAN)
     waits = WAITS_FOR_THE_DATASET in {planning, *(task.state for task in tasks)}
@@ -181,13 +183,13 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
 
 def _asking(session: Session, run: records.Run) -> str | None:
     """The task that waits for somebody's approval."""
-    asking = (one for one in records.APPROVALS if records.state_of_task(session, run, one) in WAITS_FOR_SOMEBODY)
+    asking = (task for task in records.APPROVALS if records.state_of_task(session, run, task) in WAITS_FOR_SOMEBODY)
     return next(asking, None)
 
 
 def _path(paths: dict[tuple[str, int], list[str]], task_id: str) -> Path | None:
-    found = paths.get((task_id, -1))
-    return Path(found[0]) if found else None
+    returned = paths.get((task_id, -1))
+    return Path(returned[0]) if returned else None
 
 
 def _run(session: Session, dag_id: str, run_id: str) -> records.Run:
@@ -235,9 +237,9 @@ def _estimate_in_words(session: Session, run: records.Run) -> str:
     from corpusmill.builds.estimate import render_estimate
     from corpusmill.engine.estimates import Estimate
 
-    found = records.estimate_of(session, run)
+    figures = records.estimate_of(session, run)
     try:
-        return render_estimate(Estimate(**found)) if found else ""
+        return render_estimate(Estimate(**figures)) if figures else ""
     except TypeError:  # of another version
         return ""
 
