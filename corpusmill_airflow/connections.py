@@ -49,10 +49,14 @@ def credentials(connections: Mapping[str, str]) -> Iterator[None]:
     """
     wanted: Variables = {}
     for store, name in connections.items():
-        wanted |= VARIABLES[store](_connection(name, store))
+        connection = _connection(name, store)
+        variables = VARIABLES[store](connection, _extra(connection))
+        if any(value is not None and not _is_variable(value) for value in variables.values()):
+            raise _unusable(connection, "texts as values", "a value of another type, or with a zero byte")
+        wanted |= variables
     before = {name: os.environ.get(name) for name in wanted}
-    _set(wanted)
     try:
+        _set(wanted)
         yield
     finally:
         _set(before)
@@ -82,9 +86,20 @@ def _connection(name: str, store: str) -> Connection:
         ) from error
     if store in TYPES and connection.conn_type != TYPES[store]:
         raise _unusable(connection, f"a connection of type {TYPES[store]}", f"type {connection.conn_type}")
-    if connection.extra and connection.extra.strip() not in {"{}", "null"} and not connection.extra_dejson:
-        raise _unusable(connection, "extra as a JSON object", "something else")
     return connection
+
+
+def _extra(connection: Connection) -> dict[str, Any]:
+    """The connection's extra; Airflow takes one that is malformed for an empty one."""
+    text = connection.extra or ""
+    extra = connection.extra_dejson
+    if not isinstance(extra, dict) or (not extra and text.strip() not in {"", "{}", "null"}):
+        raise _unusable(connection, "extra as a JSON object", "something else")
+    return extra
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _unusable(connection: Connection, expected: str, got: str) -> PermanentError:
@@ -103,19 +118,14 @@ def _require_no(connection: Connection, extra: Mapping[str, Any], keys: tuple[st
         raise _unusable(connection, "keys or a profile, and nothing that changes whose they are", ", ".join(present))
 
 
-def _s3_variables(connection: Connection) -> Variables:
-    extra = connection.extra_dejson
+def _s3_variables(connection: Connection, extra: dict[str, Any]) -> Variables:
     _require_no(connection, extra, ("role_arn", "assume_role_method", "credential_source"))
     key = connection.login or extra.get("aws_access_key_id")
     secret = connection.password or extra.get("aws_secret_access_key")
     if bool(key) != bool(secret):
         raise _unusable(connection, "an access key and its secret", "one of them alone")
     profile = extra.get("profile_name")
-    service = (extra.get("service_config") or {}).get("s3") or {}
-    beside = {
-        "AWS_DEFAULT_REGION": extra.get("region_name"),
-        "AWS_ENDPOINT_URL_S3": service.get("endpoint_url") or extra.get("endpoint_url"),
-    }
+    beside = {"AWS_DEFAULT_REGION": extra.get("region_name"), "AWS_ENDPOINT_URL_S3": _endpoint(extra)}
     variables: Variables = {name: value for name, value in beside.items() if value}
     if key or profile:  # else the connection says no more than Airflow's own hooks read in it: the worker's identity
         variables |= {
@@ -127,9 +137,16 @@ def _s3_variables(connection: Connection) -> Variables:
     return variables
 
 
-def _gs_variables(connection: Connection) -> Variables:
+def _endpoint(extra: dict[str, Any]) -> Any:
+    """As Airflow's own hooks look for it: the service's, else that of all services."""
+    services = extra.get("service_config")
+    service = services.get("s3") if isinstance(services, dict) else None
+    return (service.get("endpoint_url") if isinstance(service, dict) else None) or extra.get("endpoint_url")
+
+
+def _gs_variables(connection: Connection, extra: dict[str, Any]) -> Variables:
     old = "extra__google_cloud_platform__"  # as connections of older providers spell it
-    extra = {key.removeprefix(old): value for key, value in connection.extra_dejson.items()}
+    extra = {key.removeprefix(old): value for key, value in extra.items()}
     _require_no(connection, extra, ("impersonation_chain", "key_secret_name", "credential_config_file"))
     key, path = extra.get("keyfile_dict"), extra.get("key_path")
     if not key and not path:
@@ -138,13 +155,13 @@ def _gs_variables(connection: Connection) -> Variables:
     return {"CORPUSMILL_GOOGLE_KEY": text, "GOOGLE_APPLICATION_CREDENTIALS": None if key else path}
 
 
-def _hf_variables(connection: Connection) -> Variables:
+def _hf_variables(connection: Connection, _extra: dict[str, Any]) -> Variables:
     if not connection.password:
         raise _unusable(connection, "the token as its password", "no password")
     return {"HF_TOKEN": connection.password}
 
 
-VARIABLES: dict[str, Callable[[Connection], Variables]] = {
+VARIABLES: dict[str, Callable[[Connection, dict[str, Any]], Variables]] = {
     "s3": _s3_variables,
     "gs": _gs_variables,
     "hf": _hf_variables,

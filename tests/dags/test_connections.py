@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.config import check_config
@@ -23,6 +24,8 @@ from tests.dags.live import tiny
 SECRET = "a-secret-of-the-tests"  # noqa: S105
 IDENTITY = {"AWS_ACCESS_KEY_ID": "another", "AWS_SECRET_ACCESS_KEY": "theirs", "AWS_SESSION_TOKEN": "old"}
 Add = Callable[..., None]
+EXTRAS = ("region_name", "endpoint_url", "service_config", "profile_name", "keyfile_dict", "key_path", "role_arn")
+NESTED = st.just({"s3": {"endpoint_url": 3}}) | st.just({"s3": "text"}) | st.just({"s3": {"endpoint_url": "http://a"}})
 
 
 @pytest.fixture
@@ -132,6 +135,30 @@ def test_connection_that_steps_cannot_use_is_refused_without_its_secret(
     assert words in str(refused.value)
     assert SECRET not in str(refused.value)
     assert dict(os.environ) == before
+
+
+@settings(deadline=None)
+@given(
+    store=st.sampled_from(["s3", "gs", "hf"]),
+    extra=st.dictionaries(
+        st.sampled_from(EXTRAS), st.none() | st.integers() | st.text() | st.lists(st.text()) | NESTED
+    ),
+    whole=st.none() | st.sampled_from(["[1]", "3", '"text"', "{", "null", " "]),
+    login=st.text(),
+    password=st.text(),
+)
+def test_any_connection_is_used_or_refused_and_the_environment_is_as_before(
+    store: str, extra: dict[str, Any], whole: str | None, login: str, password: str
+) -> None:
+    types = {"s3": "aws", "gs": "google_cloud_platform", "hf": "http"}
+    connection = {"conn_type": types[store], "login": login, "password": password}
+    connection["extra"] = json.dumps(extra) if whole is None else whole
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_TEAM", json.dumps(connection))
+        before = dict(os.environ)
+        with suppress(PermanentError):
+            environment_with(store)
+        assert dict(os.environ) == before
 
 
 def test_connection_that_is_missing_is_named_with_its_key() -> None:

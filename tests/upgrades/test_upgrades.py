@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.config import load_config
-from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.errors import CorpusmillError, CorruptDataError
+from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, run_once
+from corpusmill.stages.graph import open_build
 from tests.search.folders import Result, built, delivered, rooted
 from tests.upgrades.keep import KEPT, NAME, refresh, write_dataset
 
@@ -112,3 +113,16 @@ def test_reprocessing_a_shard_of_a_kept_folder_changes_nothing(kept) -> None:
     assert failed is None, failed
     assert "tokenize" in output
     assert not delivered(kept, NAME).differences(before)
+
+
+def test_plan_with_keys_of_another_version_is_an_error_in_words(tmp_path) -> None:
+    def write(folder: Path) -> Outcome:
+        (folder / "config.json").write_text('{"name": "web", "gone_since": "a value"}')
+        (folder / "plan.json").write_text('{"shards": 3}')
+        return Outcome(counts={})
+
+    build = open_build(run_once(Step("plan", 1, "web", {}, ()), tmp_path, write))
+    for read in (lambda: build.config, lambda: build.plan):
+        with pytest.raises(CorruptDataError, match="written by another version") as refused:
+            read()
+        assert "a value" not in str(refused.value)
