@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params
-from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.folder import configuration_names, named_folder
 
 
 def build_dataset(folder: Path) -> DAG:
@@ -20,7 +20,7 @@ def build_dataset(folder: Path) -> DAG:
         "demo" if "demo" in names else names[0],
         enum=names,
         title="Dataset configuration",
-        description="A file in dags/datasets. Whatever you leave empty below is as it says there.",
+        description=f"A file in {named_folder(folder)}. Whatever you leave empty below is as it says there.",
         section="Dataset",
     )
 

@@ -18,15 +18,16 @@ if AIRFLOW >= (3, 2):
         DeadlineAlert,
         DeadlineReference,
     )
-    from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+    from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 else:
-    from airflow.exceptions import AirflowFailException, AirflowRescheduleException
+    from airflow.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
     from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
     from airflow.timetables.assets import AssetOrTimeSchedule
     from airflow.timetables.trigger import CronTriggerTimetable
 
 __all__ = [
     "RETRY_ARGUMENTS",
+    "AirflowNotFoundException",
     "AirflowRescheduleException",
     "AssetOrTimeSchedule",
     "AsyncCallback",

@@ -18,11 +18,12 @@ from corpusmill.yaml_text import read_text
 from corpusmill_airflow import running
 from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, schedule_arguments
+from corpusmill_airflow.folder import named_folder
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or spoilt while a run was under way.**
 
-Its runs finish from a copy; no new ones are started by schedule. Restore `dags/datasets/{name}.yaml`, or remove
+Its runs finish from a copy; no new ones are started by schedule. Restore `{folder}/{name}.yaml`, or remove
 `.corpusmill/running/{name}.yaml` below the root folder to let this DAG go, too.
 
 """
@@ -71,8 +72,11 @@ def read_configuration(name: str, path: Path, *, is_copy: bool) -> Configuration
     return Configuration(config, text, path, is_copy)
 
 
-def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = True, tasks: bool = True) -> DAG:
-    """The DAG of one configuration, with `note` above its words; without `waits` other datasets do not start it.
+def dataset_dag(
+    configuration: Configuration, folder: Path, note: str = "", *, waits: bool = True, tasks: bool = True
+) -> DAG:
+    """The DAG of one configuration in `folder`, with `note` above its words; without `waits` other datasets do not
+    start it.
 
     Without `tasks` it has no form either, and is made to see whether Airflow takes what the configuration says: that is
     all in the rest, which is a twentieth of the work.
@@ -101,7 +105,7 @@ def dataset_dag(configuration: Configuration, note: str = "", *, waits: bool = T
         config=config,
         tasks=tasks,
         dag_display_name=f"Dataset {name}",
-        description=f"Builds the dataset {name} (dags/datasets/{name}.yaml).",
+        description=f"Builds the dataset {name} ({named_folder(folder)}/{name}.yaml).",
         params=form_params(config, name=name) | run if tasks else {},
         doc_md=f"{note}{when.doc or ''}\n\n```yaml\n{text}\n```",
         **({} if configuration.is_copy else schedule_arguments(config, when, waits=waits)),
@@ -121,7 +125,7 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
         for path in (place[name] for place in (files, kept) if name in place):
             try:
                 configuration = read_configuration(name, path, is_copy=path == kept.get(name))
-                made[name] = dataset_dag(configuration, _note(configuration, files), tasks=tasks)
+                made[name] = dataset_dag(configuration, folder, _note(configuration, folder, files), tasks=tasks)
             except Exception as error:  # whatever is wrong with one file, the others have their DAGs
                 refused.append(_refusal(error, path))
             else:
@@ -136,7 +140,7 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
                 next_step="take one of them out of dag.after; until then no build of one starts another",
             )
         )
-        made |= {name: dataset_dag(usable[name], CIRCLE, waits=False, tasks=tasks) for name in circle}
+        made |= {name: dataset_dag(usable[name], folder, CIRCLE, waits=False, tasks=tasks) for name in circle}
     return list(made.values()), refused
 
 
@@ -163,9 +167,9 @@ def circles(after: Mapping[str, list[str]]) -> list[list[str]]:
             return closed
 
 
-def _note(configuration: Configuration, known: Mapping[str, Path]) -> str:
+def _note(configuration: Configuration, folder: Path, known: Mapping[str, Path]) -> str:
     if configuration.is_copy:
-        return GONE.format(name=configuration.config.name)
+        return GONE.format(name=configuration.config.name, folder=named_folder(folder))
     unknown = [name for name in configuration.after if name not in known]
     return UNKNOWN.format(names="`, `".join(unknown)) if unknown else ""
 

@@ -58,6 +58,7 @@ def reprocess_shard(folder: Path) -> DAG:
         from corpusmill.form import refuse_unknown
         from corpusmill_airflow import running
         from corpusmill_airflow.configurations import work_folders
+        from corpusmill_airflow.connections import connections_of, credentials, keep_connections
         from corpusmill_airflow.worker import ask
 
         values, context = params or {}, get_current_context()
@@ -67,7 +68,15 @@ def reprocess_shard(folder: Path) -> DAG:
             last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
             asked = {"last_plan": str(last), "stage": values["stage"], "shard": shard}
-            return running.planned(last.parents[2], context, lambda: Path(ask("begin_reprocessing", **asked)))
+            connections = connections_of(last)
+
+            def begin() -> Path:
+                with credentials(connections):
+                    plan_receipt = Path(ask("begin_reprocessing", **asked))
+                keep_connections(plan_receipt, connections)
+                return plan_receipt
+
+            return running.planned(last.parents[2], context, begin)
 
     return make_dag(
         "reprocess_shard",

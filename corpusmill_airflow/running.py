@@ -117,6 +117,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     from corpusmill.engine.runs import begin_run
     from corpusmill.form import changed_keys
     from corpusmill.stages.graph import open_build
+    from corpusmill_airflow.connections import credentials, keep_connections
     from corpusmill_airflow.worker import ask
 
     require_bounded(config, operators)
@@ -125,11 +126,14 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     config = config.model_copy(update=kept)
 
     params = context["params"]
+    connections = operators.dag.connections if operators.dag else {}
 
     def plan() -> Path:
         # A dry run is planned even if it would not fit, or no estimate could say so.
         as_json = config.model_dump_json(exclude_none=True)
-        plan_receipt = Path(ask("plan", config=as_json, to_build=not params.get("dry_run")))
+        with credentials(connections):
+            plan_receipt = Path(ask("plan", config=as_json, to_build=not params.get("dry_run")))
+        keep_connections(plan_receipt, connections)
         require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
         if not params.get("dry_run"):

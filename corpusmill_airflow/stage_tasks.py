@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,17 +86,18 @@ class Placement:
 @retried_as_its_error_says
 def estimate(plan_receipt: str) -> bool:
     """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
-    from dataclasses import asdict
-
-    from corpusmill.builds.estimate import estimate_dataset, render_estimate
-    from corpusmill.stages.graph import open_build
+    from corpusmill.builds.estimate import render_estimate
+    from corpusmill.engine.estimates import Estimate
+    from corpusmill_airflow.connections import connections_of, credentials
+    from corpusmill_airflow.worker import ask
 
     context = get_current_context()
     if not context["params"].get("dry_run"):
         return True
-    found = estimate_dataset(open_build(plan_receipt).config)
-    print(render_estimate(found))
-    context["ti"].xcom_push("estimate", asdict(found))
+    with credentials(connections_of(Path(plan_receipt))):
+        figures = ask("estimate", plan_receipt=plan_receipt)
+    print(render_estimate(Estimate(**figures)))
+    context["ti"].xcom_push("estimate", figures)
     return False
 
 
@@ -150,10 +152,12 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
     """
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running, worker
+    from corpusmill_airflow.connections import connections_of, credentials
 
     context = get_current_context()
     verify = bool(context["params"].get("verify"))
-    with running.held(plan_receipt, context, airflow):
+    connections = connections_of(Path(plan_receipt)) if GRAPH[stage].stores else {}
+    with running.held(plan_receipt, context, airflow), credentials(connections):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
         here = not worker.worker_python()
@@ -171,10 +175,12 @@ def report(plan_receipt: str) -> str:
     from corpusmill.engine.runs import why_latest_stays
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running
+    from corpusmill_airflow.connections import connections_of, credentials
     from corpusmill_airflow.worker import ask
 
     context = get_current_context()
-    with running.held(plan_receipt, context, running.this_airflow()):
+    connections = connections_of(Path(plan_receipt))  # old versions may go from the destinations now
+    with running.held(plan_receipt, context, running.this_airflow()), credentials(connections):
         reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
         if stays := why_latest_stays(Path(plan_receipt)):
             print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
@@ -194,6 +200,18 @@ def close(name: str) -> None:
     running.close(context, context["ti"].xcom_pull(task_ids="plan"), name)
 
 
+# Airflow looks at a function's signature for every copy of its decorator, which took a tenth of the time of reading a
+# file of many DAGs. Datasets differ in few of these arguments.
+@cache
+def _listing(stage: str) -> Any:
+    return list_units.override(task_id=stage)
+
+
+@cache
+def _steps(stage: str, processes: int, arguments: tuple[tuple[str, Any], ...]) -> Any:
+    return run_steps.override(task_id=stage, **dict(arguments)).partial(stage=stage, processes=processes)
+
+
 def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
     """Every stage of the graph after a task named `plan` that returns a plan's receipt; returns the report's task."""
     estimated = estimate(plan_receipt=PLAN_RECEIPT)
@@ -207,13 +225,10 @@ def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
             continue
         if not stage.units_of:
             with lists:
-                listed[stage.name] = units = list_units.override(task_id=stage.name)(
-                    stage.name, PLAN_RECEIPT, placement.most_tasks
-                )
+                listed[stage.name] = units = _listing(stage.name)(stage.name, PLAN_RECEIPT, placement.most_tasks)
             ([ended[name] for name in stage.units_after] or [estimated]) >> units
         with groups.get(stage.group, nullcontext()):
-            steps = run_steps.override(task_id=stage.name, **placement.of(stage.name))
-            steps = steps.partial(stage=stage.name, processes=placement.processes)
+            steps = _steps(stage.name, placement.processes, tuple(placement.of(stage.name).items()))
             work = steps.expand_kwargs(listed[stage.units_of or stage.name])
         [ended[name] for name in GRAPH.after(stage.name)] >> work
         ended[stage.name] = work

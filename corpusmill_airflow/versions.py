@@ -20,7 +20,7 @@ def release(version: str) -> tuple[int, ...]:
 def require_supported(version: str) -> None:
     """PermanentError for an Airflow older or newer than those that are tested."""
     if not OLDEST <= release(version) <= NEWEST:
-        oldest, newest = (".".join(map(str, one)) for one in (OLDEST, NEWEST))
+        oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
         raise PermanentError(
             "this version of Corpusmill does not run in this Airflow",
             where=Path(str(airflow.__file__)).parent,

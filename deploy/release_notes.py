@@ -1,4 +1,7 @@
-"""The changelog's words on a release: `release_notes.py v0.2.0`. Exit 1 unless tag, program and changelog agree."""
+"""The changelog's words on a release: `release_notes.py v0.2.0`.
+
+Exit 1 unless tag, program and changelog agree, and a dataset of that version is kept for the tests of upgrades.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,18 @@ def notes(tag: str, version_file: str, changelog: str) -> str:
     return section[2].strip() + "\n"
 
 
+def require_kept(tag: str, kept: Path) -> None:
+    """ValueError unless a dataset that this version built is among those that later versions are tested with."""
+    archive = kept / f"{tag.removeprefix('v')}.tar.xz"
+    if not archive.is_file():
+        raise ValueError(f"there is no {archive}: run python -m tests.upgrades.keep, and commit it with the release")
+
+
 def main() -> int:
     """Print them."""
     try:
         text = notes(sys.argv[1], (ROOT / "pipeline" / "version.py").read_text(), (ROOT / "CHANGELOG.md").read_text())
+        require_kept(sys.argv[1], ROOT / "tests" / "upgrades" / "kept")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

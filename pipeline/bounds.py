@@ -1,4 +1,4 @@
-"""What a form may name: paths and endpoints below configured roots. Files in dags/datasets are unbounded.
+"""What a form may name: paths and endpoints below configured roots. Configuration files are unbounded.
 
 CORPUSMILL_FORM_ROOTS lists the roots, with commas between them: folders of this machine (relative ones start at the
 root folder), ``s3://bucket/prefix``, ``gs://bucket``, ``hf://datasets/owner``. The endpoint of a store of one's own
@@ -86,7 +86,7 @@ def require_within(places: Iterable[tuple[str, Place]]) -> None:
             "a form may not name a place beyond the configured roots",
             details=tuple(beyond),
             expected=", ".join(written) or f"nothing: neither {FORM_ROOTS} nor CORPUSMILL_ROOT is set",
-            next_step="write it into a file in dags/datasets, or ask whoever runs Airflow to add it to"
+            next_step="write it into the configuration file of a dataset, or ask whoever runs Airflow to add it to"
             f" {FORM_ROOTS} (docs/security.md)",
         )
 

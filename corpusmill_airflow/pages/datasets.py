@@ -68,12 +68,12 @@ class Dataset:
     @property
     def comparable(self) -> list[Refresh]:
         """The refreshes that had the settings of the newest one: only their figures say how the dataset grows."""
-        return [one for one in self.refreshes if one.facts.settings == self.refreshes[0].facts.settings]
+        return [refresh for refresh in self.refreshes if refresh.facts.settings == self.refreshes[0].facts.settings]
 
     @property
     def growth(self) -> str:
         """Tokens against the refresh of equal settings before, as a signed share; "" if there is none."""
-        newest_two = [one.tokens for one in self.comparable[:2]]
+        newest_two = [refresh.tokens for refresh in self.comparable[:2]]
         if len(newest_two) < 2 or not newest_two[1]:
             return ""
         now, before = newest_two
@@ -84,7 +84,7 @@ class Dataset:
     @property
     def trend(self) -> str:
         """Tokens over the refreshes of equal settings, drawn."""
-        points = [(one.tokens, one.in_words) for one in reversed(self.comparable)]
+        points = [(refresh.tokens, refresh.in_words) for refresh in reversed(self.comparable)]
         return trend_bars(points, f"tokens over {len(points)} refreshes")
 
 
@@ -96,37 +96,40 @@ def datasets_of(session: Session, dag_ids: set[str]) -> list[Dataset]:
         for run, path in reversed(records.receipts_by_run(session, dag_ids, records.REPORT, NEWEST_RUNS).items())
     }
     runs = records.newest_runs(session, dag_ids, NEWEST_RUNS)
-    found: dict[Path, Dataset] = {}
+    datasets: dict[Path, Dataset] = {}
     for path in plans.values():
         work = path.parents[2]
-        found.setdefault(work, Dataset(work.name, work))
+        datasets.setdefault(work, Dataset(work.name, work))
     for name, work, file in _configured(dag_ids):
-        found.setdefault(work, Dataset(name, work)).configured = file
+        datasets.setdefault(work, Dataset(name, work)).configured = file
     for run in runs:
-        dataset = _dataset_of(run, plans, found)
+        dataset = _dataset_of(run, plans, datasets)
         if dataset is not None and dataset.run is None:
             dataset.run = run
-    for dataset in found.values():
+    for dataset in datasets.values():
         _read_history(dataset, reports)
         dag_id = records.OF_A_DATASET + dataset.name
         if dataset.configured is None and dag_id in dag_ids:
             dataset.configuration_is_gone = not records.find_dag(session, dag_id).is_there
     order = {(run.dag_id, run.run_id): place for place, run in enumerate(runs)}
     return sorted(
-        found.values(),
-        key=lambda one: (order[one.run.dag_id, one.run.run_id] if one.run else len(order), one.name),
+        datasets.values(),
+        key=lambda dataset: (
+            order[dataset.run.dag_id, dataset.run.run_id] if dataset.run else len(order),
+            dataset.name,
+        ),
     )
 
 
-def _dataset_of(run: Run, plans: dict[tuple[str, str], Path], found: dict[Path, Dataset]) -> Dataset | None:
+def _dataset_of(run: Run, plans: dict[tuple[str, str], Path], datasets: dict[Path, Dataset]) -> Dataset | None:
     """Of the plan that the run made; before it has made one, of the name that it was started with."""
     plan = plans.get((run.dag_id, run.run_id))
     if plan is not None:
-        return found.get(plan.parents[2])
+        return datasets.get(plan.parents[2])
     name = run.conf.get("dataset") or run.conf.get("name")
     if run.dag_id.startswith(records.OF_A_DATASET):
         name = run.dag_id.removeprefix(records.OF_A_DATASET)
-    named = [one for one in found.values() if one.name == name]
+    named = [dataset for dataset in datasets.values() if dataset.name == name]
     return named[0] if len(named) == 1 else None
 
 
@@ -150,15 +153,19 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
+def configurations_folder() -> Path:
+    """Where the datasets' configurations lie."""
+    return datasets_folder(Path(conf.get("core", "dags_folder")) / "datasets")
+
+
 def _configured(dag_ids: set[str]) -> list[tuple[str, Path, Path]]:
     """(name, work folder, file) of the configurations whose DAG the user may read; invalid ones Airflow shows."""
-    found = []
-    folder = datasets_folder(Path(conf.get("core", "dags_folder")) / "datasets")
-    for file in sorted(folder.glob("*.yaml")):
+    configured = []
+    for file in sorted(configurations_folder().glob("*.yaml")):
         known = _name_and_work(file, _modified(file))
         if known is not None and dag_ids & {BUILD, records.OF_A_DATASET + known[0]}:
-            found.append((*known, file))
-    return found
+            configured.append((*known, file))
+    return configured
 
 
 @lru_cache(maxsize=256)

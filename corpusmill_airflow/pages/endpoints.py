@@ -24,8 +24,9 @@ from sqlalchemy.orm import Session
 import corpusmill.report
 from corpusmill.report.html import report_environment
 from corpusmill.stages.graph import GRAPH
+from corpusmill_airflow.folder import named_folder
 from corpusmill_airflow.pages import finished, live, records
-from corpusmill_airflow.pages.datasets import datasets_of
+from corpusmill_airflow.pages.datasets import configurations_folder, datasets_of
 from corpusmill_airflow.pages.receipts import read_steps
 
 HERE = Path(__file__).parent
@@ -143,14 +144,16 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
     table = finished.shard_table(report_path) if has_report else None
     # A finished report says all that the receipts say.
     wanted = (
-        [] if table is not None and run.state == "success" else [path for found in paths.values() for path in found]
+        []
+        if table is not None and run.state == "success"
+        else [path for returned in paths.values() for path in returned]
     )
     steps, unread = read_steps(wanted, work) if work else ({}, 0)
     lines = live.shard_lines(tasks, paths, steps, is_over=run.is_over)
     if table is not None:
         lines = live.with_rows(lines, table)
     stages = live.stage_lines(
-        tasks, {key: [steps[path] for path in found if path in steps] for key, found in paths.items()}, run
+        tasks, {key: [steps[path] for path in returned if path in steps] for key, returned in paths.items()}, run
     )
     planning = None if plan else records.state_of_task(session, run, records.PLAN)
     waits = WAITS_FOR_THE_DATASET in {planning, *(task.state for task in tasks)}
@@ -180,13 +183,13 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
 
 def _asking(session: Session, run: records.Run) -> str | None:
     """The task that waits for somebody's approval."""
-    asking = (one for one in records.APPROVALS if records.state_of_task(session, run, one) in WAITS_FOR_SOMEBODY)
+    asking = (task for task in records.APPROVALS if records.state_of_task(session, run, task) in WAITS_FOR_SOMEBODY)
     return next(asking, None)
 
 
 def _path(paths: dict[tuple[str, int], list[str]], task_id: str) -> Path | None:
-    found = paths.get((task_id, -1))
-    return Path(found[0]) if found else None
+    returned = paths.get((task_id, -1))
+    return Path(returned[0]) if returned else None
 
 
 def _run(session: Session, dag_id: str, run_id: str) -> records.Run:
@@ -234,9 +237,9 @@ def _estimate_in_words(session: Session, run: records.Run) -> str:
     from corpusmill.builds.estimate import render_estimate
     from corpusmill.engine.estimates import Estimate
 
-    found = records.estimate_of(session, run)
+    figures = records.estimate_of(session, run)
     try:
-        return render_estimate(Estimate(**found)) if found else ""
+        return render_estimate(Estimate(**figures)) if figures else ""
     except TypeError:  # of another version
         return ""
 
@@ -252,9 +255,8 @@ def _base(request: Request) -> str:
 
 def _page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
     environment = report_environment(HERE / "templates")
-    return HTMLResponse(
-        environment.get_template(template).render(values | {"as_moment": as_moment}), status_code, HEADERS
-    )
+    values |= {"as_moment": as_moment, "folder": named_folder(configurations_folder())}
+    return HTMLResponse(environment.get_template(template).render(values), status_code, HEADERS)
 
 
 def as_moment(seconds: float) -> datetime:

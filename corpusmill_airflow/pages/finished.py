@@ -65,12 +65,13 @@ def changes(plan_receipt: Path, table: ShardTable) -> list[StageChange] | None:
     except (OSError, ValueError):
         return None
     after = {(stage, unit): digest for stage, units in table.digests.items() for unit, digest in units.items()}
-    found = compare(before, after)
+    compared = compare(before, after)
     return [
         StageChange(
             stage,
-            unchanged=len(table.digests[stage]) - sum(one.stage == stage and one.after is not None for one in found),
-            changed=tuple((one.unit, one.before, one.after) for one in found if one.stage == stage),
+            unchanged=len(table.digests[stage])
+            - sum(unit.stage == stage and unit.after is not None for unit in compared),
+            changed=tuple((unit.unit, unit.before, unit.after) for unit in compared if unit.stage == stage),
         )
         for stage in GRAPH.names
         if table.digests.get(stage)

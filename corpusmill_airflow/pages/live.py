@@ -67,14 +67,14 @@ def stage_lines(tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFact
     by_stage: dict[str, list[Task]] = {}
     for task in tasks:
         by_stage.setdefault(task.stage, []).append(task)
-    begun = [STAGES.index(stage) for stage, found in by_stage.items() if any(task.started for task in found)]
+    begun = [STAGES.index(stage) for stage, of_stage in by_stage.items() if any(task.started for task in of_stage)]
     lines = []
     for number, stage in enumerate(STAGES):
-        found = by_stage.get(stage, [])
-        left_out = not found and (run.is_over or number < max(begun, default=0))
-        if left_out or any(task.state == "skipped" for task in found):
+        of_stage = by_stage.get(stage, [])
+        left_out = not of_stage and (run.is_over or number < max(begun, default=0))
+        if left_out or any(task.state == "skipped" for task in of_stage):
             continue
-        lines.append(_stage_line(stage, found, steps))
+        lines.append(_stage_line(stage, of_stage, steps))
     return lines
 
 
@@ -132,15 +132,15 @@ def shard_lines(
     lines = []
     for shard in sorted(by_shard):
         mine = by_shard[shard]
-        found = {}
+        facts = {}
         for task in mine:
             for path in paths.get((task.task_id, task.map_index), []):
                 of, name = step_name(task.stage, path.rsplit("/", 2)[1].rpartition("-")[0])
                 if of == shard and path in steps:
-                    found[name] = steps[path]
-        word, said, log = doing(mine, is_over=is_over)
+                    facts[name] = steps[path]
+        word, words, log = doing(mine, is_over=is_over)
         tries = max((task.tries for task in mine), default=0)
-        lines.append(ShardLine(shard_row(shard, found), word, said, tries, log, mine[0].map_index))
+        lines.append(ShardLine(shard_row(shard, facts), word, words, tries, log, mine[0].map_index))
     return lines
 
 
@@ -150,12 +150,12 @@ def doing(tasks: list[Task], *, is_over: bool = False) -> tuple[str, str, Task |
     for word, states in (("failed", {"failed"}), ("running", AT_WORK), ("retry", {"up_for_retry"})):
         for task in ordered:
             if task.state in states:
-                said = {
+                words = {
                     "failed": f"{task.stage} failed",
                     "running": task.stage,
                     "retry": f"{task.stage}: will try again",
                 }
-                return word, said[word], task
+                return word, words[word], task
     if all(task.state in {"success", "skipped"} for task in ordered) and any(
         task.stage == "scatter" for task in ordered
     ):

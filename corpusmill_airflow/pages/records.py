@@ -66,8 +66,8 @@ class Task:
 
 def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
     """The run, or None if there is none."""
-    found = session.execute(_runs().where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
-    return _as_run(found) if found else None
+    row = session.execute(_runs().where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
+    return _as_run(row) if row else None
 
 
 def _runs() -> Any:
@@ -100,7 +100,7 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
     )
     query = select(*columns).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
     listed = _listed(session, run)
-    found = []
+    tasks = []
     for task_id, map_index, name, state, tries, started, ended in session.execute(query):
         stage = stage_of(task_id)
         # A mapped task that has not been expanded, and the tasks that list units, have no index. Those of shards that
@@ -110,8 +110,8 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         # Airflow names a task by its index until the task begins; no unit has such a name.
         known = name if name != str(map_index) else listed.get((stage, map_index), f"{map_index:05d}")
         unit = REPORT if map_index < 0 else known
-        found.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
-    return sorted(found, key=lambda one: (one.task_id, one.map_index))
+        tasks.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
+    return sorted(tasks, key=lambda task: (task.task_id, task.map_index))
 
 
 def _listed(session: Session, run: Run) -> dict[tuple[str, int], str]:
@@ -124,8 +124,8 @@ def _listed(session: Session, run: Run) -> dict[tuple[str, int], str]:
         XComModel.task_id.startswith(f"{LISTS}."),
     )
     for task_id, value in session.execute(query):
-        if isinstance(value, list) and all(isinstance(one, dict) and "unit" in one for one in value):
-            by_list[task_id.removeprefix(f"{LISTS}.")] = [str(one["unit"]) for one in value]
+        if isinstance(value, list) and all(isinstance(arguments, dict) and "unit" in arguments for arguments in value):
+            by_list[task_id.removeprefix(f"{LISTS}.")] = [str(arguments["unit"]) for arguments in value]
     return {
         (stage.name, place): unit
         for stage in GRAPH
@@ -144,12 +144,12 @@ def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
     query = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
         XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == "return_value"
     )
-    found = {}
+    receipts = {}
     for task_id, map_index, value in session.execute(query):
         paths = receipt_paths(value)
         if paths:
-            found[task_id, map_index] = paths
-    return found
+            receipts[task_id, map_index] = paths
+    return receipts
 
 
 def state_of_task(session: Session, run: Run, task_id: str) -> str | None:
@@ -161,17 +161,17 @@ def state_of_task(session: Session, run: Run, task_id: str) -> str | None:
 
 
 def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
-    """What the estimate of a dry run found; None if it was none."""
-    found = _said(session, run, ESTIMATE)
-    return found if isinstance(found, dict) else None
+    """The figures of a dry run's estimate; None for any other run."""
+    figures = _xcom(session, run, ESTIMATE)
+    return figures if isinstance(figures, dict) else None
 
 
 def why_not(session: Session, run: Run) -> str:
     """What a task said when it did not go on; "" if none said anything."""
-    return str(_said(session, run, WHY) or "")
+    return str(_xcom(session, run, WHY) or "")
 
 
-def _said(session: Session, run: Run, key: str) -> Any:
+def _xcom(session: Session, run: Run, key: str) -> Any:
     query = select(XComModel.value).where(
         XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == key
     )
@@ -210,8 +210,8 @@ class Dag:
 
 def find_dag(session: Session, dag_id: str) -> Dag:
     """A DAG whose file was removed is there no more, even if its runs are."""
-    found = session.execute(select(DagModel.is_stale, DagModel.is_paused).where(DagModel.dag_id == dag_id)).first()
-    return Dag(False, False) if found is None else Dag(not found[0], bool(found[1]))
+    row = session.execute(select(DagModel.is_stale, DagModel.is_paused).where(DagModel.dag_id == dag_id)).first()
+    return Dag(False, False) if row is None else Dag(not row[0], bool(row[1]))
 
 
 def dags_readable_by(session: Session, user: BaseUser) -> set[str]:

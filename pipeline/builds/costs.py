@@ -16,6 +16,7 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.preview import StepPreview
 from corpusmill.engine.runs import delivered_plans
 from corpusmill.engine.stage import StepMissingError
+from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Receipt
 from corpusmill.report.figures import bytes_text
 from corpusmill.stages.graph import open_build
@@ -41,7 +42,10 @@ def stated_costs(build: Build, steps: list[StepPreview]) -> str:
     if not delivered:
         return stated
     last = build if delivered[0] == build.plan_receipt else open_build(delivered[0])
-    return f"{stated}\n{render_costs(refresh_costs(build, last, steps))}"
+    try:
+        return f"{stated}\n{render_costs(refresh_costs(build, last, steps))}"
+    except CorruptDataError as error:  # damaged, or of an older version
+        return f"{stated}\nrefresh     unknown, because the last build's plan cannot be read: {error}"
 
 
 def refresh_costs(build: Build, last: Build, previewed: list[StepPreview]) -> list[StageCost]:

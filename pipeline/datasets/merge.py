@@ -73,7 +73,7 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
     documents and tokens. ConfigError for no part, for an output that is there, for parts of different widths or of
     datasets with different vocabularies; VerificationError for a part whose index and tokens do not fit together.
     """
-    _refuse_output(prefixes, output, (".bin", ".idx"))
+    _ready_output(prefixes, output, (".bin", ".idx"))
     parts = [megatron.open_part(prefix) for prefix in prefixes]
     dtype = parts[0].tokens.dtype
     _require_one_vocabulary([part.index_path for part in parts])
@@ -120,7 +120,7 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
     tokenizers or widths, for loss masks beside some files only or of another length than the tokens;
     VerificationError for a file that does not fit its index.
     """
-    _refuse_output(paths, output, ("", ".index", ".metadata", ".loss"))
+    _ready_output(paths, output, ("", ".index", ".metadata", ".loss"))
     files = [nanoset.open_file(path) for path in paths]
     first = files[0]
     _require_one_vocabulary(paths)
@@ -254,7 +254,8 @@ def _differ(what: str, first: Path, expected: object, other: Path, got: object) 
     )
 
 
-def _refuse_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
+def _ready_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
+    """Make the output's folder; ConfigError if nothing is to be merged, or a file of the output is there."""
     if not inputs:
         raise ConfigError("there is nothing to merge", where=output, expected="one part at least", got="none")
     there = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
@@ -265,3 +266,4 @@ def _refuse_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ..
             expected="a new name",
             got=f"{there[0].stat().st_size:,} bytes",
         )
+    output.parent.mkdir(parents=True, exist_ok=True)

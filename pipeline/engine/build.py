@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from corpusmill.config import DatasetConfig
-from corpusmill.engine.planned import read_plan, read_planned
+from corpusmill.engine.planned import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled
 from corpusmill.engine.rollup import Rollup, read_rollup, roll_up, write_rollup
 from corpusmill.engine.stage import Stage, StepMissingError, StepName
@@ -28,6 +27,7 @@ from corpusmill.ledger import (
 )
 
 if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
     from corpusmill.engine.graph import Graph
     from corpusmill.report.progress import StageProgress
     from corpusmill.sources.plan import Plan
@@ -63,7 +63,7 @@ class Build:
     @cached_property
     def config(self) -> DatasetConfig:
         """The configuration that was planned."""
-        return DatasetConfig.model_validate_json(read_planned(self.plan_receipt, "config.json"))
+        return read_config(self.plan_receipt)
 
     @cached_property
     def plan(self) -> Plan:

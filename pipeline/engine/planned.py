@@ -4,20 +4,45 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Blocks, Receipt, read_receipt
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.sources.plan import Plan
 
+Model = TypeVar("Model", bound=BaseModel)
+
 
 def read_plan(plan_receipt: Path) -> Plan:
-    """The plan that a receipt belongs to."""
+    """The plan that a receipt belongs to; CorruptDataError if it is damaged, or of a version that wrote other keys."""
     from corpusmill.sources.plan import Plan
 
-    return Plan.model_validate_json(read_planned(plan_receipt, "plan.json"))
+    return _parsed(Plan, plan_receipt, "plan.json")
+
+
+def read_config(plan_receipt: Path) -> DatasetConfig:
+    """The configuration that was planned; CorruptDataError as for the plan."""
+    from corpusmill.config import DatasetConfig
+
+    return _parsed(DatasetConfig, plan_receipt, "config.json")
+
+
+def _parsed(model: type[Model], plan_receipt: Path, name: str) -> Model:
+    try:
+        return model.model_validate_json(read_planned(plan_receipt, name))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CorruptDataError(
+            "a plan was written by another version of Corpusmill, and this one cannot read it",
+            where=plan_receipt.with_name(name),
+            got=f"{error.error_count()} problems, first: {'.'.join(map(str, first['loc']))}: {first['type']}",
+            next_step="build the dataset, which plans it anew",
+        ) from error
 
 
 def read_planned(plan_receipt: Path, name: str) -> bytes:

@@ -106,6 +106,7 @@ class Stage:
 
     How a scheduler runs it:
 
+    `stores`        its work may talk to stores, so a scheduler that has credentials for them hands them over
     `group`         the group of stages that it is shown in
     `task`          the task that a unit belongs to: its units run one after another, so that a stage with several units
                     per shard still has one task per shard
@@ -139,6 +140,7 @@ class Stage:
     read_until: str = ""
     rolled_up: Callable[[Sequence[Receipt]], dict[str, Any]] = _nothing_more
     delivers: bool = False
+    stores: bool = False
     recount: Callable[[Build, str, Path], Recount] = _nothing_recounted
     group: str = ""
     task: Callable[[str], str] = _whole_unit

@@ -7,6 +7,7 @@ bytes per token against the last build's.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage, every
-from corpusmill.errors import VerificationError
+from corpusmill.errors import CorruptDataError, VerificationError
 from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
 from corpusmill.stages.index import text_stage
 from corpusmill.stages.tokenize import configured_tokenizer, engine_of, selection_of
@@ -30,6 +31,8 @@ MOST_TASKS = 4  # each loads the vocabulary twice, the engine's and the referenc
 UNPROVEN_FACTOR = 4
 RELEASE_EVERY = 32  # documents
 COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held to the band: chance moves it
+
+log = logging.getLogger(__name__)
 
 
 def require_audited(build: Build) -> None:
@@ -152,11 +155,18 @@ def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Pa
 
 
 def _last_audit(build: Build, folder: Path) -> Receipt | None:
-    """The receipt of the newest other audit of this dataset with this tokenizer; None if there is none."""
+    """The receipt of the newest other audit of this dataset with this tokenizer; None if there is none.
+
+    One that is damaged, or was written by a version whose receipts are sealed in another way, is passed over.
+    """
     own = {folder, folder.parent}  # the second if the step runs again: see ledger/once.py
     paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent not in own]
     for path in sorted(paths, key=lambda path: (-path.stat().st_mtime, path.parent.name)):
-        receipt = read_receipt(path)
+        try:
+            receipt = read_receipt(path)
+        except CorruptDataError as error:
+            log.warning("bytes per token are not compared with an earlier audit: %s", error)
+            continue
         if receipt.details["tokenizer"] == build.config.tokenizer.name:
             return receipt
     return None

@@ -52,5 +52,6 @@ STAGE = Stage(
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
+    stores=True,
     on_trunk=False,
 )

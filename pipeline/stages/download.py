@@ -143,6 +143,7 @@ STAGE = Stage(
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
+    stores=True,
     recount=_recount,
     outside=_in_place,
 )

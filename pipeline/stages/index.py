@@ -187,6 +187,7 @@ STAGE = Stage(
     inputs=lambda _build, shard: [("download", shard)],
     settings=_settings,
     run=_run,
+    stores=True,
     recount=_recount,
     flows=_flows,
     checks=_checks,

@@ -87,6 +87,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    stores=True,
     recount=_recount,
     memory=lambda config: (
         "source.shard_bytes",

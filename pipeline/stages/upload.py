@@ -241,6 +241,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    stores=True,
     recount=_recount,
     reuse=False,
 )

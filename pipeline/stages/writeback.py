@@ -164,6 +164,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
+    stores=True,
     recount=_recount,
     flows=_flows,
     checks=_checks,

@@ -1,6 +1,5 @@
 """Objects below a prefix of a Google Cloud Storage bucket (google-cloud-storage).
 
-Credentials are the SDK's own chain. STORAGE_EMULATOR_HOST, which the SDK reads, means an emulator without credentials.
 A planned object is read at its generation, so that another one is never seen. A file is digested before it is sent, in
 parts that carry crc32c, by the SDK's transfer_manager under our policy of retries; what the store then says of the
 whole is compared. Downloads are transfers.py's: transfer_manager's are slower (benchmarks/gcs_transfers.py), and know
@@ -12,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +22,7 @@ import google_crc32c
 from corpusmill.addresses import natural_order
 from corpusmill.errors import PermanentError, SourceError, VerificationError
 from corpusmill.storage.checksums import Checksum, Verifier
+from corpusmill.storage.gcs_client import open_client
 from corpusmill.storage.gcs_errors import explained
 from corpusmill.storage.gcs_multipart import abort_unfinished
 from corpusmill.storage.locations import (
@@ -56,7 +55,7 @@ class GcsStore:
             raise SourceError("a GCS location names no bucket", where=folder, expected="gs://bucket/prefix")
         self.bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._client = _client(self.folder)
+        self._client = open_client(self.folder)
         self._bucket = self._client.bucket(bucket)
 
     def iter_files(self) -> Iterator[StoredFile]:
@@ -316,14 +315,3 @@ def _checksums(blob: Any) -> tuple[Checksum, ...]:
 
 def _crc32c(blob: Any) -> tuple[Checksum, ...]:
     return (Checksum("crc32c", base64.b64decode(blob.crc32c).hex()),) if blob.crc32c else ()
-
-
-def _client(where: str) -> Any:
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    with explained("open", where):
-        if os.environ.get("STORAGE_EMULATOR_HOST"):
-            anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
-            return storage.Client(credentials=anonymous, project="emulator")
-        return storage.Client()

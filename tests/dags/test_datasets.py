@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from corpusmill.errors import ConfigError
+from corpusmill_airflow.folder import named_folder
 from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
@@ -92,6 +93,45 @@ def test_dag_section_becomes_schedule_owner_tags_and_words(parse: Callable[..., 
     assert dag.params["approve_removal"] is True
     assert [alert.interval for alert in dag.deadline] == [timedelta(hours=12)]
     assert [alias.name for alias in dag.get_task("report").outlets] == ["corpusmill datasets"]
+
+
+def test_words_name_the_folder_that_is_in_use(
+    parse: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = tmp_path / ".corpusmill" / "running"
+    copies.mkdir(parents=True)
+    (copies / "gone.yaml").write_text(named("gone"))
+    folder = tmp_path / "datasets"
+    dags = parse(web=named("web")).dags
+    assert f"({folder}/web.yaml)" in dags["dataset__web"].description
+    assert f"`{folder}/gone.yaml`" in dags["dataset__gone"].doc_md
+    monkeypatch.delenv("CORPUSMILL_DATASETS")
+    assert named_folder(folder) == "datasets"  # below the root folder
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path / "elsewhere"))
+    assert named_folder(tmp_path / "0123abcd" / "datasets") == "datasets"  # no checkout of a DAG bundle
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    assert named_folder(tmp_path / "dags" / "datasets") == "dags/datasets"
+
+
+def test_dates_of_a_schedule_are_as_the_documentation_says(parse: Callable[..., Any]) -> None:
+    """docs/airflow.md: the last day of a backfill, and the first run without catchup."""
+    import pendulum
+    from airflow.timetables.base import TimeRestriction
+    from airflow.timetables.trigger import CronTriggerTimetable
+
+    dag = parse(web=named("web", '\ndag: {schedule: "30 2 * * *", start: 2026-01-05}\n')).dags["dataset__web"]
+    timetable = CronTriggerTimetable(dag.timetable.expression, timezone="UTC")
+    backfill = TimeRestriction(pendulum.datetime(2026, 3, 1), pendulum.datetime(2026, 3, 2), catchup=True)
+    first = timetable.next_dagrun_info(last_automated_data_interval=None, restriction=backfill)
+    assert first
+    assert str(first.logical_date) == "2026-03-01 02:30:00+00:00"
+    assert timetable.next_dagrun_info(last_automated_data_interval=first.data_interval, restriction=backfill) is None
+    for start, is_at_once in ((dag.start_date, True), (None, False)):
+        scheduled = timetable.next_dagrun_info(
+            last_automated_data_interval=None, restriction=TimeRestriction(start, None, catchup=dag.catchup)
+        )
+        assert scheduled
+        assert (scheduled.logical_date < pendulum.now("UTC")) is is_at_once
 
 
 def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., Any]) -> None:

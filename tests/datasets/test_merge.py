@@ -216,6 +216,13 @@ def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> N
     assert pointers.tolist() == [0, 2, (1 << 31) + 6]
 
 
+def test_merge_output_in_a_folder_that_is_not_there_makes_it(tmp_path) -> None:
+    one = write_nanoset(tmp_path, "one", [[1, 2]])
+    output = tmp_path / "new" / "folder" / "all.ds"
+    assert merge_exports([one], output)["documents"] == 1
+    assert output.read_bytes() == one.read_bytes()
+
+
 def test_merge_command_says_what_it_merged(tmp_path) -> None:
     for number in range(2):
         write_nanoset(tmp_path, f"p{number}", [[number]])

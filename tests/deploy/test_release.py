@@ -41,6 +41,13 @@ def test_version_without_a_date_is_not_released(release: ModuleType) -> None:
         release.notes("v0.2.0", VERSION_FILE, CHANGELOG.replace(", 2030-01-31", ", not released yet"))
 
 
+def test_version_without_a_kept_dataset_is_not_released(release: ModuleType, tmp_path) -> None:
+    (tmp_path / "0.1.0.tar.xz").touch()
+    release.require_kept("v0.1.0", tmp_path)
+    with pytest.raises(ValueError, match=r"0\.2\.0\.tar\.xz"):
+        release.require_kept("v0.2.0", tmp_path)
+
+
 def test_version_of_the_program_is_read_from_its_file(release: ModuleType) -> None:
     stated = release.VERSION.search((ROOT / "pipeline" / "version.py").read_text())
     assert stated[1] == __version__

@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
 from tests.commands.reference import each_command, names_of
+from tests.docs import sizing
 from tests.docs.reference import PAGES, configuration_page
+from tests.system.corpus import write_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -105,6 +110,28 @@ def test_first_configuration_on_a_page_is_what_init_writes(page: str, written: s
 def without_comments(text: str) -> list[str]:
     lines = [line.partition("#")[0].rstrip() for line in text.splitlines()]
     return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("page", ["tokshuf.md", "bsade.md", "datatrove.md", "megatron.md"])
+def test_commands_of_a_migration_page_run_one_after_another(page: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """In a folder with JSON lines in data/, and web.yaml: the first configuration with the page's sections."""
+    text = (DOCS / page).read_text()
+    write_corpus(tmp_path / "data", documents=20)
+    monkeypatch.chdir(tmp_path)
+    sections = [yaml.safe_load(block) for language, block in FENCE.findall(text) if language == "yaml"]
+    config = yaml.safe_load(starter())
+    for one in sections:
+        config |= one
+    Path("web.yaml").write_text(yaml.safe_dump(config))
+    lines = [line for language, block in FENCE.findall(text) if language == "sh" for line in block.splitlines()]
+    assert lines
+    for line in [*lines, *(["corpusmill build web.yaml --workers 1"] if sections else [])]:
+        result = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
+
+
+def test_table_of_sizes_is_what_the_program_works_out() -> None:
+    assert sizing.table() in (DOCS / "sizing.md").read_text(), "python -m tests.docs.sizing prints it"
 
 
 def test_docs_show_configurations() -> None:

@@ -168,12 +168,12 @@ async function ask(method, path, body) {
   const headers = { "Content-Type": "application/json", Accept: "application/json" };
   const reply = await fetch(base + path, { method, headers, credentials: "same-origin", body: JSON.stringify(body) });
   if (reply.ok) return reply.json();
-  const said = await reply.json().catch(() => ({}));
-  throw new Error(why(reply.status, said.detail));
+  const refusal = await reply.json().catch(() => ({}));
+  throw new Error(why(reply.status, refusal.detail));
 }
 
 function why(status, detail) {
-  const said = typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "";
+  const reason = typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "";
   const words = {
     401: "You are not logged in any more. Log in to Airflow again, then reload this page.",
     403: "You may look at this run, but not start work on it. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
@@ -181,7 +181,7 @@ function why(status, detail) {
     409: "Airflow is starting such a run already. Wait a moment and try again.",
     422: "Airflow did not accept the values.",
   };
-  return `${words[status] ?? `Airflow answered ${status}.`}${said && status !== 403 ? ` (${said})` : ""}`;
+  return `${words[status] ?? `Airflow answered ${status}.`}${reason && status !== 403 ? ` (${reason})` : ""}`;
 }
 
 function answer(text, isBad, link) {

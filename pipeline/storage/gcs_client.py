@@ -1,0 +1,44 @@
+"""A client of Google Cloud Storage, and whose it is.
+
+Credentials are the SDK's own chain, unless CORPUSMILL_GOOGLE_KEY holds the JSON of a service account's key: a scheduler
+that keeps secrets passes it on so, without a file. STORAGE_EMULATOR_HOST, which the SDK reads, means an emulator
+without credentials.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from corpusmill.errors import PermanentError
+from corpusmill.storage.gcs_errors import explained
+
+KEY = "CORPUSMILL_GOOGLE_KEY"
+
+
+def open_client(where: str) -> Any:
+    """A client for the location `where`. PermanentError if there are no credentials, or malformed ones."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    with explained("open", where):
+        if os.environ.get("STORAGE_EMULATOR_HOST"):
+            anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
+            return storage.Client(credentials=anonymous, project="emulator")
+        key = os.environ.get(KEY)
+        return _with_key(key) if key else storage.Client()
+
+
+def _with_key(key: str) -> Any:
+    from google.cloud import storage
+
+    try:
+        return storage.Client.from_service_account_info(json.loads(key))
+    except (ValueError, LookupError, TypeError, AttributeError):  # which would quote the key
+        raise PermanentError(
+            "this is not the key of a service account",
+            where=KEY,
+            expected="the JSON that Google gives out, with client_email and private_key",
+            next_step="mend the variable, or the connection that it comes from",
+        ) from None

@@ -1,0 +1,96 @@
+"""A real Airflow whose workers know no credentials: those of a connection reach the programs of steps, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dags.live import Live, tiny
+from tests.dags.test_live import PORT
+from tests.servers import ACCESS_KEY, SECRET_KEY, Server
+from tests.system.corpus import write_corpus
+
+pytestmark = pytest.mark.slow
+
+TINY = "dataset__tiny"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, rclone_server: Server) -> Iterator[Live]:
+    """Airflow with a dataset of which source and destination are buckets."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        assert rclone_server.folder
+        write_corpus(rclone_server.folder / "crawl" / "text")
+        (rclone_server.folder / "made").mkdir()
+        live = Live(tmp_path_factory.mktemp("live"), PORT, {"CORPUSMILL_PYTHON": sys.executable})
+        there = {"endpoint_url": rclone_server.endpoint}
+        config = tiny("tiny", dag={"connections": {"s3": "team_store"}, "task_processes": 2})
+        config["source"] |= {"paths": ["s3://crawl/text"], **there}
+        live.configure(config | {"destinations": [{"path": "s3://made/sets", **there}]})
+        live.configure(config | {"name": "lost", "dag": {"connections": {"s3": "nobody"}}})
+        try:
+            live.server("up")
+            live.login()
+            yield live
+        finally:
+            live.server("down")
+
+
+@pytest.fixture(scope="module")
+def built(live: Live) -> str:
+    """A run that had the connection."""
+    connection = {"connection_id": "team_store", "conn_type": "aws", "login": ACCESS_KEY, "password": SECRET_KEY}
+    live.call("POST", "/api/v2/connections", connection)
+    run = live.trigger(TINY, "first")
+    assert live.finish(TINY, run, seconds=600) == "success", live.log(TINY, run, "plan")
+    return run
+
+
+def test_dataset_is_read_from_and_delivered_to_buckets(live: Live, built: str, rclone_server: Server) -> None:
+    assert rclone_server.folder
+    assert json.loads((rclone_server.folder / "made" / "sets" / "tiny" / "latest.json").read_text())
+
+
+def test_secret_stands_in_no_log_no_file_and_no_answer(live: Live, built: str) -> None:
+    places = live.tasks(TINY, built)
+    assert len(places) > 10
+    for (task, index), instance in places.items():
+        there = f"/api/v2/dags/{TINY}/dagRuns/{built}/taskInstances/{task}"
+        answers = [json.dumps(instance), live.log(TINY, built, task, map_index=index)]
+        query = f"map_index={index}"
+        answers.append(json.dumps(live.call("GET", f"{there}/xcomEntries?{query}")))
+        assert SECRET_KEY not in "".join(answers), task
+        assert ACCESS_KEY not in "".join(answers), task
+    folders = (live.folder / name for name in ("work", ".corpusmill", "dags", ".airflow/logs"))
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name == ".connections" for path in files)
+    assert [path for path in files if holds(path, SECRET_KEY)] == []
+
+
+def holds(path: Path, text: str) -> bool:
+    return text.encode() in path.read_bytes()
+
+
+def test_reprocessed_shard_has_the_connection_too(live: Live, built: str) -> None:
+    run = live.trigger("reprocess_shard", "again", dataset="tiny", stage="download", shard=0)
+    assert live.finish("reprocess_shard", run) == "success", live.log("reprocess_shard", run, "plan")
+
+
+def test_dry_run_estimates_with_the_connection(live: Live, built: str) -> None:
+    run = live.trigger(TINY, "dry", dry_run=True)
+    assert live.finish(TINY, run) == "success"
+    assert "tokens" in live.log(TINY, run, "estimate")
+
+
+def test_connection_that_airflow_does_not_know_fails_the_plan_once_in_words(live: Live, built: str) -> None:
+    run = live.trigger("dataset__lost", "first")
+    assert live.finish("dataset__lost", run) == "failed"
+    assert "Airflow knows no such connection" in live.log("dataset__lost", run, "plan")
+    assert live.tasks("dataset__lost", run)["plan", -1]["try_number"] == 1
