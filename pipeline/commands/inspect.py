@@ -9,7 +9,8 @@ import typer
 
 from corpusmill.api import planned
 from corpusmill.commands.app import INSPECT, command
-from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Format, KnownConfig, Record, Seed, Workers
+from corpusmill.commands.options import EXIT_FAILED, AnyFormat, ConfigFile, KnownConfig, Record, Seed, Workers
+from corpusmill.errors import visible
 
 
 @command(INSPECT, "verify web.yaml --version latest")
@@ -51,16 +52,67 @@ def verify(
 @command(INSPECT, "trace web.yaml --format megatron --file 0 --record 17")
 def trace(
     config: ConfigFile,
-    format: Format,
-    file: Annotated[str, typer.Option(help="The export file's number or name.")],
-    record: Record,
+    format: AnyFormat = None,
+    file: Annotated[str | None, typer.Option(help="The export file's number or name.")] = None,
+    record: Record = 0,
+    megatron_cache: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a file: Megatron's --data-cache-path, of the run that a step or sample is of."),
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="The training step, from 1; with --batch.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples of a step, all ranks together.", min=1)] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Instead of a step: the first sample, from 0; --batch samples, or one.", min=0)
+    ] = None,
+    sequence_tokens: Annotated[
+        int | None, typer.Option(help="Tokens the model sees at once: a Nanoset's, or the run's in a cache.", min=1)
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="The training run's: of a Nanoset (without it, datatrove's order), or in a cache.", min=0),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Megatron's, such as 969,30,1: the run's in a cache.")] = None,
 ) -> None:
-    """Say which documents are in one record of an export: file, line, id, and the spans of tokens and bytes."""
+    """Say which documents are in one record of an export, or in one step of a training run on it: file, line, id.
+
+    With their spans of tokens and of bytes. A step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES. Of
+    nanotron: --format nanoset --seed SEED --sequence-tokens TOKENS --step N --batch SAMPLES.
+    """
     from corpusmill.lineage import render_trace
     from corpusmill.lineage import trace as trace_record
 
+    if step is not None or sample is not None:
+        first, count = samples_of(step, batch, sample)
+        if file is not None or format != (None if megatron_cache else "nanoset"):
+            raise typer.BadParameter(
+                "a step or sample takes --megatron-cache FOLDER or --format nanoset, and no --file"
+            )
+        from corpusmill.training import open_samples, render_sample, trace_samples
+
+        samples = open_samples(
+            planned(config), megatron_cache=megatron_cache, sequence_tokens=sequence_tokens, seed=seed, split=split
+        )
+        typer.echo(visible(samples.title))
+        for one in trace_samples(samples, first, count):
+            typer.echo(f"\n{render_sample(one)}")
+        return
+    if (
+        format is None
+        or file is None
+        or any(one is not None for one in (megatron_cache, batch, sequence_tokens, seed, split))
+    ):
+        raise typer.BadParameter("give --format and --file, or --step and --batch, or --sample")
     number_or_name = int(file) if file.isdigit() else file
     typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record)))
+
+
+def samples_of(step: int | None, batch: int | None, sample: int | None) -> tuple[int, int]:
+    """(first sample, how many) of a step or of a sample; BadParameter unless they are given in one of the two ways."""
+    if (step is None) == (sample is None) or (step is not None and batch is None):
+        raise typer.BadParameter("give --step and --batch, or --sample")
+    if step is not None and batch is not None:
+        return (step - 1) * batch, batch
+    return sample or 0, batch or 1
 
 
 @command(INSPECT, "locate web.yaml --source news.jsonl --line 17")

@@ -35,9 +35,14 @@ def read_ids(content: bytes) -> list[int]:
     return [int(line.split()[1]) for line in content.splitlines() if line]
 
 
+@lru_cache(maxsize=1)  # asked for by piece after piece of text
+def _lines(content: bytes) -> list[bytes]:
+    return content.splitlines()
+
+
 def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> list[int]:
     """How many bytes each id stands for. A special token has no line: CorruptDataError, as for an unknown id."""
-    lines = content.splitlines()
+    lines = _lines(content)
     by_id: dict[int, bytes] = {}
     lengths = []
     for one in ids.tolist():
