@@ -61,28 +61,32 @@ def trace(
     ] = None,
     step: Annotated[int | None, typer.Option(help="The training step, from 1; with --batch.", min=1)] = None,
     batch: Annotated[int | None, typer.Option(help="Samples of a step, all ranks together.", min=1)] = None,
-    sample: Annotated[
-        int | None, typer.Option(help="Instead of a step: the first sample, from 0; --batch samples, or one.", min=0)
+    first_sample: Annotated[
+        int | None, typer.Option(help="Instead of a step: this sample, from 0, or --batch from it on.", min=0)
     ] = None,
-    sequence_tokens: Annotated[
-        int | None, typer.Option(help="Tokens the model sees at once: a Nanoset's, or the run's in a cache.", min=1)
+    run_sequence_tokens: Annotated[
+        int | None, typer.Option(help="Tokens the model saw at once: of a Nanoset needed, of a cache checked.", min=1)
     ] = None,
-    seed: Annotated[
+    run_seed: Annotated[
         int | None,
-        typer.Option(help="The training run's: of a Nanoset (without it, datatrove's order), or in a cache.", min=0),
+        typer.Option(
+            help="The run's seed: of a Nanoset (without it, datatrove's order), or checked in a cache.", min=0
+        ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Megatron's, such as 969,30,1: the run's in a cache.")] = None,
+    run_split: Annotated[
+        str | None, typer.Option(help="The run's --split, such as 969,30,1: checked in a cache.")
+    ] = None,
 ) -> None:
     """Say which documents are in one record of an export, or in one step of a training run on it: file, line, id.
 
     With their spans of tokens and of bytes. A step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES. Of
-    nanotron: --format nanoset --seed SEED --sequence-tokens TOKENS --step N --batch SAMPLES.
+    nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES.
     """
     from corpusmill.lineage import render_trace
     from corpusmill.lineage import trace as trace_record
 
-    if step is not None or sample is not None:
-        first, count = samples_of(step, batch, sample)
+    if step is not None or first_sample is not None:
+        first, count = samples_of(step, batch, first_sample)
         if file is not None or format != (None if megatron_cache else "nanoset"):
             raise typer.BadParameter(
                 "a step or sample takes --megatron-cache FOLDER or --format nanoset, and no --file"
@@ -90,29 +94,30 @@ def trace(
         from corpusmill.training import open_samples, render_sample, trace_samples
 
         samples = open_samples(
-            planned(config), megatron_cache=megatron_cache, sequence_tokens=sequence_tokens, seed=seed, split=split
+            planned(config),
+            megatron_cache=megatron_cache,
+            sequence_tokens=run_sequence_tokens,
+            seed=run_seed,
+            split=run_split,
         )
         typer.echo(visible(samples.title))
         for one in trace_samples(samples, first, count):
             typer.echo(f"\n{render_sample(one)}")
         return
-    if (
-        format is None
-        or file is None
-        or any(one is not None for one in (megatron_cache, batch, sequence_tokens, seed, split))
-    ):
-        raise typer.BadParameter("give --format and --file, or --step and --batch, or --sample")
+    of_runs = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split)
+    if format is None or file is None or any(one is not None for one in of_runs):
+        raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file
     typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record)))
 
 
-def samples_of(step: int | None, batch: int | None, sample: int | None) -> tuple[int, int]:
-    """(first sample, how many) of a step or of a sample; BadParameter unless they are given in one of the two ways."""
-    if (step is None) == (sample is None) or (step is not None and batch is None):
-        raise typer.BadParameter("give --step and --batch, or --sample")
+def samples_of(step: int | None, batch: int | None, first_sample: int | None) -> tuple[int, int]:
+    """(first sample, how many) of a step or from a sample on; BadParameter unless given in one of the two ways."""
+    if (step is None) == (first_sample is None) or (step is not None and batch is None):
+        raise typer.BadParameter("give --step and --batch, or --first-sample")
     if step is not None and batch is not None:
         return (step - 1) * batch, batch
-    return sample or 0, batch or 1
+    return first_sample or 0, batch or 1
 
 
 @command(INSPECT, "locate web.yaml --source news.jsonl --line 17")

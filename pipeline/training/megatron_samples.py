@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ class MegatronSamples:
         self.build = build
         self._outputs = {one.name: one for one in output_plans(build, EXPORT)}
         self._parts: dict[str, MegatronPart] = {}
+        self._beside: dict[Path, dict[str, str] | None] = {}
         self._run = self._only(folder, seed, sequence_tokens, split)
 
     def __len__(self) -> int:
@@ -58,7 +60,7 @@ class MegatronSamples:
     def sample(self, number: int) -> Drawn:
         """What a sample is cut from. CorruptDataError for a cache that does not fit the dataset's files."""
         draws, drawn = self._run.sample(number)
-        if self._strange(draws):
+        if self._why_strange(draws):
             return Drawn(draws.prefix, None)
         output = self._outputs[_name(draws)]
         part = self._part(draws, output)
@@ -79,10 +81,10 @@ class MegatronSamples:
     def _only(self, folder: Path, seed: int | None, sequence_tokens: int | None, split: str | None) -> CachedRun:
         runs = cached_runs(folder)
         fit = [run for run in runs if _fits(run.parts[0], seed, sequence_tokens, split)]
-        ours = [run for run in fit if not all(map(self._strange, run.parts))]
+        ours = [run for run in fit if not all(map(self._why_strange, run.parts))]
         if len(ours) == 1:
             return ours[0]
-        reasons = {self._strange(draws) for run in fit for draws in run.parts} - {""}
+        reasons = {self._why_strange(draws) for run in fit for draws in run.parts} - {""}
         raise PermanentError(
             "the cache holds several runs on this dataset" if ours else "the cache holds no run on this dataset",
             where=folder,
@@ -91,25 +93,36 @@ class MegatronSamples:
             + ("" if sequence_tokens is None else f", {sequence_tokens:,} tokens a sample")
             + ("" if split is None else f", split {split}"),
             got="\n".join([*sorted(reasons), *(run.title for run in ours or runs)]),
-            next_step="tell them apart by --seed, --sequence-tokens or --split, or remove the caches of other runs"
+            next_step="tell them apart by the run's seed, sequence tokens or split, or remove the caches of other runs"
             if ours
             else "give the configuration that built what the run was trained on",
         )
 
-    def _strange(self, draws: Draws) -> str:
+    def _why_strange(self, draws: Draws) -> str:
         """Why a prefix is not one of this dataset's parts; "" if it is one, as far as its name tells."""
         name, path = _name(draws), Path(draws.prefix)
         if name not in self._outputs:
             return f"{draws.prefix} is not named as a part of this dataset"
-        try:
-            above = dataset_above(path)
-        except SourceError:  # not on this machine: its folder may still bear a version
+        there = self._digests_beside(path.parent)
+        if there is None:  # not on this machine: its folder may still bear a version
             version, ours = path.parent.parent.name, dataset_version(self.build)
             return f"{path} is of version {version}" if _VERSION.fullmatch(version) and version != ours else ""
-        there = {one["name"]: one["sha256"] for one in above.files(EXPORT)}
-        here = {name: sha256 for name, _, sha256, _ in dataset_files(self.build)}
-        same = all(there.get(file) == here[file] for file in (f"{EXPORT}/{name}.bin", f"{EXPORT}/{name}.idx"))
+        same = all(there.get(file) == self._digests[file] for file in (f"{EXPORT}/{name}.bin", f"{EXPORT}/{name}.idx"))
         return "" if same else f"{path} has another content than this dataset's part of that name"
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {name: sha256 for name, _, sha256, _ in dataset_files(self.build)}
+
+    def _digests_beside(self, folder: Path) -> dict[str, str] | None:
+        """The sha256 of every part of the finished dataset that a folder belongs to; None if it belongs to none."""
+        if folder not in self._beside:
+            try:
+                files = dataset_above(folder / "part").files(EXPORT)
+                self._beside[folder] = {one["name"]: one["sha256"] for one in files}
+            except SourceError:
+                self._beside[folder] = None
+        return self._beside[folder]
 
 
 def _fits(draws: Draws, seed: int | None, sequence_tokens: int | None, split: str | None) -> bool:

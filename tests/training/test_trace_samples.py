@@ -240,12 +240,14 @@ def test_trace_command_shows_a_step_sample_by_sample(config, cached, texts) -> N
     first = next(iter(corpusmill.trace_samples(config, 10, megatron_cache=cached)))
     pieces = [part for record in first.records for part in record.parts if isinstance(part, Piece)]
     assert all(f"{one.document.source}:{one.document.line}" in shown for one in pieces)
-    code, again = run(config, "--megatron-cache", str(cached), "--sample", "10", "--batch", "5")
+    code, again = run(config, "--megatron-cache", str(cached), "--first-sample", "10", "--batch", "5")
     assert (code, again) == (0, shown)
 
 
 def test_trace_command_shows_a_sample_of_a_nanoset(config) -> None:
-    code, shown = run(config, "--format", "nanoset", "--sequence-tokens", "31", "--seed", "5", "--sample", "3")
+    code, shown = run(
+        config, "--format", "nanoset", "--run-sequence-tokens", "31", "--run-seed", "5", "--first-sample", "3"
+    )
     assert code == 0
     assert shown.startswith("a Nanoset with seed 5, 31 tokens a sample, ")
     assert "sample 3 of nanoset/00000_000" in shown
@@ -257,15 +259,15 @@ def test_trace_command_shows_a_sample_of_a_nanoset(config) -> None:
         [],
         ["--format", "megatron"],
         ["--format", "megatron", "--file", "0", "--batch", "3"],
-        ["--format", "megatron", "--file", "0", "--seed", "3"],
+        ["--format", "megatron", "--file", "0", "--run-seed", "3"],
         ["--megatron-cache", "x"],
         ["--megatron-cache", "x", "--step", "1"],
-        ["--megatron-cache", "x", "--step", "1", "--batch", "2", "--sample", "0"],
+        ["--megatron-cache", "x", "--step", "1", "--batch", "2", "--first-sample", "0"],
         ["--megatron-cache", "x", "--step", "0", "--batch", "2"],
-        ["--megatron-cache", "x", "--sample", "0", "--file", "0"],
-        ["--megatron-cache", "x", "--sample", "0", "--format", "nanoset"],
-        ["--format", "megatron", "--sample", "0"],
-        ["--sample", "0", "--sequence-tokens", "8"],
+        ["--megatron-cache", "x", "--first-sample", "0", "--file", "0"],
+        ["--megatron-cache", "x", "--first-sample", "0", "--format", "nanoset"],
+        ["--format", "megatron", "--first-sample", "0"],
+        ["--first-sample", "0", "--run-sequence-tokens", "8"],
     ],
 )
 def test_trace_command_with_options_that_do_not_go_together_is_refused(config, options) -> None:
@@ -277,9 +279,12 @@ def test_trace_command_with_options_that_do_not_go_together_is_refused(config, o
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--format", "nanoset", "--sample", "0"], "no sequence_tokens"),
-        (["--format", "nanoset", "--sample", "0", "--sequence-tokens", "8", "--split", "9,1,0"], "split 9,1,0"),
-        (["--megatron-cache", "x", "--sample", "0"], "holds no index cache"),
+        (["--format", "nanoset", "--first-sample", "0"], "no sequence_tokens"),
+        (
+            ["--format", "nanoset", "--first-sample", "0", "--run-sequence-tokens", "8", "--run-split", "9,1,0"],
+            "split 9,1,0",
+        ),
+        (["--megatron-cache", "x", "--first-sample", "0"], "holds no index cache"),
     ],
 )
 def test_trace_command_of_a_run_that_cannot_be_known_says_what_is_missing(config, options, words) -> None:
