@@ -70,7 +70,9 @@ def trace(
     run_seed: Annotated[
         int | None,
         typer.Option(
-            help="The run's seed: of a Nanoset (without it, datatrove's order), or checked in a cache.", min=0
+            help="The run's seed: of a Nanoset (without it, datatrove's order), or checked in a cache.",
+            min=0,
+            max=2**32 - 1,
         ),
     ] = None,
     run_split: Annotated[

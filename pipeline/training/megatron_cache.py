@@ -207,14 +207,13 @@ def cached_runs(folder: Path) -> list[CachedRun]:
 def _descriptions(folder: Path, kind: str) -> list[dict[str, Any]]:
     found = []
     for path in sorted(folder.glob(f"*-{kind}-{SPLIT}-{_DESCRIPTION}")):
-        text = path.read_bytes()
-        description = _parsed(text)
-        if path.name.partition("-")[0] != _hash(text) or description is None:
+        description = _parsed(path.read_bytes())
+        if description is None or path.name.partition("-")[0] != _hash(description):
             raise CorruptDataError(
                 "a description of the index cache was changed, or is of another version of Megatron",
                 where=path,
                 expected="JSON with the md5 that is its name",
-                got=_hash(text),
+                got="other JSON, or none" if description is None else _hash(description),
             )
         found.append(description)
     return found
@@ -233,13 +232,13 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     return dict(description) if parts and whole else None
 
 
-def _hash(text: bytes) -> str:
+def _hash(description: dict[str, Any]) -> str:
+    text = json.dumps(description, indent=4).encode()  # as Megatron writes it: equal values have equal text
     return hashlib.md5(text, usedforsecurity=False).hexdigest()
 
 
 def _cache_file(folder: Path, description: dict[str, Any], name: str) -> Path:
-    text = json.dumps(description, indent=4).encode()  # as Megatron writes it: equal values have equal text
-    return folder / f"{_hash(text)}-{description['class']}-{SPLIT}-{name}"
+    return folder / f"{_hash(description)}-{description['class']}-{SPLIT}-{name}"
 
 
 def _mapped(path: Path, *columns: int) -> NDArray[Any]:

@@ -46,7 +46,7 @@ class MegatronSamples:
     ) -> None:
         self.build = build
         self._outputs = {one.name: one for one in output_plans(build, EXPORT)}
-        self._parts: dict[str, MegatronPart] = {}
+        self._parts: dict[tuple[str, object], MegatronPart] = {}
         self._beside: dict[Path, dict[str, str] | None] = {}
         self._run = self._only(folder, seed, sequence_tokens, split)
 
@@ -72,11 +72,12 @@ class MegatronSamples:
         return Drawn(draws.prefix, output, tuple(spans))
 
     def _part(self, draws: Draws, output: OutputPlan) -> MegatronPart:
-        if output.name not in self._parts:
+        key = draws.prefix, draws.description.get("num_samples")  # a blend may draw from a prefix twice
+        if key not in self._parts:
             part = open_part(export_folder(self.build, EXPORT, output) / output.name)
             draws.require_totals(part.lengths)
-            self._parts[output.name] = part
-        return self._parts[output.name]
+            self._parts[key] = part
+        return self._parts[key]
 
     def _only(self, folder: Path, seed: int | None, sequence_tokens: int | None, split: str | None) -> CachedRun:
         runs = cached_runs(folder)

@@ -138,6 +138,13 @@ def test_description_that_was_changed_is_refused(tmp_path: Path) -> None:
         cached_runs(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "[" * 10**5, '{"random_seed": 1}', "\udcff"])
+def test_description_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "0-GPTDataset-train-description.txt").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(CorruptDataError, match="other JSON, or none"):
+        cached_runs(tmp_path)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -224,6 +224,32 @@ def test_cache_of_a_path_that_is_not_here_is_read_if_it_fits_and_refused_if_not(
         list(corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "stale"))
 
 
+@pytest.mark.parametrize(
+    ("format_name", "asked"), [("nanoset", {"megatron_cache": "x"}), ("megatron", {"sequence_tokens": 9})]
+)
+def test_run_on_a_format_that_the_dataset_has_not_is_refused(root, tmp_path, format_name: str, asked) -> None:
+    alone = configuration(root, exports={format_name: {}}, name="alone", work_folder=str(tmp_path))
+    alone["destinations"] = [{"path": str(tmp_path / "outputs")}]
+    corpusmill.build(alone)
+    with pytest.raises(PermanentError, match="the dataset has no such export"):
+        corpusmill.trace_samples(alone, 0, **asked)
+
+
+def test_blend_that_draws_twice_from_a_prefix_checks_both_draws(root, config, texts, tmp_path) -> None:
+    prefix = prefixes(root)[0]
+    rows = documents_of(prefix)
+    lengths = [len(one) for one in rows]
+    whole = write_draws(tmp_path, str(prefix), lengths, samples=9, sequence=SEQUENCE)
+    more = write_draws(tmp_path, str(prefix), lengths, samples=4 * sum(lengths) // SEQUENCE, sequence=SEQUENCE)
+    stale = write_draws(tmp_path, str(prefix), lengths[:-1], samples=8, sequence=SEQUENCE)
+    write_blend(tmp_path, [whole[0], more[0], stale[0]], [(0, 3), (1, 3), (2, 3)])
+    for number, expected in ((0, whole[1][3]), (1, more[1][3])):
+        (sample,) = corpusmill.trace_samples(config, number, megatron_cache=tmp_path)
+        require_tokens(sample, [rows[one][token] for one, token in expected], texts)
+    with pytest.raises(CorruptDataError, match="does not fit the dataset's files"):
+        list(corpusmill.trace_samples(config, 0, 3, megatron_cache=tmp_path))
+
+
 def run(config: Path, *options: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["trace", str(config), *options])
     return done.exit_code, done.output
@@ -268,6 +294,7 @@ def test_trace_command_shows_a_sample_of_a_nanoset(config) -> None:
         ["--megatron-cache", "x", "--first-sample", "0", "--format", "nanoset"],
         ["--format", "megatron", "--first-sample", "0"],
         ["--first-sample", "0", "--run-sequence-tokens", "8"],
+        ["--format", "nanoset", "--first-sample", "0", "--run-sequence-tokens", "8", "--run-seed", str(2**32)],
     ],
 )
 def test_trace_command_with_options_that_do_not_go_together_is_refused(config, options) -> None:
