@@ -20,8 +20,9 @@ grew in the run, steps do not give samples; Megatron logs the samples consumed.
 Invariants (tests/consumers): the tokens of a traced sample are those that megatron-core and datatrove draw. A cache of
 another seed, split, sequence length or dataset is refused, and so is one whose arrays do not fit the files.
 
-Price: benchmarks/trace_step.py. Of Megatron's arrays the pages of the samples asked for, and the lengths of a part's
-documents, 4 bytes each; of a Nanoset one permutation of an epoch's windows. Then lineage's price for each document.
+Price: of Megatron's arrays the pages of the samples asked for, and the lengths of a part's documents, 4 bytes each; of
+a Nanoset one permutation of an epoch's windows. Then lineage's price for each document. With a cache of 10^8 samples a
+step of 16 takes 0.9 s of one core, one of 1,024 takes 2.5 (benchmarks/trace_step.py), the process's start included.
 """
 
 from corpusmill.training.render import render_sample
