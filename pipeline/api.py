@@ -1,10 +1,11 @@
-"""What people script: load a configuration, plan, build, open a dataset, trace a record (docs/python.md).
+"""What people script: load a configuration, plan, build, open a dataset, trace records and samples (docs/python.md).
 
 Each function is what the command of its name calls; what they need is imported when they are called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.preview import StepPreview
     from corpusmill.engine.running import RunnableBuild
     from corpusmill.lineage.facts import RecordTrace
+    from corpusmill.training import SampleTrace
 
     Configuration = DatasetConfig | dict[str, Any] | str | Path
 
@@ -63,6 +65,31 @@ def trace(configuration: Configuration, format: str, file: int | str, record: in
     from corpusmill.lineage import trace as traced
 
     return traced(planned(configuration), format, file, record)
+
+
+def trace_samples(
+    configuration: Configuration,
+    first: int,
+    count: int = 1,
+    *,
+    megatron_cache: str | Path | None = None,
+    sequence_tokens: int | None = None,
+    seed: int | None = None,
+    split: str | None = None,
+) -> Iterator[SampleTrace]:
+    """The documents in `count` samples of a training run from number `first` on: step N of batches of B begins at
+    (N - 1) * B.
+
+    Of Megatron by its index cache, of a Nanoset by `sequence_tokens` and `seed`. PermanentError for a cache of another
+    seed, split, sequence or dataset, and for samples that the run never draws.
+    """
+    from corpusmill.training import open_samples
+    from corpusmill.training import trace_samples as traced
+
+    known = open_samples(
+        planned(configuration), megatron_cache=megatron_cache, sequence_tokens=sequence_tokens, seed=seed, split=split
+    )
+    return traced(known, first, count)
 
 
 def planned(configuration: Configuration) -> RunnableBuild:

@@ -55,11 +55,12 @@ MAY_IMPORT = {
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger stages storage"
     " tokens verify",
     "mixture": "datasets errors export kernels report",
+    "training": "datasets errors export lineage mixture stages",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
-    "api": "builds config datasets engine lineage stages",
+    "api": "builds config datasets engine lineage stages training",
     "commands": "api builds config datasets decontamination difference documents engine errors in_order lineage mixture"
-    " report reshuffle stages steps tokens verify",
+    " report reshuffle stages steps tokens training verify",
     "cli": "commands errors installed",
 }
 

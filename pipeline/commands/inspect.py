@@ -9,7 +9,8 @@ import typer
 
 from corpusmill.api import planned
 from corpusmill.commands.app import INSPECT, command
-from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Format, KnownConfig, Record, Seed, Workers
+from corpusmill.commands.options import EXIT_FAILED, AnyFormat, ConfigFile, KnownConfig, Record, Seed, Workers
+from corpusmill.errors import visible
 
 
 @command(INSPECT, "verify web.yaml --version latest")
@@ -51,16 +52,74 @@ def verify(
 @command(INSPECT, "trace web.yaml --format megatron --file 0 --record 17")
 def trace(
     config: ConfigFile,
-    format: Format,
-    file: Annotated[str, typer.Option(help="The export file's number or name.")],
-    record: Record,
+    format: AnyFormat = None,
+    file: Annotated[str | None, typer.Option(help="The export file's number or name.")] = None,
+    record: Record = 0,
+    megatron_cache: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a file: Megatron's --data-cache-path, of the run that a step or sample is of."),
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="The training step, from 1; with --batch.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples of a step, all ranks together.", min=1)] = None,
+    first_sample: Annotated[
+        int | None, typer.Option(help="Instead of a step: this sample, from 0, or --batch from it on.", min=0)
+    ] = None,
+    run_sequence_tokens: Annotated[
+        int | None, typer.Option(help="Tokens the model saw at once: of a Nanoset needed, of a cache checked.", min=1)
+    ] = None,
+    run_seed: Annotated[
+        int | None,
+        typer.Option(
+            help="The run's seed: of a Nanoset (without it, datatrove's order), or checked in a cache.",
+            min=0,
+            max=2**32 - 1,
+        ),
+    ] = None,
+    run_split: Annotated[
+        str | None, typer.Option(help="The run's --split, such as 969,30,1: checked in a cache.")
+    ] = None,
 ) -> None:
-    """Say which documents are in one record of an export: file, line, id, and the spans of tokens and bytes."""
+    """Say which documents are in one record of an export, or in one step of a training run on it: file, line, id.
+
+    With their spans of tokens and of bytes. A step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES. Of
+    nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES.
+    """
     from corpusmill.lineage import render_trace
     from corpusmill.lineage import trace as trace_record
 
+    if step is not None or first_sample is not None:
+        first, count = samples_of(step, batch, first_sample)
+        if file is not None or format != (None if megatron_cache else "nanoset"):
+            raise typer.BadParameter(
+                "a step or sample takes --megatron-cache FOLDER or --format nanoset, and no --file"
+            )
+        from corpusmill.training import open_samples, render_sample, trace_samples
+
+        samples = open_samples(
+            planned(config),
+            megatron_cache=megatron_cache,
+            sequence_tokens=run_sequence_tokens,
+            seed=run_seed,
+            split=run_split,
+        )
+        typer.echo(visible(samples.title))
+        for one in trace_samples(samples, first, count):
+            typer.echo(f"\n{render_sample(one)}")
+        return
+    of_runs = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split)
+    if format is None or file is None or any(one is not None for one in of_runs):
+        raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file
     typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record)))
+
+
+def samples_of(step: int | None, batch: int | None, first_sample: int | None) -> tuple[int, int]:
+    """(first sample, how many) of a step or from a sample on; BadParameter unless given in one of the two ways."""
+    if (step is None) == (first_sample is None) or (step is not None and batch is None):
+        raise typer.BadParameter("give --step and --batch, or --first-sample")
+    if step is not None and batch is not None:
+        return (step - 1) * batch, batch
+    return first_sample or 0, batch or 1
 
 
 @command(INSPECT, "locate web.yaml --source news.jsonl --line 17")

@@ -50,9 +50,10 @@ _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
 Shard = Annotated[int, _SHARD]
 AnyShard = Annotated[int | None, _SHARD]
 Record = Annotated[int, typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0)]
-Format = Annotated[
-    Literal["webdataset", "numpy", "megatron", "nanoset"], typer.Option("--format", help="An export's format.")
-]
+_FORMAT = typer.Option("--format", help="An export's format.")
+_FormatName = Literal["webdataset", "numpy", "megatron", "nanoset"]
+Format = Annotated[_FormatName, _FORMAT]
+AnyFormat = Annotated[_FormatName | None, _FORMAT]
 Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs have their sha256.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 

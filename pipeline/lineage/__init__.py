@@ -26,12 +26,15 @@ the median of benchmarks/trace.py, one shard of 1.1 GB. No kernel and no tokeniz
 has to say which bytes a token stands for. `locate` takes 25 ms, the search for earlier text (occurrences.py) included.
 """
 
+from corpusmill.lineage.facts import RecordTrace
 from corpusmill.lineage.locate import locate, locate_id
 from corpusmill.lineage.render import render_located, render_trace, render_verified
-from corpusmill.lineage.trace import trace
+from corpusmill.lineage.trace import Tracer, trace
 from corpusmill.lineage.verify import verify_records
 
 __all__ = [
+    "RecordTrace",
+    "Tracer",
     "locate",
     "locate_id",
     "render_located",

@@ -22,22 +22,25 @@ from corpusmill.lineage.facts import (
 )
 
 SPANS_SHOWN = 4
+PART_COLUMNS = ("of the document", "bytes of its text", "source", "id", "text")
 
 
 def render_trace(found: RecordTrace) -> str:
     """A record and what it is made of, a line a part."""
     documents = len({one.document.ordinal for one in found.parts if isinstance(one, Piece)})
     first, last = found.record_tokens
-    head = f"{_line(found.file)}, record {found.record:,}: {last - first:,} tokens, {_number(documents, 'document')}"
-    columns = ("in the record", "of the document", "bytes of its text", "source", "id", "text")
-    return "\n".join([head, "", *_table(columns, [_part_row(one) for one in found.parts])])
+    head = f"{inline(found.file)}, record {found.record:,}: {last - first:,} tokens, {number_of(documents, 'document')}"
+    columns = ("in the record", *PART_COLUMNS)
+    return "\n".join([head, "", *table(columns, [part_row(one) for one in found.parts])])
 
 
-def _part_row(one: Piece | Special) -> tuple[str, ...]:
+def part_row(one: Piece | Special, shift: int = 0) -> tuple[str, ...]:
+    """Where a part stands, `shift` positions further on than in the record, and the PART_COLUMNS."""
+    first, last = one.record_tokens
     if isinstance(one, Special):
-        return (_span(one.record_tokens), one.what)
+        return (_span((first + shift, last + shift)), one.what)
     return (
-        _span(one.record_tokens),
+        _span((first + shift, last + shift)),
         _span(one.document_tokens),
         _spans(one.text_bytes),
         _place(one.document),
@@ -50,30 +53,30 @@ def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLin
     """A document, what was found twice in it, and its records; or why its line is none."""
     if isinstance(found, ContaminatedLine):
         items = [
-            (one.benchmark, _line(one.item), f"{one.text_bytes[0]:,} to {one.text_bytes[1]:,}", f"{one.share:.0%}")
+            (one.benchmark, inline(one.item), f"{one.text_bytes[0]:,} to {one.text_bytes[1]:,}", f"{one.share:.0%}")
             for one in found.items
         ]
         lines = [
-            f"{_line(found.source)}, line {found.line:,}  id {_line(found.id) or 'none'}: left out, contaminated",
-            f"  hits        {_line(str(found.hits))}",
+            f"{inline(found.source)}, line {found.line:,}  id {inline(found.id) or 'none'}: left out, contaminated",
+            f"  hits        {inline(str(found.hits))}",
         ]
-        return "\n".join([*lines, "", *_table(("benchmark", "item", "at bytes", "of the item"), items)])
+        return "\n".join([*lines, "", *table(("benchmark", "item", "at bytes", "of the item"), items)])
     if isinstance(found, DroppedLine):
         lines = [
-            f"{_line(found.source)}, line {found.line:,}  id {_line(found.id) or 'none'}: dropped, {found.reason}",
-            f"  all dropped {_line(str(found.dropped))}",
+            f"{inline(found.source)}, line {found.line:,}  id {inline(found.id) or 'none'}: dropped, {found.reason}",
+            f"  all dropped {inline(str(found.dropped))}",
         ]
         return "\n".join(lines)
     if isinstance(found, RejectedLine):
         lines = [
-            f"{_line(found.source)}, line {found.line:,}: rejected, {found.reason}",
-            f"  preview     {_line(found.preview)}",
-            f"  quarantine  {_line(str(found.quarantine))}",
+            f"{inline(found.source)}, line {found.line:,}: rejected, {found.reason}",
+            f"  preview     {inline(found.preview)}",
+            f"  quarantine  {inline(str(found.quarantine))}",
         ]
         return "\n".join(lines)
     document = found.document
     head = [
-        f"{_line(_place(document))}  id {_line(document.id) or 'none'}",
+        f"{inline(_place(document))}  id {inline(document.id) or 'none'}",
         f"  shard {document.shard:05d}, document {document.ordinal:,}",
         f"  {found.text_bytes:,} bytes of text, {found.removed_bytes:,} removed as duplicates, {found.tokens:,} tokens",
         f"  {_fate(found)}",
@@ -82,7 +85,7 @@ def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLin
 
 
 def _fate(found: Located) -> str:
-    records = f"in {_number(len(found.records), 'record')}" if found.records else "in no record"
+    records = f"in {number_of(len(found.records), 'record')}" if found.records else "in no record"
     if found.too_short_for:
         return f"left out as too short, {found.too_short_for}: {records}"
     if not found.text_bytes:
@@ -95,7 +98,7 @@ def _duplicates(found: Located) -> list[str]:
         return []
     word = "removed" if found.removed_bytes else "annotated"
     rows = [row for one in found.duplicates for row in _duplicate_rows(one)]
-    return ["", *_table((f"bytes {word}", "of them", "first at bytes", "of the earlier document", "id"), rows)]
+    return ["", *table((f"bytes {word}", "of them", "first at bytes", "of the earlier document", "id"), rows)]
 
 
 def _duplicate_rows(one: Duplicate) -> list[tuple[str, ...]]:
@@ -120,15 +123,15 @@ def _records(records: Sequence[Holding]) -> list[str]:
     if not records:
         return []
     rows = [(one.file, f"{one.record:,}", _span(one.record_tokens), _span(one.document_tokens)) for one in records]
-    return ["", *_table(("file", "record", "in the record", "of the document"), rows)]
+    return ["", *table(("file", "record", "in the record", "of the document"), rows)]
 
 
 def render_verified(found: VerifiedRecords) -> str:
     """How many records were compared, and with what."""
     by_export = ", ".join(f"{export} {count:,}" for export, count in found.records.items())
     return (
-        f"{_number(sum(found.records.values()), 'record')} ({by_export}) made again from"
-        f" {_number(found.documents, 'document')} in {_number(found.source_files, 'source file')}:"
+        f"{number_of(sum(found.records.values()), 'record')} ({by_export}) made again from"
+        f" {number_of(found.documents, 'document')} in {number_of(found.source_files, 'source file')}:"
         f" all {found.tokens:,} tokens are equal"
     )
 
@@ -146,18 +149,18 @@ def _spans(spans: Sequence[Span]) -> str:
     return ", ".join(map(_span, spans[:SPANS_SHOWN])) + more
 
 
-def _number(count: int, what: str) -> str:
+def number_of(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _line(text: str) -> str:
+def inline(text: str) -> str:
     """Text from outside as one line that neither moves the cursor nor looks like another line."""
     return visible(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
-def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows below their headings, two spaces between columns."""
-    lines = [columns, *(tuple(map(_line, row)) for row in rows)]
+    lines = [columns, *(tuple(map(inline, row)) for row in rows)]
     widths = [
         max((len(line[place]) for line in lines if place < len(line)), default=0) for place in range(len(columns))
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -92,6 +92,16 @@ def file_stretches(ordinal: int, tokens: int, eot: int, size: int) -> list[Stret
     if not 0 <= eot < size:
         return _tokens_within(ordinal, tokens, eot + 1, 0, size) if tokens else []
     return [Stretch(eot, eot + 1, special=EOT), *_tokens_within(ordinal, tokens, eot + 1, 0, size)]
+
+
+def cut_stretches(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
+    """As much of the stretches of a record as its positions [first, last) hold; there is at least one such position."""
+    cut = []
+    for one in stretches:
+        low, high = max(first, one.first), min(last, one.last)
+        if low < high or first <= one.first == one.last < last:
+            cut.append(replace(one, first=low, last=high, document_first=one.document_first + low - one.first))
+    return cut
 
 
 def _tokens_within(ordinal: int, tokens: int, start: int, first: int, last: int) -> list[Stretch]:

@@ -9,12 +9,13 @@ import numpy as np
 from corpusmill.lineage.facts import Piece, RecordTrace, Span, Special
 from corpusmill.lineage.records import find_output, record_stretches
 from corpusmill.lineage.shards import Shard, Shards
-from corpusmill.lineage.stream import Stretch, original_spans
+from corpusmill.lineage.stream import Stretch, cut_stretches, original_spans
 from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
 from corpusmill.tokens.ranks import token_lengths
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
+    from corpusmill.stages.layout import OutputPlan
     from corpusmill.tokens.tokenizer import Tokenizer
 
 PREVIEW_CHARACTERS = 60
@@ -29,16 +30,32 @@ def trace(build: Build, export: str, file: int | str, record: int) -> RecordTrac
     and the answer is the document that has it, as far as it lies in the file.
     Raises PermanentError for an export, a file or a record that is not there.
     """
-    output = find_output(build, export, file)
-    shard, _, stretches = record_stretches(Shards(build), export, output, record)
-    parts = [Special(one.special, (one.first, one.last)) if one.special else _piece(shard, one) for one in stretches]
-    span = stretches[0].first, stretches[-1].last
-    return RecordTrace(export, f"{export}/{output.name}", record, span, tuple(parts))
+    return Tracer(build).record(export, find_output(build, export, file), record)
+
+
+class Tracer:
+    """Traces records of one build; what it opens for one stays open for the next."""
+
+    def __init__(self, build: Build) -> None:
+        self._shards = Shards(build)
+
+    def record(
+        self, export: str, output: OutputPlan, record: int, first: int = 0, last: int | None = None
+    ) -> RecordTrace:
+        """What a record of an output is made of, or its positions [first, last) alone. Raises as `trace` does."""
+        shard, _, stretches = record_stretches(self._shards, export, output, record)
+        if last is not None:
+            stretches = cut_stretches(stretches, first, last)
+        parts = [
+            Special(one.special, (one.first, one.last)) if one.special else _piece(shard, one) for one in stretches
+        ]
+        span = stretches[0].first, stretches[-1].last
+        return RecordTrace(export, f"{export}/{output.name}", record, span, tuple(parts))
 
 
 def reference_tokenizer(build: Build) -> Tokenizer:
     """The dataset's vocabulary in the library that defines its ids, whatever engine made the tokens."""
-    return configured_tokenizer(build.config, engine="reference")
+    return build.remembered(("reference tokenizer",), lambda: configured_tokenizer(build.config, engine="reference"))
 
 
 def _piece(shard: Shard, one: Stretch) -> Piece:
@@ -62,7 +79,7 @@ def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span
     # Tokens do not overlap, so the bytes before a token are the bytes of the tokens before it; but what was normalized
     # (NFC) or given a space does not decode to its text, and then the library says which bytes a token stands for.
     config = shard.build.config
-    vocabulary = vocabulary_file(config)
+    vocabulary = shard.build.remembered(("vocabulary file",), lambda: vocabulary_file(config))
     if vocabulary.kind == "tiktoken" and not config.tokenizer.parse_special:
         lengths = token_lengths(vocabulary.content, tokens[:last], where=vocabulary.path)
     else:

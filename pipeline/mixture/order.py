@@ -87,6 +87,15 @@ def nanoset_epoch(
     return sources, ordinals
 
 
+def nanoset_files(files: int) -> list[int]:
+    """The order in which a Nanoset joins the files of a folder, by their places in order of name.
+
+    nanotron lets datatrove shuffle them and passes no seed on, so that it is datatrove's default, 42.
+    """
+    order: list[int] = np.random.default_rng(42).permutation(files).tolist()
+    return order
+
+
 def nanoset_counts(
     windows: NDArray[np.int64], weights: NDArray[np.float64], samples: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError
@@ -35,12 +36,18 @@ def read_ids(content: bytes) -> list[int]:
     return [int(line.split()[1]) for line in content.splitlines() if line]
 
 
+@lru_cache(maxsize=1)  # asked for by piece after piece of text
+def _lines(content: bytes) -> list[bytes]:
+    return content.splitlines()
+
+
 def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> list[int]:
     """How many bytes each id stands for. A special token has no line: CorruptDataError, as for an unknown id."""
-    lines = content.splitlines()
+    lines = _lines(content)
     by_id: dict[int, bytes] = {}
     lengths = []
-    for one in ids.tolist():
+    distinct, places = np.unique(ids, return_inverse=True)  # a long document's tokens are mostly the same few thousand
+    for one in distinct.tolist():
         # Published files hold line i for id i; p50k_base leaves an id out, and any file may be in another order.
         word, _, rank = lines[one].partition(b" ") if one < len(lines) else (b"", b"", b"")
         if rank != b"%d" % one:
@@ -49,4 +56,5 @@ def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> list[int
                 raise CorruptDataError("the vocabulary has no such id", where=where, got=one)
             word = by_id[one]
         lengths.append(len(a2b_base64(word)))
-    return lengths
+    counts: list[int] = np.array(lengths, np.int64)[places].tolist()
+    return counts

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+TRACED = Path(__file__).parent / "traced.py"
+
+
+@pytest.fixture(scope="session")
+def traced() -> Callable[..., Any]:
+    """What Corpusmill says of samples of the dataset `all`: see traced.py. Its words, if it refuses."""
+
+    def ask(**arguments: object) -> Any:
+        command = [os.environ["CORPUSMILL_CONSUMER_PYTHON"], TRACED, os.environ["CORPUSMILL_CONSUMER_CONFIG"]]
+        done = subprocess.run([*command, json.dumps(arguments)], capture_output=True, text=True, check=False)
+        assert not done.stderr or "Traceback" not in done.stderr, done.stderr
+        return done.stdout if done.returncode else json.loads(done.stdout)
+
+    return ask
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 
 
 def build_datasets(folder: Path) -> None:
-    """outputs/all/latest: every format; outputs/raw/latest: nanoGPT's layout; in_order/: see write_in_order.
+    """outputs/all/latest: every format, by all.yaml; outputs/raw/latest: nanoGPT's. in_order/: see write_in_order.
 
     outputs/ordered/latest: in_order/source.jsonl.zst as a whole build in source order. mixture/<split>/: what
     corpusmill mix writes for outputs/all and outputs/few, a dataset of two Megatron parts.
@@ -33,7 +33,9 @@ def build_datasets(folder: Path) -> None:
     assert isinstance(exports, dict)
     exports["webdataset"]["exp_data"] = True
     exports["numpy"] |= {"test_name": "val", "placeholders": True, "checkpoints": True}
-    build_dataset(check_config(everything | {"name": "all"}, where="consumers"), workers=1)
+    everything["name"] = "all"
+    (folder / "all.yaml").write_text(json.dumps(everything))  # JSON is YAML
+    build_dataset(check_config(everything, where="consumers"), workers=1)
     raw = configuration(folder, name="raw", exports={"numpy": {"layout": "bin"}})
     build_dataset(check_config(raw, where="consumers"), workers=1)
     write_in_order(folder / "in_order")
@@ -162,6 +164,8 @@ def main() -> int:
             **os.environ,
             "CORPUSMILL_CONSUMER_DATASET": str(datasets / "outputs"),
             "CORPUSMILL_CONSUMER_IN_ORDER": str(datasets / "in_order"),
+            "CORPUSMILL_CONSUMER_CONFIG": str(datasets / "all.yaml"),
+            "CORPUSMILL_CONSUMER_PYTHON": sys.executable,
             "CORPUSMILL_CONSUMER_MIXTURE": str(datasets / "mixture"),
         }
         if subprocess.run([*command, lock.parent], env=settings, check=False).returncode:

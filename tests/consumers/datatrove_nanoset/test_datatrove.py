@@ -154,3 +154,42 @@ def test_nanotron_n25_old_loader_finds_the_ds_files_alone() -> None:
         assert names == sorted(path.name for path in folder.glob("*.ds"))
         assert all((folder / name).stat().st_size % width == 0 for name in names)
         assert all((folder / name).stat().st_size > 0 for name in names)
+
+
+def traced_tokens(records: list) -> list[int]:
+    """The tokens that a traced sample's spans of our files hold."""
+    found = []
+    for file, record, first, last, _ in records:
+        path = SHUFFLED / f"{Path(file).name}.ds"
+        begin = 0 if not record else int(np.fromfile(f"{path}.index", "<u8")[record - 1])
+        found += np.fromfile(path, "<u4")[begin + first : begin + last].tolist()
+    return found
+
+
+def nanoset_order(windows: int, seed: int) -> np.ndarray:
+    """nanotron's Nanoset of one folder: the windows of an epoch in order, then shuffled."""
+    order = np.arange(windows)
+    np.random.RandomState(seed).shuffle(order)
+    return order
+
+
+@pytest.mark.parametrize("sequence", [31, 500])
+@pytest.mark.parametrize("seed", [None, 0, 1234])
+def test_trace_samples_of_a_nanoset_are_the_windows_that_datatrove_reads(sequence, seed, traced) -> None:
+    folder = DatatroveFolderDataset(
+        str(SHUFFLED),
+        seq_len=sequence,
+        filename_pattern="*.ds",
+        recursive=False,
+        token_size=4,
+        shuffle=seed is not None,
+    )
+    windows = len(folder)
+    order = np.arange(windows) if seed is None else np.tile(nanoset_order(windows, seed), 3)
+    first = 0 if seed is None else windows - 10  # into the second epoch
+    found = traced(first=first, count=windows, sequence_tokens=sequence, seed=seed)
+    assert len(found) == windows > 10
+    for number, _, records in found:
+        assert folder[int(order[number])]["input_ids"].tolist() == traced_tokens(records)
+    if seed is None:
+        assert "the run draws fewer samples" in traced(first=1, count=windows, sequence_tokens=sequence)

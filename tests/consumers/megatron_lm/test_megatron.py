@@ -71,12 +71,12 @@ class Vocabulary:
         self.unique_identifiers = {"class": "Vocabulary"}
 
 
-def gpt_config(sequence: int, seed: int, **data: object) -> GPTDatasetConfig:
+def gpt_config(sequence: int, seed: int, cache: Path | None = None, **data: object) -> GPTDatasetConfig:
     return GPTDatasetConfig(
         random_seed=seed,
         sequence_length=sequence,
         **data,
-        path_to_cache=None,
+        path_to_cache=str(cache) if cache else None,
         tokenizer=Vocabulary(),
         reset_position_ids=False,
         reset_attention_mask=False,
@@ -143,6 +143,75 @@ def test_megatron_mixture_epochs_stated_are_the_epochs_drawn(folder, way) -> Non
     assert sum(one[way]["drawn"] for one in said["sources"]) == samples
     if folder.name != "100,0,0":
         assert said["sources"][0]["megatron"]["epochs"] != said["sources"][0]["megatron_splits"]["epochs"]
+
+
+@pytest.fixture(scope="session")
+def one_rank(tmp_path_factory) -> None:
+    """A BlendedDataset with a cache asks torch which rank this is."""
+    store = torch.distributed.FileStore(str(tmp_path_factory.mktemp("ranks") / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def tokens_of(records: list) -> list[int]:
+    """The tokens that a traced sample's spans of our parts hold."""
+    tokens = []
+    for file, record, first, last, _ in records:
+        _, sequences, _ = plainly(SHUFFLED / Path(file).name)
+        tokens += sequences[record][first:last].tolist()
+    return tokens
+
+
+PARTS = [str(one) for one in PREFIXES if one.parent == SHUFFLED]
+OTHERS = [str(one.with_suffix("")) for one in sorted((SHUFFLED.parents[2] / "few/latest/megatron").glob("*.idx"))]
+
+
+@pytest.mark.parametrize(
+    ("blend", "split", "samples"),
+    [
+        (([PARTS[0]], None), "1,0,0", 300),
+        (([PARTS[1]], None), "70,20,10", 1000),
+        ((PARTS, [3.0, 1.0, 1.0, 2.0, 0.5]), "80,15,5", 900),
+        (([*PARTS, *OTHERS], [1.0] * len([*PARTS, *OTHERS])), "100,0,0", 700),
+    ],
+    ids=["epochs", "split", "blend", "with_another_dataset"],
+)
+def test_trace_samples_of_a_cache_are_the_samples_that_megatron_draws(
+    blend, split, samples, tmp_path, one_rank, traced
+) -> None:
+    sequence, batch = 64, 50
+    config = gpt_config(sequence, 77, tmp_path, blend=blend, split=split)
+    train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()
+    strange = 0
+    for first in (0, samples // 2, samples - batch):
+        found = traced(megatron_cache=str(tmp_path), first=first, count=batch, split=split, seed=77)
+        assert [number for number, _, _ in found] == [*range(first, first + batch)]
+        for number, file, records in found:
+            drawn = train[number]
+            if file in OTHERS:
+                assert (records, blend[0][int(drawn["dataset_id"])]) == ([], file)
+                strange += 1
+                continue
+            tokens = tokens_of(records)
+            assert drawn["tokens"].tolist() == tokens[:-1]
+            assert drawn["labels"].tolist() == tokens[1:]
+    assert bool(strange) == (len(blend[0]) > len(PARTS))
+
+
+def test_trace_samples_of_a_cache_of_another_run_is_refused_by_what_differs(tmp_path, one_rank, traced) -> None:
+    for seed, sequence in ((1, 64), (2, 64), (1, 32)):
+        config = gpt_config(sequence, seed, tmp_path / "ours", blend=([PARTS[0]], None), split="70,20,10")
+        BlendedMegatronDatasetBuilder(GPTDataset, [100, 0, 0], lambda: True, config).build()
+    config = gpt_config(64, 1, tmp_path / "theirs", blend=([OTHERS[0]], None), split="70,20,10")
+    BlendedMegatronDatasetBuilder(GPTDataset, [100, 0, 0], lambda: True, config).build()
+    ours, theirs = ({"megatron_cache": str(tmp_path / name), "first": 0} for name in ("ours", "theirs"))
+    assert len(traced(**ours, seed=2)) == len(traced(**ours, sequence_tokens=32)) == 1
+    assert "holds several runs" in traced(**ours)
+    assert "holds several runs" in traced(**ours, seed=1, split="70,20,10")
+    for other in ({"seed": 3}, {"sequence_tokens": 65}, {"split": "80,10,10"}):
+        assert "holds no run on this dataset" in traced(**ours, **other)
+    assert "not named as a part of this dataset" in traced(**theirs)
 
 
 def test_megatron_m24_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:

@@ -1,0 +1,138 @@
+"""A Megatron run's samples as stretches of our parts' documents; a cache of anything else is refused."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from corpusmill.datasets.dataset import dataset_above
+from corpusmill.errors import PermanentError, SourceError
+from corpusmill.export.megatron import MegatronPart, open_part
+from corpusmill.lineage.records import export_folder
+from corpusmill.mixture.splits import parse_split
+from corpusmill.stages.layout import OutputPlan, output_plans
+from corpusmill.stages.manifest import dataset_files, dataset_version
+from corpusmill.training.megatron_cache import CachedRun, Draws, cached_runs
+from corpusmill.training.sample import Drawn, RecordSpan
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+EXPORT = "megatron"
+_VERSION = re.compile(r"[0-9a-f]{12}")
+
+
+class MegatronSamples:
+    """The training samples of one run in a cache, by their numbers from 0.
+
+    The run is the only one that draws from this dataset and has the seed, the tokens a sample and the split that are
+    given. PermanentError, with what the cache holds instead, if none has or several have.
+    """
+
+    export = EXPORT
+
+    def __init__(
+        self,
+        build: Build,
+        folder: Path,
+        *,
+        seed: int | None = None,
+        sequence_tokens: int | None = None,
+        split: str | None = None,
+    ) -> None:
+        self.build = build
+        self._outputs = {one.name: one for one in output_plans(build, EXPORT)}
+        self._parts: dict[tuple[str, object], MegatronPart] = {}
+        self._beside: dict[Path, dict[str, str] | None] = {}
+        self._run = self._only(folder, seed, sequence_tokens, split)
+
+    def __len__(self) -> int:
+        return len(self._run)
+
+    @property
+    def title(self) -> str:
+        return self._run.title
+
+    def sample(self, number: int) -> Drawn:
+        """What a sample is cut from. CorruptDataError for a cache that does not fit the dataset's files."""
+        draws, drawn = self._run.sample(number)
+        if self._why_strange(draws):
+            return Drawn(draws.prefix, None)
+        output = self._outputs[_name(draws)]
+        part = self._part(draws, output)
+        spans = []
+        for sequence, first, last in draws.spans(drawn, part.lengths):
+            # A document that EOD does not follow may have no sequence: it shares its boundary with the next one.
+            record = int(np.searchsorted(part.boundaries, sequence, side="right")) - 1
+            spans.append(RecordSpan(record, first, last))
+        return Drawn(draws.prefix, output, tuple(spans))
+
+    def _part(self, draws: Draws, output: OutputPlan) -> MegatronPart:
+        key = draws.prefix, draws.description.get("num_samples")  # a blend may draw from a prefix twice
+        if key not in self._parts:
+            part = open_part(export_folder(self.build, EXPORT, output) / output.name)
+            draws.require_totals(part.lengths)
+            self._parts[key] = part
+        return self._parts[key]
+
+    def _only(self, folder: Path, seed: int | None, sequence_tokens: int | None, split: str | None) -> CachedRun:
+        runs = cached_runs(folder)
+        fit = [run for run in runs if _fits(run.parts[0], seed, sequence_tokens, split)]
+        ours = [run for run in fit if not all(map(self._why_strange, run.parts))]
+        if len(ours) == 1:
+            return ours[0]
+        reasons = {self._why_strange(draws) for run in fit for draws in run.parts} - {""}
+        raise PermanentError(
+            "the cache holds several runs on this dataset" if ours else "the cache holds no run on this dataset",
+            where=folder,
+            expected=f"one run on version {dataset_version(self.build)} of {self.build.config.name}"
+            + ("" if seed is None else f", seed {seed}")
+            + ("" if sequence_tokens is None else f", {sequence_tokens:,} tokens a sample")
+            + ("" if split is None else f", split {split}"),
+            got="\n".join([*sorted(reasons), *(run.title for run in ours or runs)]),
+            next_step="tell them apart by the run's seed, sequence tokens or split, or remove the caches of other runs"
+            if ours
+            else "give the configuration that built what the run was trained on",
+        )
+
+    def _why_strange(self, draws: Draws) -> str:
+        """Why a prefix is not one of this dataset's parts; "" if it is one, as far as its name tells."""
+        name, path = _name(draws), Path(draws.prefix)
+        if name not in self._outputs:
+            return f"{draws.prefix} is not named as a part of this dataset"
+        there = self._digests_beside(path.parent)
+        if there is None:  # not on this machine: its folder may still bear a version
+            version, ours = path.parent.parent.name, dataset_version(self.build)
+            return f"{path} is of version {version}" if _VERSION.fullmatch(version) and version != ours else ""
+        same = all(there.get(file) == self._digests[file] for file in (f"{EXPORT}/{name}.bin", f"{EXPORT}/{name}.idx"))
+        return "" if same else f"{path} has another content than this dataset's part of that name"
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {name: sha256 for name, _, sha256, _ in dataset_files(self.build)}
+
+    def _digests_beside(self, folder: Path) -> dict[str, str] | None:
+        """The sha256 of every part of the finished dataset that a folder belongs to; None if it belongs to none."""
+        if folder not in self._beside:
+            try:
+                files = dataset_above(folder / "part").files(EXPORT)
+                self._beside[folder] = {one["name"]: one["sha256"] for one in files}
+            except SourceError:
+                self._beside[folder] = None
+        return self._beside[folder]
+
+
+def _fits(draws: Draws, seed: int | None, sequence_tokens: int | None, split: str | None) -> bool:
+    return (
+        seed in (None, draws.seed)
+        and sequence_tokens in (None, draws.sequence_tokens)
+        and (split is None or (bool(draws.split) and parse_split(split) == parse_split(draws.split)))
+    )
+
+
+def _name(draws: Draws) -> str:
+    return draws.prefix.rpartition("/")[2]

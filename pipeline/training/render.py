@@ -1,0 +1,26 @@
+"""The samples of a training run for people."""
+
+from __future__ import annotations
+
+from corpusmill.lineage.facts import Piece
+from corpusmill.lineage.render import PART_COLUMNS, inline, number_of, part_row, table
+from corpusmill.training.sample import SampleTrace
+
+
+def render_sample(sample: SampleTrace) -> str:
+    """A sample and what it is made of, a line a part; of another dataset's, the file alone."""
+    if not sample.records:
+        return f"sample {sample.number:,} of {inline(sample.file)}: another dataset's"
+    rows, documents, tokens = [], set(), 0
+    for record in sample.records:
+        first, last = record.record_tokens
+        for one in record.parts:
+            place, *columns = part_row(one, tokens - first)
+            rows.append((place, f"{record.record:,}", *columns))
+            if isinstance(one, Piece):
+                documents.add((one.document.shard, one.document.ordinal))
+        tokens += last - first
+    head = (
+        f"sample {sample.number:,} of {inline(sample.file)}: {tokens:,} tokens, {number_of(len(documents), 'document')}"
+    )
+    return "\n".join([head, "", *table(("in the sample", "record", *PART_COLUMNS), rows)])

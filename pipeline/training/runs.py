@@ -1,0 +1,48 @@
+"""The run that a user means, by what is known of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corpusmill.errors import PermanentError
+from corpusmill.training.megatron_samples import EXPORT as MEGATRON
+from corpusmill.training.megatron_samples import MegatronSamples
+from corpusmill.training.nanoset_samples import EXPORT as NANOSET
+from corpusmill.training.nanoset_samples import NanosetSamples
+from corpusmill.training.sample import Samples
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+
+def open_samples(
+    build: Build,
+    *,
+    megatron_cache: str | Path | None = None,
+    sequence_tokens: int | None = None,
+    seed: int | None = None,
+    split: str | None = None,
+) -> Samples:
+    """The samples of a run: of Megatron by its index cache, else of a Nanoset by the tokens of a sequence and the seed.
+
+    In a cache the other three are what the run must have; of a Nanoset, without a seed the order is datatrove's.
+    PermanentError for a dataset without the export, a Nanoset without `sequence_tokens` or with a split, and a cache
+    without one such run on this dataset.
+    """
+    wanted = NANOSET if megatron_cache is None else MEGATRON
+    formats = build.config.exports.formats()
+    if wanted not in formats:
+        raise PermanentError(
+            "the dataset has no such export", where=build.config.name, expected=wanted, got=", ".join(formats)
+        )
+    if megatron_cache is not None:
+        return MegatronSamples(build, Path(megatron_cache), seed=seed, sequence_tokens=sequence_tokens, split=split)
+    if sequence_tokens is None or split is not None:
+        raise PermanentError(
+            "a Nanoset's order of samples follows from the tokens of a sequence and the seed",
+            expected="sequence_tokens, perhaps a seed, and no split",
+            got="no sequence_tokens" if sequence_tokens is None else f"split {split}",
+            next_step="for a run of Megatron, give its index cache",
+        )
+    return NanosetSamples(build, sequence_tokens, seed)
