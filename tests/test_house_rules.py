@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "builds": "config content_kernels documents engine errors fingerprint installed ledger report sources stages steps"
     " storage tokens version",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
-    "verify": "config content engine errors export fingerprint ledger report sources stages storage",
+    "forgetting": "config documents engine kernels ledger stages steps",
+    "verify": "config content engine errors export fingerprint forgetting ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger stages storage"
     " tokens verify",

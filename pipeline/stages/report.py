@@ -61,7 +61,7 @@ def listed_details(config: DatasetConfig, version: str, summary: BuildSummary) -
     `settings` is a digest, equal for builds that did the same with their sources: their figures can be compared.
     """
     settings = config.model_dump(
-        mode="json", exclude={"dag", "destinations", "keep_versions", "reclaim", "work_folder"}
+        mode="json", exclude={"dag", "destinations", "forget", "keep_versions", "reclaim", "work_folder"}
     )
     del settings["source"]["paths"]
     return {"version": version, "settings": fingerprint(settings), "moved_latest": not summary.latest_stays}
