@@ -44,6 +44,7 @@ class Search:
 
     places: tuple[ForgottenPlace, ...]
     stretches: tuple[Stretch, ...]
+    documents: int
     unsearchable: int
 
     def in_files(self, paths: Iterable[Path]) -> Iterator[tuple[Path, list[ForgottenPlace]]]:
@@ -73,7 +74,8 @@ def search_for(build: Build) -> Search:
             places.append(ForgottenPlace(source, line + 1))
     shared = _standing_in(build, {one.text for one in stretches})
     own = tuple(one for one in stretches if one.text not in shared)
-    return Search(tuple(places), own, lost + len(places) - len({one.document for one in own}))
+    documents = lost + len(places)
+    return Search(tuple(places), own, documents, documents - len({one.document for one in own}))
 
 
 def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:

@@ -145,4 +145,5 @@ STAGE = Stage(
     run=_run,
     recount=_recount,
     outside=_in_place,
+    read_until="writeback",
 )

@@ -206,4 +206,5 @@ STAGE = Stage(
     recount=_recount,
     flows=_flows,
     checks=_checks,
+    read_until="audit",
 )

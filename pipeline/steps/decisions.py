@@ -83,6 +83,21 @@ def read_decisions(
                 yield _records(run, number, file.name, decided, from_text=from_text)
 
 
+def read_keys(
+    files: Sequence[StoredFile], endpoint_url: str | None, columns: Sequence[str], folder: Path, *, keys: int
+) -> Iterator[list[Any]]:
+    """The values of some columns of every row, MISSING where JSON lacks one; the first `keys` are a key.
+
+    An id comes as text. DecisionError for a row that has no key.
+    """
+    for file in files:
+        with _opened(file, endpoint_url, list(columns), folder) as (rows, from_text):
+            for row, values in rows:
+                _key(values[:keys], file.name, row, from_text=from_text)
+                line = [int(values[1])] if keys > 1 else []
+                yield [str(values[0]), *line, *values[keys:]]
+
+
 def _records(run: list[Row], number: int, name: str, decided: Decided, *, from_text: bool) -> NDArray[Any]:
     keys, keep = len(decided.key), decided.keep
     records = np.zeros(len(run), RECORD)
