@@ -47,10 +47,10 @@ MAY_IMPORT = {
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
     " report shuffle slices sources steps storage tokens version",
-    "builds": "config content_kernels documents engine errors fingerprint installed ledger report sources stages steps"
-    " storage tokens version",
-    "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "forgetting": "config documents engine errors kernels ledger stages steps storage",
+    "builds": "config content_kernels documents engine errors fingerprint forgetting installed ledger report sources"
+    " stages steps storage tokens version",
+    "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint forgetting ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger stages storage"

@@ -26,22 +26,17 @@ def forget(
     """Put documents on the list of `forget`, or purge what is left of them; without options, print when they went."""
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.config import work_of
-    from corpusmill.errors import ConfigError
     from corpusmill.forgetting.purge import purge as purge_build
     from corpusmill.forgetting.purge import render_purge
     from corpusmill.stages.graph import open_build
-    from corpusmill.steps.takedowns import LOG, add_requests, read_log
+    from corpusmill.steps.takedowns import LOG, add_requests, read_log, read_requests, require_own_list
 
     with claimed_dataset(config, remove_empty=True) as dataset:
-        if dataset.forget is None:
-            raise ConfigError(
-                "the configuration has no list of documents to forget",
-                where=config,
-                next_step="add `forget: {path: takedowns/web.jsonl, copies: also}` to it (docs/forget.md)",
-            )
         if ids:
-            rows, new = add_requests(dataset.forget, ids, by)
-            typer.echo(f"{rows:,} rows, {new:,} of them new on {dataset.forget.path}; the next build leaves them out")
+            listed = require_own_list(dataset.forget)
+            wanted = read_requests(listed, ids)
+            new = add_requests(listed, wanted, by)
+            typer.echo(f"{len(wanted):,} rows, {new:,} of them new on {listed.path}; the next build leaves them out")
         if purge:
             done = purge_build(open_build(plan_dataset(dataset)))
             typer.echo(render_purge(done))

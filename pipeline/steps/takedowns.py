@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from corpusmill.config import ForgetConfig, absolute
 from corpusmill.errors import ConfigError
+from corpusmill.ledger import held
 from corpusmill.steps.decisions import DECISION_ENDINGS, read_keys
 from corpusmill.storage import StoredFile, list_sources
 
@@ -26,26 +28,42 @@ Key = tuple[str | int, ...]
 
 
 def add_requests(
-    forget: ForgetConfig, ids: str, asked_by: str, now: Callable[[], float] = time.time
-) -> tuple[int, int]:
-    """Put documents on the list of a configuration: (how many rows `ids` has, how many of them are new).
+    forget: ForgetConfig, wanted: Sequence[Key], asked_by: str, now: Callable[[], float] = time.time
+) -> int:
+    """Put documents on the list of a configuration; how many of them are new.
 
-    `ids`: a file of the list's kind, or of plain text (.txt) with an id a line. The list is written anew beside itself
-    and renamed. ConfigError if the list is not one JSON lines file of this machine; DecisionError for
-    a row without key.
+    The list is written anew beside itself and renamed. ConfigError if it is not one JSON lines file of this machine.
     """
-    path = _own_list(forget)
-    columns = _columns(forget)
-    wanted = list(_keys_in(ids, columns, path.parent))
-    known = set(_keys_in(str(path), columns, path.parent)) if path.exists() else set()
-    new = [key for key in dict.fromkeys(wanted) if key not in known]
-    asked = {"asked_by": asked_by, "asked_at": _written(now())}
-    rows = [{**dict(zip(columns, key, strict=True)), **asked} for key in new]
-    before = path.read_bytes() if path.exists() else b""
-    before += b"\n" if before and not before.endswith(b"\n") else b""
+    path, columns = _own_list(forget), _columns(forget)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, before + _lines(rows))
-    return len(wanted), len(new)
+    with held(path.with_name(f".{path.name}.lock"), wait=True):
+        known = set(read_requests(forget, str(path))) if path.exists() else set()
+        new = [key for key in dict.fromkeys(wanted) if key not in known]
+        asked = {"asked_by": asked_by, "asked_at": _written(now())}
+        before = path.read_bytes() if path.exists() else b""
+        before += b"\n" if before and not before.endswith(b"\n") else b""
+        _replace(path, before + _lines([{**dict(zip(columns, key, strict=True)), **asked} for key in new]))
+    return len(new)
+
+
+def read_requests(forget: ForgetConfig, path: str) -> list[Key]:
+    """The keys of a file of the list's kind, or of plain text (.txt) with an id a line.
+
+    DecisionError for a row without key, ConfigError for plain text where a key is a file and a line.
+    """
+    columns = _columns(forget)
+    if path.endswith(".txt"):
+        return id_lines(forget, Path(absolute(path)).read_text("utf-8"), where=path)
+    files = list_sources([absolute(path)], DECISION_ENDINGS)
+    with tempfile.TemporaryDirectory() as folder:
+        return [tuple(values) for values in read_keys(files, None, columns, Path(folder), keys=len(columns))]
+
+
+def id_lines(forget: ForgetConfig, text: str, *, where: str) -> list[Key]:
+    """The ids of a text that has one on every line; ConfigError where a key is a file and a line."""
+    if len(columns := _columns(forget)) > 1:
+        raise ConfigError("a list of files and lines cannot be plain text", where=where, expected=", ".join(columns))
+    return [(line.strip(),) for line in text.split("\n") if line.strip()]
 
 
 def note_gone(
@@ -82,6 +100,17 @@ def _rows(forget: ForgetConfig, files: list[StoredFile], folder: Path) -> Iterat
             yield {column: value for column, value in zip(own, values, strict=True) if isinstance(value, str | int)}
 
 
+def require_own_list(forget: ForgetConfig | None) -> ForgetConfig:
+    """The section, if documents can be added to its list; ConfigError if there is none, or it is kept elsewhere."""
+    if forget is None:
+        raise ConfigError(
+            "the configuration has no list of documents to forget",
+            next_step="add `forget: {path: takedowns/web.jsonl, copies: also}` to it (docs/forget.md)",
+        )
+    _own_list(forget)
+    return forget
+
+
 def _own_list(forget: ForgetConfig) -> Path:
     """The file to which documents are added."""
     path = Path(absolute(forget.path))
@@ -94,17 +123,6 @@ def _own_list(forget: ForgetConfig) -> Path:
             next_step="add them where the list is kept; builds read it wherever it lies",
         )
     return path
-
-
-def _keys_in(path: str, columns: tuple[str, ...], folder: Path) -> Iterator[Key]:
-    if path.endswith(".txt"):
-        if len(columns) > 1:
-            raise ConfigError("a list of files and lines cannot be plain text", where=path, expected=", ".join(columns))
-        yield from ((line.strip(),) for line in Path(path).read_text("utf-8").splitlines() if line.strip())
-        return
-    files = list_sources([absolute(path)], DECISION_ENDINGS)
-    for values in read_keys(files, None, columns, folder, keys=len(columns)):
-        yield tuple(values)
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +141,5 @@ def test_command_adds_ids_and_the_log_says_when_they_were_gone(tmp_path: Path) -
 def test_command_without_a_list_says_what_to_add(tmp_path: Path) -> None:
     write_sources(tmp_path)
     (tmp_path / "tiny.yaml").write_text(settings(tmp_path).model_dump_json(exclude_none=True))
-    result = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml")])
+    result = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", "ids.txt"])
     assert "no list of documents to forget" in str(result.exception)
-    shutil.rmtree(tmp_path / "corpus")
