@@ -1,6 +1,6 @@
 """What forgetting 100 documents of a dataset costs: which steps run again, CPU time, and that of verify and purge.
 
-The corpus, decompressed, is built in shards of 4 MiB with everything on, then again with a list: 100 documents of one
+The corpus, decompressed, is built in shards of 1 MiB with everything on, then again with a list: 100 documents of one
 shard, and 100 spread over all. `python benchmarks/forget.py CORPUS_FOLDER`
 """
 
@@ -34,7 +34,7 @@ def config_of(corpus: Path, root: Path, listed: Path | None) -> DatasetConfig:
     return check_config(
         {
             "name": "forget",
-            "source": {"paths": [str(corpus)], "shard_bytes": "4MiB"},
+            "source": {"paths": [str(corpus)], "shard_bytes": "1MiB"},
             "dedup": {"mode": "remove", "minimum_bytes": 100},
             "tokenizer": {"name": "cl100k_base"},
             "shuffle": {"seed": 7},

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
-    "steps": "config documents errors kernels report sources storage words",
+    "steps": "config documents errors kernels ledger report sources storage words",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
     " report shuffle slices sources steps storage tokens version",

@@ -22,18 +22,8 @@ CONFIG first. docs/commands.md lists all of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 
-from corpusmill.commands import (
-    build,
-    datasets,
-    decontaminate,
-    forgetting,
-    init,
-    inspect,
-    shuffling,
-    steps,
-    transfers,
-    trying,
-)  # isort: skip (panels' order)
+from corpusmill.commands import init, build, forgetting, inspect, trying, steps, decontaminate  # isort: skip (panels)
+from corpusmill.commands import shuffling, datasets, transfers  # isort: skip (they stand in this order)
 from corpusmill.commands.app import app
 
 __all__ = [

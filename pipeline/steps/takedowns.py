@@ -39,6 +39,8 @@ def add_requests(
     with held(path.with_name(f".{path.name}.lock"), wait=True):
         known = set(read_requests(forget, str(path))) if path.exists() else set()
         new = [key for key in dict.fromkeys(wanted) if key not in known]
+        if not new:
+            return 0
         asked = {"asked_by": asked_by, "asked_at": _written(now())}
         before = path.read_bytes() if path.exists() else b""
         before += b"\n" if before and not before.endswith(b"\n") else b""
