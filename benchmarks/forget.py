@@ -108,8 +108,11 @@ def main() -> None:
             "shards": len(built.units("index")),
         }
         listed = root / "list.jsonl"
-        for name, spread in (("of_one_shard", False), ("spread_over_all_shards", True)):
-            ids = chosen_ids(built, spread=spread)
+        chosen = {
+            name: chosen_ids(built, spread=name != "of_one_shard")
+            for name in ("of_one_shard", "spread_over_all_shards")
+        }
+        for name, ids in chosen.items():
             before = listed.read_text() if listed.exists() else ""
             listed.write_text(before + "".join(json.dumps({"id": one}) + "\n" for one in ids))
             config = config_of(corpus, root, listed)

@@ -113,15 +113,15 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
 
 
 def _give_back(build: Build, done: Purge) -> None:
-    """The outputs of steps that hold the sources' texts, of the shards that held forgotten documents."""
+    """The sources' texts in the work folder, of the shards that held forgotten documents."""
     for shard, _ in forgotten_documents(build):
-        for stage in sorted(HOLDS_SOURCES):
+        for stage, pattern in HOLDS_SOURCES.items():
             folder = build.step_folder(stage, shard)
-            receipt = give_back(folder, ("*",))
+            receipt = give_back(folder, (pattern,))
             if receipt is None:
                 done.out_of_reach.append(f"{folder} (somebody works with it)")
             else:
-                done.given_back.append(str(folder))
+                done.given_back += [str(folder / name) for name in receipt.given_back]
 
 
 def _search_again(build: Build, search: Search, done: Purge) -> None:

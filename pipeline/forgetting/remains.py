@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.config import FORGOTTEN
-from corpusmill.documents.text_shard import TextShard, open_text_shard
+from corpusmill.documents.text_shard import TEXT_FILE, TextShard, open_text_shard
 from corpusmill.engine.stage import Stage
 from corpusmill.forgetting.files import strings_in
 from corpusmill.forgetting.finding import Finder
@@ -24,7 +24,7 @@ from corpusmill.steps.decisions import Sorted
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
-HOLDS_SOURCES = {"download", "index"}  # stages that read sources, which have the documents until somebody removes them
+HOLDS_SOURCES = {"download": "files/*", "index": TEXT_FILE}  # what stages have of the sources' texts
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def require_few_rejected(build: Build) -> None:
         where="\n".join(examples),
         expected=f"at most {allowed:.4%} (source.max_rejected_share)",
         got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
-        details=(("quarantine", build.folder("index", worst) / QUARANTINE),),
+        details=(("quarantine", build.folder("index", worst, QUARANTINE) / QUARANTINE),),
         next_step="mend the source, or raise source.max_rejected_share if losing these lines is right",
     )
 

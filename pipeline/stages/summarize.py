@@ -341,7 +341,7 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
                 QuarantineExample(reason=one["reason"], source_file=one["source"], line=one["line"])
                 for one in receipt.details["examples"]
             )
-            path = build.folder("index", shard) / QUARANTINE
+            path = build.folder("index", shard, QUARANTINE) / QUARANTINE
             files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))
     return tuple(files)
 

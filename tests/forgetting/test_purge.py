@@ -15,6 +15,8 @@ from corpusmill.commands import app
 from corpusmill.engine.preview import preview
 from corpusmill.errors import PermanentError
 from corpusmill.forgetting.purge import purge, render_purge
+from corpusmill.lineage import locate
+from corpusmill.lineage.facts import RejectedLine
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import verify_build
 from tests.system.test_forget import build, rows_of, settings, write_list, write_sources
@@ -66,10 +68,16 @@ def test_purge_leaves_no_file_with_the_text(tmp_path: Path) -> None:
 
 
 def test_purge_again_and_a_build_behind_it_change_nothing(tmp_path: Path) -> None:
-    of = built_twice(tmp_path)
-    purge(of)
+    changes = {"source": {"paths": [str(tmp_path / "corpus")], "shard_bytes": 1, "max_rejected_share": 0.5}}
+    write_sources(tmp_path)
+    (tmp_path / "corpus" / "part2.jsonl").open("a").write("no document\n")
+    write_list(tmp_path, {"id": MINE["id"]})
+    purge(build(settings(tmp_path, "also", **changes)))
     before = {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
-    again = purge(build(settings(tmp_path, "also")))
+    of = build(settings(tmp_path, "also", **changes))
+    again = purge(of)
+    assert verify_build(of).findings == ()
+    assert isinstance(locate(of, "part2.jsonl", 25), RejectedLine)
     assert (again.documents, again.unsearchable, again.remains) == (1, 1, [])
     assert {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == before
 
