@@ -53,8 +53,8 @@ MAY_IMPORT = {
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint forgetting ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
-    "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger stages storage"
-    " tokens verify",
+    "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
+    " storage tokens verify",
     "mixture": "datasets errors export kernels report",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",

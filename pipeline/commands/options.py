@@ -53,6 +53,7 @@ Record = Annotated[int, typer.Option(help="The record in the file, from 0 (.npy:
 Format = Annotated[
     Literal["webdataset", "numpy", "megatron", "nanoset"], typer.Option("--format", help="An export's format.")
 ]
+Page = Annotated[Path | None, typer.Option(help="Also write a page with all of it.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs have their sha256.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 
