@@ -35,7 +35,7 @@ def config_of(corpus: Path, root: Path, listed: Path | None) -> DatasetConfig:
         {
             "name": "forget",
             "source": {"paths": [str(corpus)], "shard_bytes": "1MiB"},
-            "dedup": {"mode": "remove", "minimum_bytes": 100},
+            "dedup": {"mode": "remove", "minimum_bytes": 500},
             "tokenizer": {"name": "cl100k_base"},
             "shuffle": {"seed": 7},
             "exports": {

@@ -55,7 +55,11 @@ def read_requests(forget: ForgetConfig, path: str) -> list[Key]:
     """
     columns = _columns(forget)
     if path.endswith(".txt"):
-        return id_lines(forget, Path(absolute(path)).read_text("utf-8"), where=path)
+        try:
+            return id_lines(forget, Path(absolute(path)).read_text("utf-8"), where=path)
+        except (OSError, UnicodeDecodeError) as error:
+            got = type(error).__name__
+            raise ConfigError("a list of ids cannot be read", where=path, expected="text in UTF-8", got=got) from None
     files = list_sources([absolute(path)], DECISION_ENDINGS)
     with tempfile.TemporaryDirectory() as folder:
         return [tuple(values) for values in read_keys(files, None, columns, Path(folder), keys=len(columns))]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
 from corpusmill.engine.preview import preview
-from corpusmill.errors import PermanentError
+from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.forgetting.purge import purge, render_purge
 from corpusmill.lineage import locate
 from corpusmill.lineage.facts import RejectedLine
@@ -144,6 +144,17 @@ def test_command_adds_ids_and_the_log_says_when_they_were_gone(tmp_path: Path) -
     assert all(row["asked_at"] <= row["gone_at"] for row in log)
     said = run("forget", str(tmp_path / "tiny.yaml"), "--purge")
     assert "purged 3 forgotten documents" in said
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_command_with_ids_that_cannot_be_read_names_the_file(content: bytes | None, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(settings(tmp_path, "also").model_dump_json(exclude_none=True))
+    if content:
+        (tmp_path / "ids.txt").write_bytes(content)
+    result = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt")])
+    assert isinstance(result.exception, ConfigError)
+    assert str(tmp_path / "ids.txt") in str(result.exception)
+    assert not (tmp_path / "list.jsonl").exists()
 
 
 def test_command_without_a_list_says_what_to_add(tmp_path: Path) -> None:
