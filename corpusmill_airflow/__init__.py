@@ -2,7 +2,8 @@
 
     __main__.py        writes the files of a first dataset into a DAGs folder
     factory.py         what a DAG file calls: every DAG of a folder, and what is wrong with its configurations
-    configurations.py  a configuration -> its DAG;  build_dataset.py, reprocess_shard.py, check_workers.py: the others
+    configurations.py  a configuration -> its DAG;  build_dataset.py, reprocess_shard.py, forget_documents.py and
+                       check_workers.py: the others
     dataset_dag.py     what DAGs that build have in common: form, schedule, limits;  stage_tasks.py: their tasks
     running.py         a run's claim on its dataset, and the program that works where CORPUSMILL_PYTHON says
     versions.py        which Airflows are supported;  by_version.py: what differs between them

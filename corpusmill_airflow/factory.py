@@ -6,10 +6,9 @@
 
     globals().update(make_dags(Path(__file__).parent / "datasets"))
 
-That makes a DAG `dataset__<name>` for every configuration of the folder, and `build_dataset`, `reprocess_shard` and
-`check_workers`. A configuration that cannot be used has no DAG; a second file with `refused_configurations` shows why.
-It must not be the same file: Airflow takes an import error of a file for one of every DAG that the file ever had, and
-forgets them all.
+That makes a DAG `dataset__<name>` for every configuration of the folder, and those of ALWAYS. A configuration that
+cannot be used has no DAG; a second file with `refused_configurations` shows why. It must not be the same file: Airflow
+takes an import error of a file for one of every DAG that the file ever had, and forgets them all.
 """
 
 from __future__ import annotations
@@ -23,9 +22,15 @@ from corpusmill_airflow.build_dataset import build_dataset
 from corpusmill_airflow.check_workers import check_workers
 from corpusmill_airflow.configurations import PREFIX, dataset_dags
 from corpusmill_airflow.folder import datasets_folder
+from corpusmill_airflow.forget_documents import forget_documents
 from corpusmill_airflow.reprocess_shard import reprocess_shard
 
-ALWAYS = {"build_dataset": build_dataset, "reprocess_shard": reprocess_shard, "check_workers": check_workers}
+ALWAYS = {
+    "build_dataset": build_dataset,
+    "reprocess_shard": reprocess_shard,
+    "forget_documents": forget_documents,
+    "check_workers": check_workers,
+}
 
 
 def make_dags(folder: str | Path) -> dict[str, DAG]:

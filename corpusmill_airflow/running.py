@@ -122,7 +122,11 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
 
     require_bounded(config, operators)
     # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
-    kept = {"keep_versions": own.keep_versions if own else None, "reclaim": (own or operators).reclaim}
+    kept = {
+        "keep_versions": own.keep_versions if own else None,
+        "reclaim": (own or operators).reclaim,
+        "forget": (own or operators).forget,
+    }
     config = config.model_copy(update=kept)
 
     params = context["params"]

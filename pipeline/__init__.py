@@ -8,6 +8,7 @@ the accounts, and ``report`` tells people. ``decontamination`` finds the items o
 of the user's own. ``sources`` plans and reads source files; ``engine`` runs a graph of stages without knowing any of
 them; ``stages`` is where the rooms meet, a file per stage; ``builds`` plans, checks, estimates and runs a whole build,
 or its first stages. On top, ``lineage`` follows tokens to their documents and back, ``verify`` reads everything again,
+``forgetting`` keeps the list of takedowns and looks for what is left of them,
 ``datasets`` opens, merges and repairs what is finished, ``difference`` compares two versions, ``mixture`` plans the
 training on several datasets, and ``training`` says what was in a step of it. Without a build, ``in_order`` tokenizes
 files as they are and ``reshuffle`` gives ready files another order. ``commands`` is the command line, ``api`` what

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from corpusmill.config import DatasetConfig, absolute
+from corpusmill.config import FORGOTTEN, DatasetConfig, absolute
 from corpusmill.errors import ConfigError
 from corpusmill.form.fields import ENDPOINT_MARK
 from corpusmill.storage import is_local
@@ -42,9 +42,9 @@ def named_places(config: DatasetConfig) -> Iterator[tuple[str, Place]]:
     for benchmark in config.decontamination.benchmarks if config.decontamination else ():
         endpoint_url = benchmark.endpoint_url if benchmark.path.startswith("s3://") else None
         yield "decontamination.benchmarks", (benchmark.path, endpoint_url)
-    for decisions in config.decisions or ():
+    for decisions in config.all_decisions():
         endpoint_url = decisions.endpoint_url if decisions.path.startswith("s3://") else None
-        yield "decisions", (decisions.path, endpoint_url)
+        yield "forget" if decisions.name == FORGOTTEN else "decisions", (decisions.path, endpoint_url)
     for one in config.destinations:
         yield "destinations", (one.path, one.endpoint_url if one.path.startswith("s3://") else None)
     yield "work_folder", (config.work_folder, None)

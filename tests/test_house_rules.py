@@ -43,24 +43,25 @@ MAY_IMPORT = {
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
-    "steps": "config documents errors kernels report sources storage words",
+    "steps": "config documents errors kernels ledger report sources storage words",
     "engine": "config errors fingerprint ledger report schedule sources",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
     " report shuffle slices sources steps storage tokens version",
-    "builds": "config content_kernels documents engine errors fingerprint installed ledger report sources stages steps"
-    " storage tokens version",
+    "forgetting": "config documents engine errors kernels ledger stages steps storage",
+    "builds": "config content_kernels documents engine errors fingerprint forgetting installed ledger report sources"
+    " stages steps storage tokens version",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
-    "verify": "config content engine errors export fingerprint ledger report sources stages storage",
+    "verify": "config content engine errors export fingerprint forgetting ledger report sources stages storage",
     "datasets": "addresses config documents errors export stages storage tokens verify",
-    "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger stages storage"
-    " tokens verify",
+    "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
+    " storage tokens verify",
     "mixture": "datasets errors export kernels report",
     "training": "datasets errors export lineage mixture stages",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages training",
-    "commands": "api builds config datasets decontamination difference documents engine errors in_order lineage mixture"
-    " report reshuffle stages steps tokens training verify",
+    "commands": "api builds config datasets decontamination difference documents engine errors forgetting in_order"
+    " lineage mixture report reshuffle stages steps tokens training verify",
     "cli": "commands errors installed",
 }
 
@@ -75,10 +76,12 @@ MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
 MAY_DRAW = {"mixture/order.py": {"shuffle", "permutation", "default_rng"}}
 MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "engine/build.py", "report/progress.py"}
+MAY_READ_THE_CLOCK |= {"steps/takedowns.py"}  # who asked when, beside every build
 MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of what nobody writes to; Retry-After
 # A folder is listed in an order that differs from disk to disk: only inside sorted(), or where no order can be seen.
 LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
+    "forgetting/purge.py": "a set, sorted before it is listed",
     "documents/sample_corpus.py": "removes what it finds",
     "ledger/once.py": "removes what it finds",
     "storage/output_folder.py": "asks whether there is anything",

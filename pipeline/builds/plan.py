@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
-from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.config import FORGOTTEN, DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
 from corpusmill.engine.planned import plan_of
 from corpusmill.errors import PermanentError
@@ -186,17 +186,17 @@ def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
     from corpusmill.steps.decisions import DECISION_ENDINGS
     from corpusmill.storage import list_sources
 
-    for one in config.decisions or ():
+    for one in config.all_decisions():
         try:
             read_condition(one.keep)
         except ValueError as error:
             raise ConfigError(
                 "a condition cannot be read",
-                where=f"decisions: {one.name}: keep",
+                where="forget: key" if one.name == FORGOTTEN else f"decisions: {one.name}: keep",
                 expected='such as: score >= 0.5 and language in ["en", "de"] (docs/steps.md)',
                 got=str(error),
             ) from None
-    listed = [list_sources([absolute(one.path)], DECISION_ENDINGS, one.endpoint_url) for one in config.decisions or ()]
+    listed = [list_sources([absolute(one.path)], DECISION_ENDINGS, one.endpoint_url) for one in config.all_decisions()]
     return [[SourceFile(**asdict(file)) for file in files] for files in listed] or None
 
 

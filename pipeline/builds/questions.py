@@ -77,6 +77,37 @@ def finish_reprocessing(plan_receipt: str) -> str:
     return finish(plan_receipt)
 
 
+def check_requests(config: str, ids: str) -> int:
+    """How many documents a text names, an id a line, that may be put on the list of a configuration, given as JSON."""
+    from corpusmill.steps.takedowns import id_lines, require_own_list
+
+    forget = require_own_list(DatasetConfig.model_validate_json(config).forget)
+    return len(id_lines(forget, ids, where="ids"))
+
+
+def forget(config: str, ids: str, asked_by: str) -> int:
+    """Put documents on the list of a configuration, given as JSON; how many of them are new."""
+    from corpusmill.steps.takedowns import add_requests, id_lines, require_own_list
+
+    wanted = require_own_list(DatasetConfig.model_validate_json(config).forget)
+    return add_requests(wanted, id_lines(wanted, ids, where="ids"), asked_by)
+
+
+def purge(plan_receipt: str) -> str:
+    """Purge what is left of the documents that a build forgot, in words; PermanentError if text still stands."""
+    from corpusmill.errors import PermanentError
+    from corpusmill.forgetting.purge import purge as purge_build
+    from corpusmill.forgetting.purge import render_purge
+    from corpusmill.stages.graph import open_build
+
+    done = purge_build(open_build(plan_receipt))
+    if done.remains:
+        raise PermanentError(
+            "text of forgotten documents still stands in files", where="\n".join(done.remains), got=render_purge(done)
+        )
+    return render_purge(done)
+
+
 def probe(work_folder: str, name: str) -> str:
     """Write down what this worker finds; the path of the file."""
     from corpusmill.builds.worker_check import probe as probed
@@ -94,6 +125,9 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
         report,
         begin_reprocessing,
         finish_reprocessing,
+        check_requests,
+        forget,
+        purge,
         probe,
     )
 }

@@ -2,6 +2,7 @@
 
     init.py        Build: init
     build.py       Build: config, estimate, plan, build, reprocess, run-task, export, gc
+    forgetting.py  Build: forget
     inspect.py     Inspect: verify, trace, locate, peek
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
     decontaminate.py   Single step: decontaminate; Inspect: benchmarks
@@ -21,7 +22,20 @@ CONFIG first. docs/commands.md lists all of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 
-from corpusmill.commands import init, build, inspect, trying, steps, decontaminate, shuffling, datasets, transfers  # isort: skip (panels' order)
+from corpusmill.commands import init, build, forgetting, inspect, trying, steps, decontaminate  # isort: skip (panels)
+from corpusmill.commands import shuffling, datasets, transfers  # isort: skip (they stand in this order)
 from corpusmill.commands.app import app
 
-__all__ = ["app", "build", "datasets", "decontaminate", "init", "inspect", "shuffling", "steps", "transfers", "trying"]
+__all__ = [
+    "app",
+    "build",
+    "datasets",
+    "decontaminate",
+    "forgetting",
+    "init",
+    "inspect",
+    "shuffling",
+    "steps",
+    "transfers",
+    "trying",
+]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.commands.app import DATASETS, command
-from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Seed
+from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Page, Seed
 
 
 @command(DATASETS, "merge outputs/web/latest/megatron --output all_text_document")
@@ -97,6 +97,7 @@ def diff(
     as_json: Annotated[
         bool, typer.Option("--json", help="Every figure as JSON, of each pair the old one first.")
     ] = False,
+    page: Page = None,
     old_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
     new_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
 ) -> None:
@@ -104,8 +105,10 @@ def diff(
     import json
 
     from corpusmill.config import load_config
-    from corpusmill.difference import compare_versions, render_difference
+    from corpusmill.difference import compare_versions, render_difference, render_difference_page
 
     dataset = load_config(config) if config else None
     difference = compare_versions(old, new, dataset, (old_endpoint_url, new_endpoint_url))
     typer.echo(json.dumps(difference, indent=1) if as_json else render_difference(difference))
+    if page is not None:
+        page.write_text(render_difference_page(difference), encoding="utf-8")

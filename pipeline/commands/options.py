@@ -54,6 +54,7 @@ _FORMAT = typer.Option("--format", help="An export's format.")
 _FormatName = Literal["webdataset", "numpy", "megatron", "nanoset"]
 Format = Annotated[_FormatName, _FORMAT]
 AnyFormat = Annotated[_FormatName | None, _FORMAT]
+Page = Annotated[Path | None, typer.Option(help="Also write a page with all of it.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs have their sha256.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 

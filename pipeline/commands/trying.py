@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +24,7 @@ def try_step(
     ] = None,
     documents: Annotated[int, typer.Option(help="So many documents are read.", min=1, max=10_000)] = 100,
     show: Annotated[int, typer.Option(help="Of each fate so many are shown.", min=0)] = 5,
-    page: Annotated[Path | None, typer.Option(help="Also write a page with all of them, side by side.")] = None,
+    page: options.Page = None,
     on_error: Annotated[str, typer.Option(help="fail, keep or drop, as in a configuration.")] = "fail",
     text_field: options.TextField = "text",
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",

@@ -22,9 +22,11 @@ from corpusmill.config.dataset import DatasetConfig, absolute, root_folder, work
 from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig, NumpyConfig, ShuffleConfig
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
 from corpusmill.config.sections import (
+    FORGOTTEN,
     LEAST_MINIMUM_BYTES,
     DecisionsConfig,
     DedupConfig,
+    ForgetConfig,
     FramingConfig,
     LockConfig,
     PackingConfig,
@@ -37,6 +39,7 @@ from corpusmill.config.values import LARGEST_SIZE
 
 __all__ = [
     "EXAMPLE",
+    "FORGOTTEN",
     "FORMATS",
     "LARGEST_SIZE",
     "LEAST_MINIMUM_BYTES",
@@ -45,6 +48,7 @@ __all__ = [
     "DedupConfig",
     "DestinationConfig",
     "ExportsConfig",
+    "ForgetConfig",
     "FramingConfig",
     "LockConfig",
     "NumpyConfig",

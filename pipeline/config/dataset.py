@@ -10,11 +10,13 @@ from pydantic import Field, field_validator, model_validator
 
 from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
 from corpusmill.config.sections import (
+    FORGOTTEN,
     AuditConfig,
     DecisionsConfig,
     DecontaminationConfig,
     DedupConfig,
     EstimateConfig,
+    ForgetConfig,
     FramingConfig,
     IndexConfig,
     LockConfig,
@@ -38,6 +40,7 @@ class DatasetConfig(Section):
     index: IndexConfig = IndexConfig()
     steps: Annotated[list[StepConfig], Field(min_length=1)] | None = None
     decisions: Annotated[list[DecisionsConfig], Field(min_length=1)] | None = None
+    forget: ForgetConfig | None = None
     decontamination: DecontaminationConfig | None = None
     tokenizer: TokenizerConfig
     shuffle: ShuffleConfig
@@ -77,7 +80,15 @@ class DatasetConfig(Section):
         names = [*(one.name for one in self.decisions or ()), *(step.called for step in self.steps or ())]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise ValueError(f"two steps or decisions are called {twice}: give one of them another name")
+        if FORGOTTEN in names:
+            raise ValueError(
+                f"the name {FORGOTTEN} is that of the list of `forget`: give the step or decisions another"
+            )
         return self
+
+    def all_decisions(self) -> list[DecisionsConfig]:
+        """What says which documents go, the first to say so first: the list of `forget`, then `decisions`."""
+        return [*([self.forget.decisions()] if self.forget else ()), *(self.decisions or ())]
 
     @model_validator(mode="after")
     def _waits_for_others(self) -> DatasetConfig:

@@ -10,6 +10,7 @@ from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Lo
 from corpusmill.section import Section
 
 LEAST_MINIMUM_BYTES = 7
+FORGOTTEN = "forgotten"  # the reason for which documents go that are on the list of `forget`
 
 
 class SourceConfig(Section):
@@ -115,6 +116,27 @@ class DecisionsConfig(Section):
     def columns(self) -> tuple[str, ...]:
         """The column of an id, or those of a file and of a line in it."""
         return (self.key,) if isinstance(self.key, str) else self.key
+
+
+class ForgetConfig(Section):
+    """Documents that no build may deliver any more: a list of takedowns and opt-outs (docs/forget.md)."""
+
+    path: Location
+    endpoint_url: Location | None = None
+    key: Annotated[str, Field(min_length=1)] | tuple[str, str] = "id"
+    copies: Literal["keep", "also"]
+
+    def decisions(self) -> DecisionsConfig:
+        """The list as decisions that no document survives: a row without a key is refused."""
+        column = self.key if isinstance(self.key, str) else self.key[0]
+        return DecisionsConfig(
+            name=FORGOTTEN,
+            path=self.path,
+            endpoint_url=self.endpoint_url,
+            key=self.key,
+            keep=f"`{column}` is null",
+            max_unmatched_share=1,
+        )
 
 
 class ItemFieldsConfig(Section):

@@ -4,6 +4,7 @@
     documents.py   its documents as rows of hashes, from the work folder, else from the delivered documents/
     matching.py    what became of every document: the rows of both versions matched in partitions
     compare.py     all of it compared, as plain values and as text
+    page.py        the same as a page
 
 Invariants: every file that is read is compared with its receipt or its sha256; every document of a version has exactly
 one outcome; what cannot be known is None, and `unknown` says why.
@@ -11,5 +12,6 @@ Price: one pass over both versions' text (or documents/), 44 bytes a document on
 """
 
 from corpusmill.difference.compare import compare_versions, render_difference
+from corpusmill.difference.page import render_difference_page
 
-__all__ = ["compare_versions", "render_difference"]
+__all__ = ["compare_versions", "render_difference", "render_difference_page"]

@@ -134,10 +134,10 @@ def render_difference(difference: Plain) -> str:
             [name, *(pair for key in known for pair in measures[key])] for name, measures in every.items() if measures
         ]
         lines += ["", f"told by the {difference['told_by']}:", *_table([["", *heads], *amounts])]
-        sources = {name: measures for name, measures in difference["sources"].items() if _touched(measures)}
-        shown = sorted(sources, key=lambda name: (-_touched(sources[name]), name))[:SHOWN_SOURCES]
+        sources = touched_sources(difference)
+        shown = sources[:SHOWN_SOURCES]
         kinds = [name for name, measures in every.items() if measures]
-        files = [[_shown(name), *(_old_and_new(sources[name][kind]) for kind in kinds)] for name in shown]
+        files = [[_shown(name), *(_old_and_new(measures[kind]) for kind in kinds)] for name, measures in shown]
         lines += ["", f"{len(sources):,} source files differ; of {len(shown):,} the documents, old > new:"]
         lines += _table([["", *kinds], *files]) if files else []
     lines.append("")
@@ -145,6 +145,12 @@ def render_difference(difference: Plain) -> str:
         for key, (before, after) in (difference[title] or {}).items():
             lines.append(_shown(f"{title}  {key}: {json.dumps(before)} -> {json.dumps(after)}"))
     return "\n".join([*lines, *(_shown(f"unknown  {what}: {why}") for what, why in difference["unknown"].items())])
+
+
+def touched_sources(difference: Plain) -> list[tuple[str, Plain]]:
+    """(name, outcomes) of the source files with documents that are not unchanged, those with the most of them first."""
+    sources = [(name, measures) for name, measures in difference["sources"].items() if _touched(measures)]
+    return sorted(sources, key=lambda source: (-_touched(source[1]), source[0]))
 
 
 def _touched(outcomes: Plain) -> int:

@@ -39,7 +39,7 @@ Numbers = dict[str, int]
 def rows_of_build(build: Build, sources: Numbers) -> Iterator[Rows]:
     """All documents that a build read, a shard at a time. DamagedStepError if an output is not as it was written."""
     for unit in build.units("tokenize"):
-        text = open_text_shard(build.folder(text_stage(build.config), unit))
+        text = open_text_shard(build.folder(text_stage(build, unit), unit))
         bounds, ids = text.bounds(0, text.documents), text.document_ids()
         rows = _rows(text.text, bounds, ids.data, np.concatenate([np.zeros(1, np.uint64), ids.ends]))
         if unit in build.units("union"):

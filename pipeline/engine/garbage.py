@@ -86,6 +86,11 @@ def find_garbage(
     return found
 
 
+def superseded(folder: Path) -> Garbage:
+    """A step folder that has to go whatever it was."""
+    return Garbage(folder, _size_bytes(folder), SUPERSEDED)
+
+
 def remove_garbage(work: Path, graph: Graph, garbage: Iterable[Garbage]) -> list[Garbage]:
     """Remove what find_garbage found; returns what is gone, which leaves out folders that were locked since.
 

@@ -98,7 +98,7 @@ class Stage:
     `reuse`         false: the stage looks at the world outside the work folder and runs every time
     `outside`       whether a unit's receipt speaks of bytes that lie elsewhere, so that verifying runs it again
     `reclaimed`     patterns of the files that `reclaim: eager` deletes once every step that reads them has finished
-    `read_until`    the last stage that reads those files; stages behind it read receipts and other files alone
+    `read_until`    the last stage that reads files that may be given back; those behind it read receipts and others
     `rolled_up`     what of all its receipts later tasks need beside digests and totals (engine/rollup.py), as JSON
     `delivers`      the outputs are meant for people and stores, and receipts state their sha256
     `recount`       what a step's files hold, counted again from the files alone, independent of the counters of `run`;

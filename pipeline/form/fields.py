@@ -24,7 +24,7 @@ SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
 NO_CREDENTIALS = f"^(?!.*{CREDENTIALS})"
 LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
 # What removes data, and what runs code of one's own, is the operator's to say.
-NOT_IN_THE_FORM = frozenset({"dag", "keep_versions", "reclaim", "steps"})
+NOT_IN_THE_FORM = frozenset({"dag", "forget", "keep_versions", "reclaim", "steps"})
 
 SECTIONS = {
     "source": "Source",

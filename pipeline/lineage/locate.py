@@ -169,7 +169,7 @@ def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLin
 
     from corpusmill.stages.index import QUARANTINE
 
-    path = build.folder("index", shard.name) / QUARANTINE
+    path = build.folder("index", shard.name, QUARANTINE) / QUARANTINE
     mark = b'"line":%d,' % line  # lines of the quarantine can be a megabyte long: parse few of them
     with path.open("rb") as quarantine:
         for row in quarantine:

@@ -47,7 +47,7 @@ class Shard:
         from corpusmill.documents.text_shard import open_text_shard
         from corpusmill.stages.index import text_stage
 
-        return open_text_shard(self.build.folder(text_stage(self.build.config), self.name))
+        return open_text_shard(self.build.folder(text_stage(self.build, self.name), self.name))
 
     @cached_property
     def ids(self) -> DocumentIds:

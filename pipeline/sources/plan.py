@@ -80,8 +80,8 @@ class OtherFiles(BaseModel):
 class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
 
-    `benchmarks` are the files of each benchmark, `decisions` those of decisions made elsewhere, `steps` what identifies
-    the code of each step, in the configuration's order.
+    `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
+    elsewhere, `steps` what identifies the code of each step, in the configuration's order.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -29,7 +29,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.anchors import write_anchors
     from corpusmill.documents.text_shard import open_text_shard
 
-    text = open_text_shard(build.folder(text_stage(build.config), shard))
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     counts = write_anchors(text.text, text.offsets, minimum_bytes, folder)
@@ -59,7 +59,7 @@ STAGE = Stage(
     per_shard=True,
     group="find_ranges",
     units=_units,
-    inputs=lambda build, shard: [(text_stage(build.config), shard)],
+    inputs=lambda build, shard: [(text_stage(build, shard), shard)],
     settings=_settings,
     run=_run,
     recount=_recount,

@@ -56,7 +56,7 @@ def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if unit == DATASET:
         return every(build, "tokenize")
     removing = build.config.dedup.mode == "remove"
-    return [("tokenize", unit), (text_stage(build.config), unit), *([("union", unit)] if removing else [])]
+    return [("tokenize", unit), (text_stage(build, unit), unit), *([("union", unit)] if removing else [])]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     from corpusmill.tokens.audit import sample_ordinals
     from corpusmill.tokens.token_shard import open_token_shard
 
-    text = open_text_shard(build.folder(text_stage(build.config), shard))
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
     tokens = open_token_shard(build.folder("tokenize", shard))
     text_of = _without_ranges(build, shard, text) if build.config.dedup.mode == "remove" else text.document_bytes
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)

@@ -110,7 +110,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
 STAGE = Stage(
     "benchmarks",
     version=1,
-    after=("decided",),
+    after=("filter", "decided"),
     unit_word="index",
     units=_units,
     inputs=lambda _build, _unit: [],

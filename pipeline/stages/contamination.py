@@ -13,7 +13,7 @@ from corpusmill.engine.build import Build
 from corpusmill.report.contamination import BenchmarkFound, ContaminationSummary, HitExample, ItemFound
 from corpusmill.stages.benchmarks import UNIT
 from corpusmill.stages.decontaminate import HITS
-from corpusmill.stages.index import filtered_stage
+from corpusmill.stages.index import filtered_stage, text_total
 
 MOST_MET, BORDERLINE = 20, 50
 EXCERPT_BYTES = 1000
@@ -38,7 +38,7 @@ def contamination(build: Build) -> ContaminationSummary | None:
     most = sorted(hits.items(), key=lambda one: (-one[1], one[0]))[:MOST_MET]
     return ContaminationSummary(
         action=wanted.action,
-        documents=build.total(filtered_stage(build.config), "documents_out"),
+        documents=text_total(build, "documents_out", filtered_stage),
         documents_hit=build.total("decontaminate", "documents_hit"),
         benchmarks=tuple(benchmarks),
         most_met=tuple(ItemFound(benchmark=of, item=item, hits=count) for (of, item), count in most),

@@ -30,7 +30,7 @@ def text_of(build: Build, shard: str) -> TextFile:
     from corpusmill.dedup.exchange import TextFile
     from corpusmill.documents.text_shard import TEXT_FILE
 
-    blocks = build.blocks(text_stage(build.config), shard)
+    blocks = build.blocks(text_stage(build, shard), shard)
     return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.require_bytes(TEXT_FILE, first, last))
 
 
@@ -45,7 +45,7 @@ def units(build: Build) -> list[str]:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     anchors = [("anchor", shard)] if _keeps_whole(build) else []
-    return [(text_stage(build.config), shard), *anchors, *every(build, "shared")]
+    return [(text_stage(build, shard), shard), *anchors, *every(build, "shared")]
 
 
 def settings(build: Build, shard: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _write_periods(build: Build, shard: str, minimum_bytes: int, folder: Path) -
     from corpusmill.documents.text_shard import open_text_shard
 
     repeats = open_anchors(build.folder("anchor", shard)).repeats
-    text = open_text_shard(build.folder(text_stage(build.config), shard)).text
+    text = open_text_shard(build.folder(text_stage(build, shard), shard)).text
     write_ranges(folder / PERIODS, windows_before(text, repeats, minimum_bytes))
 
 

@@ -10,7 +10,7 @@ from corpusmill.engine.stage import Stage, every
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.decisions import decisions_called
-from corpusmill.stages.filtering import matched_file
+from corpusmill.stages.joined import matched_file
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -39,8 +39,9 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     wanted, files = decisions_called(build, unit)
     decisions = Sorted(build.folder("decisions", unit))
     met = np.zeros(len(decisions), np.bool_)
-    for shard in build.units("filter"):
-        met[np.fromfile(build.folder("filter", shard) / matched_file(unit), "<u8")] = True
+    for shard in build.units("join"):
+        keys = np.fromfile(build.folder("join", shard, matched_file(unit)) / matched_file(unit), "<u8").reshape(-1, 2)
+        met[decisions.places(keys)] = True
     lacking = np.flatnonzero(~met)
     rows = np.sort(decisions.row[lacking])
     names = [file.name for file in files]
@@ -66,11 +67,11 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "decided",
-    version=1,
-    after=("filter",),
+    version=2,
+    after=("join",),
     unit_word="source",
     units=_units,
-    inputs=lambda build, unit: [("decisions", unit), *every(build, "filter")],
+    inputs=lambda build, unit: [("decisions", unit), *every(build, "join")],
     settings=_settings,
     run=_run,
     checks=_checks,

@@ -1,11 +1,12 @@
-"""Decisions: those of each configured source, read once and sorted by the document that they are about."""
+"""Decisions: the list of `forget` and each configured source of decisions, read once and sorted by document."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Stage
+from corpusmill.config import FORGOTTEN
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
 
 if TYPE_CHECKING:
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 def decisions_called(build: Build, name: str) -> tuple[DecisionsConfig, list[SourceFile]]:
     """The configured decisions of a name, and their planned files."""
-    configured = zip(build.config.decisions or (), build.plan.decisions or (), strict=True)
+    configured = zip(build.config.all_decisions(), build.plan.decisions or (), strict=True)
     return next((one, files) for one, files in configured if one.name == name)
 
 
 def _units(build: Build) -> list[str]:
-    return [one.name for one in build.config.decisions or ()]
+    return [one.name for one in build.config.all_decisions()]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
@@ -39,8 +40,15 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     files = [StoredFile(**file.model_dump(exclude={"part"})) for file in planned]
     decided = Decided(wanted.columns, read_condition(wanted.keep))
     runs = read_decisions(files, wanted.endpoint_url, decided, folder)
-    counts = write_sorted(runs, folder, [file.name for file in files])
+    counts = write_sorted(runs, folder, [file.name for file in files], once=wanted.name != FORGOTTEN)
     return Outcome(counts={**counts, "bytes_read": sum(file.size_bytes for file in files)})
+
+
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    from corpusmill.steps.decisions import Sorted
+
+    decisions = Sorted(folder)
+    return Recount({"decisions": len(decisions), "decisions_keep": int(decisions.keep.sum())})
 
 
 STAGE = Stage(
@@ -52,6 +60,7 @@ STAGE = Stage(
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
+    recount=_recount,
     stores=True,
     on_trunk=False,
 )

@@ -17,7 +17,7 @@ from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.benchmarks import UNIT
-from corpusmill.stages.index import filtered_stage, require_few_rejected
+from corpusmill.stages.index import filtered_stage, require_few_rejected, text_total
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.search import Hit, Searcher
@@ -54,7 +54,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     wanted = build.config.decontamination
     assert wanted is not None
-    text = open_text_shard(build.folder(filtered_stage(build.config), shard))
+    text = open_text_shard(build.folder(filtered_stage(build, shard), shard))
     benchmarks = build.folder("benchmarks", UNIT)
     searcher = Searcher(open_seeds(benchmarks), threshold_of(wanted.threshold))
     entries = entries_by_sequence(read_entries(benchmarks))
@@ -160,7 +160,7 @@ def _without(text: bytes, passages: list[tuple[int, int]]) -> bytes:
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     if not _changing(build):
         return []
-    indexed = build.receipt(filtered_stage(build.config), shard)
+    indexed = build.receipt(filtered_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
     parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "contaminated"))
     return [
@@ -184,7 +184,7 @@ def _flows(build: Build) -> dict[str, Flow]:
     flows = {}
     for name in ("documents", "text_bytes"):
         into, out = (
-            build.total(filtered_stage(build.config), f"{name}_out"),
+            text_total(build, f"{name}_out", filtered_stage),
             build.total("decontaminate", f"{name}_out"),
         )
         flows[name] = Flow(into=into, out=out, lost={CONTAMINATED: into - out} if into > out else {})
@@ -198,7 +198,7 @@ def removal_in_words(build: Build) -> str:
     hits: Counter[str] = Counter()
     for receipt in build.receipts("decontaminate"):
         hits.update(receipt.details["hits"])
-    documents = build.total(filtered_stage(build.config), "documents_out")
+    documents = text_total(build, "documents_out", filtered_stage)
     hit, removed = (build.total("decontaminate", name) for name in ("documents_hit", "documents_removed"))
     fate = "be removed" if removed else f"lose {build.total('decontaminate', 'text_bytes_removed'):,} bytes of text"
     rows = [
@@ -231,7 +231,7 @@ STAGE = Stage(
     after=("benchmarks",),
     per_shard=True,
     units=_units,
-    inputs=lambda build, shard: [(filtered_stage(build.config), shard), ("benchmarks", UNIT)],
+    inputs=lambda build, shard: [(filtered_stage(build, shard), shard), ("benchmarks", UNIT)],
     settings=_settings,
     run=_run,
     recount=_recount,

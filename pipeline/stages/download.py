@@ -146,4 +146,5 @@ STAGE = Stage(
     stores=True,
     recount=_recount,
     outside=_in_place,
+    read_until="writeback",
 )

@@ -12,8 +12,8 @@ EXAMPLES = 5  # of a reason
 
 
 def filtered(build: Build) -> FilterSummary | None:
-    """What the configured steps dropped and changed; None without steps and decisions."""
-    if not build.units("filter"):
+    """What the list of `forget`, decisions and steps dropped and changed; None where a dataset has none of them."""
+    if not (build.units("filter") or build.units("decided")):
         return None
     totals = build.rollup("filter").totals
     documents, text_bytes = (dropped_by_reason(totals, of) for of in (GONE, GONE_BYTES))
@@ -21,8 +21,8 @@ def filtered(build: Build) -> FilterSummary | None:
     return FilterSummary(
         documents=build.total("index", "documents_out"),
         documents_dropped=sum(documents.values()),
-        documents_rewritten=totals["documents_rewritten"],
-        documents_with_attributes=totals["documents_with_attributes"],
+        documents_rewritten=totals.get("documents_rewritten", 0),
+        documents_with_attributes=totals.get("documents_with_attributes", 0),
         failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
         reasons=tuple(sorted(found, key=lambda one: (-one.documents, one.reason))),
         examples=tuple(_examples(build)),

@@ -1,4 +1,6 @@
-"""Filter: decisions made elsewhere, and then the configured steps, say which documents of a shard stay, and how.
+"""Filter: documents to be forgotten go, and those that decisions made elsewhere drop; then the configured steps decide.
+
+Without steps only the shards that lose documents are written anew; the others stay what index made of them.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
 when they were looked for.
@@ -12,77 +14,54 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from corpusmill.config import FORGOTTEN
 from corpusmill.content import ContentSum
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
-from corpusmill.stages.index import filtered_stage, require_few_rejected
-from corpusmill.stages.parts import file_of_part, shards_before
+from corpusmill.stages.copies import COPY, copies_of
+from corpusmill.stages.index import filtered_stage, require_few_rejected, text_total
+from corpusmill.stages.joined import left_out_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from corpusmill.documents.text_shard import DocumentIds, TextShard
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
     from corpusmill.report.facts import Flow
     from corpusmill.steps import Batch
 
 DROPPED, ATTRIBUTES, SAMPLES = "dropped.jsonl", "attributes.jsonl", "samples.jsonl"
 GONE, GONE_BYTES = "dropped_", "text_bytes_dropped_"  # counts by reason
+TO_FORGET = {FORGOTTEN, COPY}  # nothing but the place is written of documents that go for these reasons
+READERS = {"join": left_out_of, "copies": copies_of}
 SAMPLES_OF_A_REASON = 20  # of a shard
 PREVIEW_CHARACTERS = 300
 
 
 def _units(build: Build) -> list[str]:
-    return build.units("index") if filtered_stage(build.config) == "filter" else []
+    if build.config.steps:
+        return build.units("index")
+    return [shard for shard in build.units("index") if _lists(build, shard)]
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
+def _lists(build: Build, shard: str) -> list[str]:
+    """The stages by which documents of a shard go before any step is asked; the first to say so says why."""
+    lists = [stage for stage in READERS if build.units(stage)]
+    return [stage for stage in lists if build.receipt(stage, shard).counts["left_out"]]
+
+
+def _settings(build: Build, shard: str) -> dict[str, Any]:
     steps = [step.model_dump(mode="json", exclude={"seconds"}) for step in build.config.steps or ()]
-    undecided = {one.name: one.undecided for one in build.config.decisions or ()}
-    return {"steps": steps, "code": build.plan.steps or [], **({"undecided": undecided} if undecided else {})}
+    lists = _lists(build, shard)
+    return {"steps": steps, "code": build.plan.steps or [], **({"lists": lists} if lists else {})}
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    by_line = any(not isinstance(one.key, str) for one in build.config.decisions or ())
-    before = shards_before(build, int(shard)) if by_line else []
-    return [("index", shard), *(("index", f"{number:05d}") for number in before), *every(build, "decisions")]
+    return [("index", shard), *((stage, shard) for stage in _lists(build, shard))]
 
 
-def matched_file(name: str) -> str:
-    """The file with the places of the decisions of a name that were about a document of the shard."""
-    return f"matched_{name}"
-
-
-def _decided(build: Build, shard: str, text: TextShard, ids: DocumentIds, folder: Path) -> dict[int, str]:
-    """Why documents go by decisions made elsewhere, by ordinal; of several reasons the first."""
-    import numpy as np
-
-    from corpusmill.steps.decisions import Sorted, key_of_id, key_of_line
-
-    gone: dict[int, str] = {}
-    for one in build.config.decisions or ():
-        decisions = Sorted(build.folder("decisions", one.name))
-        if isinstance(one.key, str):
-            found = decisions.find(key_of_id(ids[ordinal]) for ordinal in range(text.documents))
-            found[np.diff(ids.ends, prepend=np.uint64(0)) == 0] = -1  # without an id
-        else:
-            places = {source.path: file_of_part(build, int(shard), source.path) for source in text.sources}
-            lines = (text.source_of(ordinal) for ordinal in range(text.documents))
-            found = decisions.find(key_of_line(places[path][0], places[path][1] + line + 1) for path, line in lines)
-        (folder / matched_file(one.name)).write_bytes(np.unique(found[found >= 0]).astype("<u8").tobytes())
-        dropped = found >= 0
-        dropped[dropped] = decisions.keep[found[dropped]] == 0
-        reasons = [(dropped, one.name)]
-        if one.undecided == "drop":
-            reasons.append((found < 0, f"{one.name}: undecided"))
-        for mask, reason in reasons:
-            for ordinal in np.flatnonzero(mask).tolist():
-                gone.setdefault(ordinal, reason)
-    return gone
-
-
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
     from corpusmill.documents.text_shard import open_text_shard
@@ -95,7 +74,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     chain = Chain(build.config.steps or (), build.plan.steps)
     bounds = text.bounds(0, text.documents).astype(np.int64)
     ids = text.document_ids()
-    decided = _decided(build, shard, text, ids, folder)
+    listed = {stage: READERS[stage](build, shard) for stage in build.settings.get("lists", ())}
+    decided = listed.get("copies", {}) | listed.get("join", {})
     tally = _Tally(folder, text, ids)
     with SubsetWriter(folder, text) as subset, tally:
         for number, (first, last) in enumerate(runs(bounds[1:].astype(np.uint64), BATCH_BYTES)):
@@ -171,6 +151,9 @@ class _Tally:
             self.reasons[reason] += 1
             self.reason_bytes[reason] += len(data)
             row = {**self._place(ordinal), "reason": reason}
+            if reason in TO_FORGET:
+                _write_row(self._dropped, {**row, "id": ""})
+                continue
             _write_row(self._dropped, row)
             if self.reasons[reason] <= SAMPLES_OF_A_REASON:
                 preview = data[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
@@ -265,12 +248,16 @@ def _flows(build: Build) -> dict[str, Flow]:
 
     totals = build.rollup("filter").totals
     documents, texts = (build.total("index", name) for name in ("documents_out", "text_bytes_out"))
-    cut = {"rewritten": totals["text_bytes_cut"]} if totals["text_bytes_cut"] else {}
-    added = {"rewritten": totals["text_bytes_added"]} if totals["text_bytes_added"] else {}
+    documents_out, texts_out = (
+        text_total(build, f"{name}_out", filtered_stage) for name in ("documents", "text_bytes")
+    )
+    cut, added = (
+        {"rewritten": count} if (count := totals.get(f"text_bytes_{what}")) else {} for what in ("cut", "added")
+    )
     lost = {**dropped_by_reason(totals, GONE_BYTES), **cut}
     return {
-        "documents": Flow(into=documents, out=totals["documents_out"], lost=dropped_by_reason(totals)),
-        "text_bytes": Flow(into=texts, out=totals["text_bytes_out"], lost=lost, gained=added),
+        "documents": Flow(into=documents, out=documents_out, lost=dropped_by_reason(totals)),
+        "text_bytes": Flow(into=texts, out=texts_out, lost=lost, gained=added),
     }
 
 
@@ -297,7 +284,8 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "filter",
     version=1,
-    after=("decisions",),
+    after=("decided", "copies"),
+    units_after=("join", "copies"),
     per_shard=True,
     units=_units,
     inputs=_inputs,

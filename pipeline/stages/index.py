@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage
+from corpusmill.engine.stage import Recount, Stage, StepName
 from corpusmill.errors import RejectedDocumentsError
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET
 from corpusmill.stages import download
 
 if TYPE_CHECKING:
-    from corpusmill.config import DatasetConfig
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
@@ -22,15 +21,32 @@ QUARANTINE = "quarantine.jsonl"
 EXAMPLES = 5
 
 
-def text_stage(config: DatasetConfig) -> str:
-    """The stage whose text shards all later ones read: index, or the last that leaves documents of it out."""
-    changing = config.decontamination is not None and config.decontamination.changes_text()
-    return "decontaminate" if changing else filtered_stage(config)
+def text_stage(build: Build, shard: str) -> str:
+    """The stage whose text of a shard all later ones read: index, or the last that leaves documents of it out."""
+    changing = build.config.decontamination is not None and build.config.decontamination.changes_text()
+    return "decontaminate" if changing else filtered_stage(build, shard)
 
 
-def filtered_stage(config: DatasetConfig) -> str:
-    """The stage whose text shards are searched for items of benchmarks: filter if there are steps or decisions."""
-    return "filter" if config.steps or config.decisions else "index"
+def filtered_stage(build: Build, shard: str) -> str:
+    """The stage whose text of a shard is searched for items of benchmarks: filter if it works on that shard."""
+    return "filter" if shard in _filtered_shards(build) else "index"
+
+
+def _filtered_shards(build: Build) -> frozenset[str]:
+    return build.remembered(("filtered shards",), lambda: frozenset(build.units("filter")))
+
+
+def every_text(build: Build) -> list[StepName]:
+    """The steps that hold the text of all shards, as inputs."""
+    return [(text_stage(build, shard), shard) for shard in build.units("index")]
+
+
+def text_total(build: Build, count: str, stage: Callable[[Build, str], str] = text_stage) -> int:
+    """One count of the steps that hold the text of all shards, summed."""
+    steps = [(stage(build, shard), shard) for shard in build.units("index")]
+    if len({name for name, _ in steps}) == 1:
+        return build.total(steps[0][0], count)
+    return sum(build.receipt(name, shard).counts[count] for name, shard in steps)
 
 
 def rejected_reasons(counts: Mapping[str, int]) -> dict[str, int]:
@@ -55,7 +71,7 @@ def require_few_rejected(build: Build) -> None:
         where="\n".join(examples),
         expected=f"at most {allowed:.4%} (source.max_rejected_share)",
         got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
-        details=(("quarantine", build.folder("index", worst) / QUARANTINE),),
+        details=(("quarantine", build.folder("index", worst, QUARANTINE) / QUARANTINE),),
         next_step="mend the source, or raise source.max_rejected_share if losing these lines is right",
     )
 
@@ -126,7 +142,7 @@ def text_flow(build: Build, out: int) -> Flow:
     """The text, of which `out` bytes are left without duplicates."""
     from corpusmill.report.facts import Flow
 
-    into = build.total(text_stage(build.config), "text_bytes_out")
+    into = text_total(build, "text_bytes_out")
     return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
 
 
@@ -191,4 +207,5 @@ STAGE = Stage(
     recount=_recount,
     flows=_flows,
     checks=_checks,
+    read_until="audit",
 )

@@ -132,7 +132,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.decontamination is not None:
         _join(build, "decontaminate", HITS, folder / HITS_OF_ALL)
-    if build.units("filter"):
+    if build.config.steps or build.config.decisions:
         _join(build, "filter", DROPPED, folder / STEPS / DROPPED)
         _join(build, "filter", ATTRIBUTES, folder / STEPS / ATTRIBUTES)
     if build.config.exports.sample_documents is not None:

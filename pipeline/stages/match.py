@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of
-from corpusmill.stages.index import text_stage
+from corpusmill.stages.index import every_text, text_stage
 from corpusmill.stages.shared import MINIMUM_PARTITIONS, partition_names
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _units(build: Build) -> list[str]:
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if build.config.index.method == "suffix_array":
-        return [*every(build, text_stage(build.config)), *every(build, "suffix_array")]
+        return [*every_text(build), *every(build, "suffix_array")]
     return [("shared", unit), ("settle", unit), *every(build, "border")]
 
 
@@ -82,7 +82,7 @@ def _by_suffixes(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, 
     from corpusmill.documents.text_shard import open_text_shard
 
     units = build.units("match")
-    texts = [open_text_shard(build.folder(text_stage(build.config), shard)).text for shard in build.units("index")]
+    texts = [open_text_shard(build.folder(text_stage(build, shard), shard)).text for shard in build.units("index")]
     folders = (build.folder("suffix_array", shard) for shard in build.units("suffix_array"))
     ordered = [
         SortedShard(text, open_suffix_array(folder, len(text))) for text, folder in zip(texts, folders, strict=True)
@@ -105,7 +105,8 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
         blocks.require([REPEATED])
         rows += json.loads((blocks.folder / REPEATED).read_bytes())
     shards = build.units("index")
-    texts = {shard: open_text_shard(build.step_folder(text_stage(build.config), shards[shard])) for _, shard, _ in rows}
+    names = {shards[shard]: shard for _, shard, _ in rows}
+    texts = {place: open_text_shard(build.step_folder(text_stage(build, name), name)) for name, place in names.items()}
     strings = []
     for count, shard, position in rows:
         text = texts[shard]

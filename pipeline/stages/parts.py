@@ -20,7 +20,7 @@ def lines_of(build: Build, shard: int, source: str) -> int:
 
     from corpusmill.documents.text_shard import SOURCES_FILE
 
-    sources = json.loads((build.folder("index", f"{shard:05d}") / SOURCES_FILE).read_bytes())
+    sources = json.loads((build.folder("index", f"{shard:05d}", SOURCES_FILE) / SOURCES_FILE).read_bytes())
     return next(int(one["lines"]) for one in sources if one["path"] == source)
 
 

@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.config import FORGOTTEN
 from corpusmill.engine.runs import mark_delivered
 from corpusmill.engine.stage import EVERY_OTHER, Recount, Stage, every
 from corpusmill.fingerprint import fingerprint
@@ -38,8 +39,11 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from corpusmill.report.facts import to_json
     from corpusmill.report.html import render_html
     from corpusmill.report.shards import SHARDS
+    from corpusmill.stages.decisions import decisions_called
     from corpusmill.stages.retention import keep_newest
     from corpusmill.stages.summarize import shard_table, summarize
+    from corpusmill.steps.takedowns import LOG, note_gone
+    from corpusmill.storage import StoredFile
 
     summary = summarize(build)
     (folder / SHARDS).write_text(to_json(shard_table(build)), encoding="utf-8")
@@ -51,6 +55,9 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
     mark_delivered(build.plan_folder, dataset_version(build))
+    if build.config.forget and not summary.latest_stays:
+        files = [StoredFile(**file.model_dump(exclude={"part"})) for file in decisions_called(build, FORGOTTEN)[1]]
+        note_gone(build.config.forget, files, build.work / LOG, dataset_version(build))
     keep_newest(build)
     return Outcome(counts=headline(summary), details=listed_details(build.config, dataset_version(build), summary))
 
@@ -61,7 +68,7 @@ def listed_details(config: DatasetConfig, version: str, summary: BuildSummary) -
     `settings` is a digest, equal for builds that did the same with their sources: their figures can be compared.
     """
     settings = config.model_dump(
-        mode="json", exclude={"dag", "destinations", "keep_versions", "reclaim", "work_folder"}
+        mode="json", exclude={"dag", "destinations", "forget", "keep_versions", "reclaim", "work_folder"}
     )
     del settings["source"]["paths"]
     return {"version": version, "settings": fingerprint(settings), "moved_latest": not summary.latest_stays}

@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.ledger.lock import RUN_LOCK
 from corpusmill.stages.description import DATASET
-from corpusmill.storage import Store, is_local, open_store
+from corpusmill.storage import is_local, open_store
 
 if TYPE_CHECKING:
     from corpusmill.sources.plan import Plan
@@ -55,16 +56,16 @@ class OldVersion:
     size_bytes: int
 
 
-def find_old_versions(config: DatasetConfig, keep: int) -> list[OldVersion]:
-    """The versions that may go when the newest `keep` stay, by destination, the newest first. Nothing is changed.
+def find_old_versions(config: DatasetConfig, keep: int, stays: Collection[str] = ()) -> list[OldVersion]:
+    """The versions that may go when the newest `keep` and those of `stays` do not, by destination, the newest first.
 
-    PermanentError if a destination's latest.json is there but cannot be read, or a plan of another dataset beside this
-    one: then nothing says what is in use.
+    Nothing is changed. PermanentError if a destination's latest.json is there but cannot be read, or a plan of another
+    dataset beside this one: then nothing says what is in use.
     """
     work = work_of(config)
-    places = _places(config)
-    latest = {_latest(open_store(folder, endpoint_url=endpoint_url)) for folder, endpoint_url in places}
-    versions = [version for version in delivered_versions(work)[keep:] if version not in latest]
+    places = places_of(config)
+    kept = {*stays, *(latest_at(folder, endpoint_url) for folder, endpoint_url in places)}
+    versions = [version for version in delivered_versions(work)[keep:] if version not in kept]
     sources = _sources_of_others(work) if versions else set()
     removable = []
     for folder, endpoint_url in places:
@@ -84,7 +85,7 @@ def find_every_version(config: DatasetConfig) -> list[OldVersion]:
     sources = _sources_of_others(work)
     versions = [
         version
-        for folder, endpoint_url in _places(config)
+        for folder, endpoint_url in places_of(config)
         for name in delivered_versions(work)
         if (version := _measured(f"{folder}/{name}", endpoint_url)).files
     ]
@@ -101,13 +102,13 @@ def find_every_version(config: DatasetConfig) -> list[OldVersion]:
 def remove_dataset(config: DatasetConfig) -> None:
     """Remove every version, what names the latest, and the work folder but for the claim on it, which is held."""
     versions = find_every_version(config)
-    for folder, endpoint_url in _places(config):
+    for folder, endpoint_url in places_of(config):
         open_store(folder, endpoint_url=endpoint_url).delete(LATEST)
         if is_local(folder):
             (Path(folder) / "latest").unlink(missing_ok=True)
     for version in versions:
         remove_old_version(version)
-    for folder, _ in _places(config):
+    for folder, _ in places_of(config):
         if is_local(folder):
             with suppress(OSError):  # what others put there stays
                 Path(folder).rmdir()
@@ -161,13 +162,14 @@ def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
     return "\n".join([*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes {outcome}"])
 
 
-def _places(config: DatasetConfig) -> list[tuple[str, str | None]]:
+def places_of(config: DatasetConfig) -> list[tuple[str, str | None]]:
     """(folder of the dataset, endpoint) at each destination."""
     return [(f"{absolute(one.path).rstrip('/')}/{config.name}", one.endpoint_url) for one in config.destinations]
 
 
-def _latest(store: Store) -> str:
+def latest_at(folder: str, endpoint_url: str | None) -> str:
     """The version that `latest` names at a destination; "" if nothing was delivered there."""
+    store = open_store(folder, endpoint_url=endpoint_url)
     if store.stat(LATEST) is None:
         return ""
     try:

@@ -19,7 +19,7 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [("download", shard), (text_stage(build.config), shard)]
+    return [("download", shard), (text_stage(build, shard), shard)]
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.documents.text_shard import open_text_shard
     from corpusmill.sources.copies import open_as_lines
 
-    text = open_text_shard(build.folder(text_stage(build.config), shard))
-    link_text(build.folder(text_stage(build.config), shard), folder)
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
+    link_text(build.folder(text_stage(build, shard), shard), folder)
     counts = write_suffix_array(text.text, folder, unigram=build.config.index.unigram)
     metadata_bytes = 0
     with (folder / METADATA).open("wb") as metadata, (folder / METADATA_OFFSETS).open("wb") as offsets:
@@ -53,7 +53,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    index = build.receipt(text_stage(build.config), shard).counts
+    index = build.receipt(text_stage(build, shard), shard).counts
     return [Check("documents", (("indexed", index["documents_out"]),), (("described", receipt.counts["documents"]),))]
 
 

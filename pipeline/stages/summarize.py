@@ -41,7 +41,7 @@ from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExam
 from corpusmill.stages import gather, scatter
 from corpusmill.stages.contamination import contamination
 from corpusmill.stages.filtered import filtered
-from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_stage
+from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_total
 from corpusmill.stages.manifest import QUALITY, UNIT
 from corpusmill.stages.match import repeated_strings
 from corpusmill.stages.tokenize import vocabulary
@@ -157,8 +157,8 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
         keep=dedup.keep,
         fuzzy_share=dedup.fuzzy_share,
         ranges=_histogram(build, "union", "range_bytes"),
-        text_bytes=build.total(text_stage(build.config), "text_bytes_out"),
-        documents=build.total(text_stage(build.config), "documents_out"),
+        text_bytes=text_total(build, "text_bytes_out"),
+        documents=text_total(build, "documents_out"),
         documents_touched=build.total("union", "documents_touched"),
         documents_emptied=build.total("union", "documents_emptied"),
         by_source_file=tuple(by_file),
@@ -341,7 +341,7 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
                 QuarantineExample(reason=one["reason"], source_file=one["source"], line=one["line"])
                 for one in receipt.details["examples"]
             )
-            path = build.folder("index", shard) / QUARANTINE
+            path = build.folder("index", shard, QUARANTINE) / QUARANTINE
             files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))
     return tuple(files)
 

@@ -128,7 +128,7 @@ def vocabulary(build: Build) -> Vocabulary:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     removing = build.config.dedup.mode == "remove"
-    return [(text_stage(build.config), shard), *([("union", shard)] if removing else [])]
+    return [(text_stage(build, shard), shard), *([("union", shard)] if removing else [])]
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.tokens.runs import runs
     from corpusmill.tokens.token_shard import write_token_shard
 
-    text = open_text_shard(build.folder(text_stage(build.config), shard))
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
     removing = build.config.dedup.mode == "remove"
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     selection = selection_of(build.config)
@@ -309,7 +309,7 @@ class _Tally:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed = build.receipt(text_stage(build.config), shard)
+    indexed = build.receipt(text_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
     removing = build.config.dedup.mode == "remove"
     removed = build.receipt("union", shard).counts["removed_bytes"] if removing else 0

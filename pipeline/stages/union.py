@@ -15,7 +15,7 @@ from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import visible
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of
-from corpusmill.stages.index import text_stage
+from corpusmill.stages.index import text_stage, text_total
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ REMOVE_RANGES, CUT_RANGES = "remove_ranges", "cut_ranges"
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [(text_stage(build.config), shard), *every(build, "match")]
+    return [(text_stage(build, shard), shard), *every(build, "match")]
 
 
 def _units(build: Build) -> list[str]:
@@ -49,7 +49,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.documents.text_shard import open_text_shard
     from corpusmill.report.histograms import power_histogram
 
-    text = open_text_shard(build.folder(text_stage(build.config), shard))
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
     dedup = build.config.dedup
     rows = _found(build, shard, MATCH_RANGES)
     ranges = union_ranges(rows)
@@ -137,9 +137,9 @@ def removal_in_words(build: Build) -> str:
     if dedup.mode == "none":
         return ""
     assert dedup.minimum_bytes is not None
-    receipts, text = build.receipts("union"), text_stage(build.config)
+    receipts = build.receipts("union")
     ranges = sum(PowerHistogram.model_validate(one.details["range_bytes"]).count for one in receipts)
-    text_bytes, documents = (build.total(text, name) for name in ("text_bytes_out", "documents_out"))
+    text_bytes, documents = (text_total(build, name) for name in ("text_bytes_out", "documents_out"))
     counts = {name: build.total("union", name) for name in ("removed_bytes", "documents_touched", "documents_emptied")}
     verb = "removed" if dedup.mode == "remove" else "annotated, and kept"
     rows = [

@@ -29,7 +29,7 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [("download", shard), (text_stage(build.config), shard), ("union", shard)]
+    return [("download", shard), (text_stage(build, shard), shard), ("union", shard)]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     options = _options(build)
     traffic = Traffic()
-    text = open_text_shard(build.folder(text_stage(build.config), shard))
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
     ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
     totals: Counter[str] = Counter()
     content = {"text_content": NOTHING, "kept_content": NOTHING}
@@ -100,7 +100,7 @@ def _options(build: Build) -> WriteBackOptions:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed = build.receipt(text_stage(build.config), shard)
+    indexed = build.receipt(text_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
     dedup = build.config.dedup
     removed = build.receipt("union", shard).counts["removed_bytes"] if dedup.mode == "remove" else 0

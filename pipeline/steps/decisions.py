@@ -83,6 +83,21 @@ def read_decisions(
                 yield _records(run, number, file.name, decided, from_text=from_text)
 
 
+def read_keys(
+    files: Sequence[StoredFile], endpoint_url: str | None, columns: Sequence[str], folder: Path, *, keys: int
+) -> Iterator[list[Any]]:
+    """The values of some columns of every row, MISSING where JSON lacks one; the first `keys` are a key.
+
+    An id comes as text. DecisionError for a row that has no key.
+    """
+    for file in files:
+        with _opened(file, endpoint_url, list(columns), folder) as (rows, from_text):
+            for row, values in rows:
+                _key(values[:keys], file.name, row, from_text=from_text)
+                line = [int(values[1])] if keys > 1 else []
+                yield [str(values[0]), *line, *values[keys:]]
+
+
 def _records(run: list[Row], number: int, name: str, decided: Decided, *, from_text: bool) -> NDArray[Any]:
     keys, keep = len(decided.key), decided.keep
     records = np.zeros(len(run), RECORD)
@@ -199,14 +214,17 @@ def _places(head: list[str], columns: list[str], name: str) -> list[int]:
     return [head.index(column) for column in columns]
 
 
-def write_sorted(runs: Iterable[NDArray[Any]], folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """Write the sorted columns into `folder`; counts. DecisionError for a key that is there twice."""
+def write_sorted(
+    runs: Iterable[NDArray[Any]], folder: Path, names: Sequence[str], *, once: bool = True
+) -> dict[str, int]:
+    """Write the sorted columns into `folder`; counts. DecisionError for a key that is there twice.
+
+    Unless `once`: then its first row counts, and the others are as if they were not there.
+    """
     parts = folder / "parts"
     parts.mkdir()
     counts = {"decisions": 0, "decisions_keep": 0}
     for records in runs:
-        counts["decisions"] += len(records)
-        counts["decisions_keep"] += int(records["keep"].sum())
         _scatter(records, parts)
     columns = {name: (folder / name).open("wb") for name in RECORD.names or ()}
     try:
@@ -216,7 +234,12 @@ def write_sorted(runs: Iterable[NDArray[Any]], folder: Path, names: Sequence[str
                 continue
             records = np.fromfile(path, RECORD)
             records = records[np.lexsort((records["row"], records["low"], records["high"]))]
-            _require_once(records, names)
+            same = _same_key_as_before(records)
+            if once:
+                _require_none(same, records, names)
+            records = records[~same]
+            counts["decisions"] += len(records)
+            counts["decisions_keep"] += int(records["keep"].sum())
             for name, file in columns.items():
                 file.write(np.ascontiguousarray(records[name]).tobytes())
             path.unlink()
@@ -237,10 +260,14 @@ def _scatter(records: NDArray[Any], parts: Path) -> None:
                 file.write(records[order[begin:end]].tobytes())
 
 
-def _require_once(records: NDArray[Any], names: Sequence[str]) -> None:
+def _same_key_as_before(records: NDArray[Any]) -> NDArray[np.bool_]:
     same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
+    return np.concatenate([np.zeros(1, np.bool_), same])
+
+
+def _require_none(same: NDArray[np.bool_], records: NDArray[Any], names: Sequence[str]) -> None:
     if same.any():
-        place = int(np.argmax(same))
+        place = int(np.argmax(same)) - 1
         (first, at), (second, again) = (place_of_row(int(row), names) for row in records["row"][place : place + 2])
         got = f"a decision about it in {first}, row {at:,}, too"
         raise _unusable("two decisions are about one document", second, again, "one for each key", got)
@@ -268,7 +295,10 @@ class Sorted:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
-        pairs = np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, keys)), "<u8").reshape(-1, 2)
+        return self.places(np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, keys)), "<u8").reshape(-1, 2))
+
+    def places(self, pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """int64 (n,): the same for keys that were hashed, uint64 (n, 2): high and low."""
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # neighbours in the file one after another
         high, low = pairs[order, 0], pairs[order, 1]
         places = np.searchsorted(self.high, high).astype(np.int64)
@@ -279,7 +309,7 @@ class Sorted:
                 break
             places[before] += 1
         same = here[(self.high[places[here]] == high[here]) & (self.low[places[here]] == low[here])]
-        found = np.full(len(keys), -1, np.int64)
+        found = np.full(len(pairs), -1, np.int64)
         found[order[same]] = places[same]
         return found
 

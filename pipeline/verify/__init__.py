@@ -11,6 +11,7 @@ Out: a `Verification`: what was read, and a `Finding` for every fault: what, whe
     delivered.py     a delivered version by itself, without a build
     repair.py        two destinations against each other, without a build
     destinations.py  every file there, of the right size and sha256, and nothing else
+    forgotten.py     documents on the list of `forget`, and stretches of their texts in every format
 
 A receipt is bound as a whole: by its seal, by the fingerprint in its folder's name, and by the digest that the next
 steps' receipts name. One that was edited is damaged, whichever field it was. A forger who mends them all is left with

@@ -18,6 +18,7 @@ from corpusmill.sources.plan import Plan
 from corpusmill.verify.destinations import check_destination
 from corpusmill.verify.exports import check_manifests, verify_outputs
 from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
+from corpusmill.verify.forgotten import check_forgotten
 from corpusmill.verify.receipts import check_accounts, check_files
 from corpusmill.verify.steps import StepFolder, find_steps, open_folder
 
@@ -44,6 +45,8 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
     findings = [finding for part in parts for finding in part.findings]
     if error and not findings:
         findings = [finding_of(error, "not every step could be located", build.plan_folder)]
+    if steps[0].receipt:  # the plan's: without it nothing says what was to be forgotten
+        findings += check_forgotten(build)
     files, read_bytes, gone = (
         sum(counts) for counts in zip(*((part.files, part.read_bytes, part.given_back) for part in parts), strict=True)
     )

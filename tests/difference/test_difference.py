@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import check_config
-from corpusmill.difference import compare_versions, render_difference
+from corpusmill.difference import compare_versions, render_difference, render_difference_page
 from corpusmill.difference.documents import ROW
 from corpusmill.difference.matching import OUTCOMES, match
 from corpusmill.errors import CorruptDataError, SourceError
@@ -230,6 +232,44 @@ def test_difference_on_a_terminal_shows_no_control_character_of_a_name(versions:
         assert done.exit_code == 0
         assert not {"\x1b", "\u202e"} & set(done.output)
         assert "[31m" in done.output
+
+
+def cells_of(page: str) -> list[list[str]]:
+    """The table rows of a page, as texts."""
+    rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
+    return [
+        [
+            html.unescape(re.sub(r"<[^>]*>", " ", cell)).split()
+            for cell in re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row, flags=re.DOTALL)
+        ]
+        for row in rows
+    ]
+
+
+def test_page_has_every_figure_and_obeys_no_name(versions: Any, tmp_path: Path) -> None:
+    root, first, second = versions
+    page = tmp_path / "diff.html"
+    arguments = ["diff", first, second["none"], "--config", str(root / "web.yaml"), "--page", str(page)]
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    text = page.read_text()
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert not re.search(r"<(script|link|img)|https?://", text)
+    difference = compare_versions(first, second["none"], config(root))
+    rows = {" ".join(row[0]): row[1:] for row in cells_of(text) if row}
+    for name, measures in difference["documents"].items():
+        assert [cell[0] for cell in rows[name]][:2] == [f"{measures[key][1]:,}" for key in ("documents", "tokens")]
+    for name, measures in difference["sources"].items():
+        if name != ODD:
+            after = [f"{one['documents'][1]:,}" for one in measures.values()]
+            assert [cell[0] for cell in rows[name]] == [*after, f"{measures['all']['tokens'][1]:,}"]
+    assert all(key in text for key in difference["settings"])
+
+
+def test_page_of_versions_about_which_little_is_known_says_so(versions: Any) -> None:
+    root, first, second = versions
+    page = render_difference_page(compare_versions(*(str(folder_of(root, one)) for one in (first, second["none"]))))
+    assert "Unknown: " in page
+    assert 'title="unknown"' in page or "<h2>Documents</h2>" not in page
 
 
 def test_difference_of_versions_in_a_bucket_is_that_of_the_same_folders(versions: Any, moto: str) -> None:

@@ -34,7 +34,7 @@ from corpusmill.verify.verification import open_steps, verify_step
 from tests.quick import quick
 from tests.system.corpus import configuration, write_corpus
 
-NOT_BUILT = {"suffix_array", "decisions", "filter", "decided", "benchmarks", "decontaminate"}
+NOT_BUILT = {"suffix_array", "decisions", "join", "copies", "filter", "decided", "benchmarks", "decontaminate"}
 ALL_STAGES = tuple(stage for stage in (PLAN, *GRAPH.names) if stage not in NOT_BUILT)
 DATA = Path(os.environ.get("CORPUSMILL_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TOKENIZERS = DATA / "tokenizers"

@@ -1,0 +1,133 @@
+"""The DAG `forget_documents`: documents put on a list once somebody approves, a build without them, and the purge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from corpusmill_airflow.by_version import retried_as_its_error_says
+from corpusmill_airflow.dataset_dag import make_dag
+from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.stage_tasks import PLAN_RECEIPT
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+    from corpusmill.config import DatasetConfig
+
+MOST_CHARACTERS = 1 << 20  # of a form's ids
+
+
+def forget_documents(folder: Path) -> DAG:
+    """The DAG, for the configurations of a folder."""
+    form = {
+        "configuration": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, *configuration_names(folder)],
+            title="Dataset",
+            description="Its configuration, which names the list (forget.path).",
+        ),
+        "ids": Param(
+            "",
+            type="string",
+            format="multiline",
+            maxLength=MOST_CHARACTERS,
+            title="Documents",
+            description="Their ids, one a line.",
+        ),
+        "asked_by": Param(
+            "", type="string", title="Who asks", description="A name or a case number, for the list and the log."
+        ),
+        "purge": Param(
+            False,
+            type="boolean",
+            title="Purge",
+            description="Afterwards remove older versions, and look for what is left of the texts.",
+        ),
+    }
+
+    @task
+    @retried_as_its_error_says
+    def plan(params: dict[str, Any] | None = None) -> str:
+        """Put the documents on the list and plan a build without them; returns the plan's receipt's path."""
+        from corpusmill_airflow import running
+        from corpusmill_airflow.worker import ask
+
+        values, context = params or {}, get_current_context()
+        with running.refusal_shown(context):
+            config = configuration_of(folder, values)
+            as_json = config.model_dump_json(exclude_none=True)
+            new = ask("forget", config=as_json, ids=values["ids"], asked_by=values["asked_by"])
+            print(f"{new:,} documents are new on {config.forget.path if config.forget else ''}")
+            return running.plan_run(config, context, config, config)
+
+    def approved_plan() -> XComArg:
+        planned = plan()
+        ApproveForgetting(folder=str(folder), retries=0) >> planned
+        return planned
+
+    return make_dag(
+        "forget_documents",
+        approved_plan,
+        finish=lambda reported: reported >> purge(plan_receipt=PLAN_RECEIPT),
+        dag_display_name="Forget documents",
+        description="Takedowns and opt-outs: a version without them, and their text removed from older ones.",
+        params=form,
+        doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
+    )
+
+
+def configuration_of(folder: Path, values: dict[str, Any]) -> DatasetConfig:
+    """The configuration that a form names; ConfigError if there is none."""
+    from corpusmill.config import load_config
+    from corpusmill.errors import ConfigError
+
+    if not values.get("configuration"):
+        raise ConfigError("no dataset was chosen", where="Dataset", expected="a configuration", got="nothing")
+    return load_config(folder / f"{Path(values['configuration']).name}.yaml")
+
+
+class ApproveForgetting(ApprovalOperator):
+    """Checks the form, then waits until somebody has seen how many documents would go, and approved."""
+
+    def __init__(self, *, folder: str, **arguments: Any) -> None:
+        super().__init__(
+            task_id="approve_forgetting", subject="Forget these documents?", fail_on_reject=True, **arguments
+        )
+        self.folder = folder
+
+    @retried_as_its_error_says
+    def execute(self, context: Context) -> Any:
+        """Ask, unless the form cannot be used."""
+        from corpusmill_airflow import running
+        from corpusmill_airflow.worker import ask
+
+        values = dict(context["params"])
+        with running.refusal_shown(context):
+            config = configuration_of(Path(self.folder), values)
+            count = ask("check_requests", config=config.model_dump_json(exclude_none=True), ids=values["ids"])
+        then = (
+            "Then **every older version** at its destinations, and all text of these documents that can be reached, is"
+            " removed for good."
+            if values["purge"]
+            else "Older versions keep them."
+        )
+        self.body = f"**{count:,} documents are to be forgotten by the dataset {config.name}.** {then}"
+        return super().execute(context)
+
+
+@task
+@retried_as_its_error_says
+def purge(plan_receipt: str) -> None:
+    """If the form says so: remove what is left of the documents' text; the log lists what could not be reached."""
+    from corpusmill_airflow import running
+    from corpusmill_airflow.worker import ask
+
+    context = get_current_context()
+    if context["params"].get("purge"):
+        with running.held(plan_receipt, context, running.this_airflow()):
+            print(ask("purge", plan_receipt=plan_receipt))

@@ -1,0 +1,47 @@
+"""Takedowns and opt-outs: documents put on the list, the log, and their text removed from what is left."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from corpusmill.commands.app import BUILD, command
+from corpusmill.commands.options import EXIT_FAILED, ConfigFile, claimed_dataset
+
+
+@command(BUILD, "forget web.yaml --ids takedown.txt --by legal@example.org")
+def forget(
+    config: ConfigFile,
+    ids: Annotated[
+        str | None,
+        typer.Option(help="Documents to put on the list: an id a line (.txt), or rows as the list has them."),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Who asks; it stands in the list and in the log.")] = "",
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove the text of documents that the newest build has forgotten.")
+    ] = False,
+) -> None:
+    """Put documents on the list of `forget`, or purge what is left of them; without options, print when they went."""
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import work_of
+    from corpusmill.forgetting.purge import purge as purge_build
+    from corpusmill.forgetting.purge import render_purge
+    from corpusmill.stages.graph import open_build
+    from corpusmill.steps.takedowns import LOG, add_requests, read_log, read_requests, require_own_list
+
+    with claimed_dataset(config, remove_empty=True) as dataset:
+        if ids:
+            listed = require_own_list(dataset.forget)
+            wanted = read_requests(listed, ids)
+            new = add_requests(listed, wanted, by)
+            typer.echo(f"{len(wanted):,} rows, {new:,} of them new on {listed.path}; the next build leaves them out")
+        if purge:
+            done = purge_build(open_build(plan_dataset(dataset)))
+            typer.echo(render_purge(done))
+            if done.remains:
+                raise typer.Exit(EXIT_FAILED)
+        if not ids and not purge:
+            for row in read_log(work_of(dataset) / LOG):
+                typer.echo(json.dumps(row, ensure_ascii=False))

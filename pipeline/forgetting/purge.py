@@ -1,0 +1,161 @@
+"""Purge: the text of forgotten documents removed from all that a dataset's builds left behind, and looked for after.
+
+What goes, of a dataset whose newest build has forgotten all documents on its list:
+
+* step folders that this build does not reach, and the reports of other builds in which some of the text stands;
+* what index and download hold of the shards that held the documents: given back, so that no step runs again for it;
+* every version at the destinations but the one that this build delivered.
+
+What nothing here can remove is listed: sources, versions that another dataset is built against or that no run of this
+work folder delivered, destinations that refuse. After that every file below the work folder and below the dataset's
+folder in local destinations is searched, and the purge has failed if anything is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corpusmill.engine.garbage import find_garbage, remove_garbage, superseded
+from corpusmill.engine.runs import DELIVERED, delivered_versions
+from corpusmill.errors import CorpusmillError, PermanentError
+from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, forgotten_documents, search_for
+from corpusmill.ledger import give_back
+from corpusmill.stages.description import version_of
+from corpusmill.stages.manifest import UNIT
+from corpusmill.stages.retention import find_old_versions, latest_at, places_of, remove_old_version
+from corpusmill.storage import is_local, open_store
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+VERSION_DIGITS = 12
+
+
+@dataclass
+class Purge:
+    """What a purge did. `remains`: files in which text of forgotten documents still stands; there should be none."""
+
+    documents: int = 0
+    unsearchable: int = 0
+    removed: list[str] = field(default_factory=list)
+    given_back: list[str] = field(default_factory=list)
+    out_of_reach: list[str] = field(default_factory=list)
+    remains: list[str] = field(default_factory=list)
+    searched_files: int = 0
+    searched_bytes: int = 0
+
+
+def purge(build: Build) -> Purge:
+    """Remove the text of forgotten documents; the dataset must be claimed. PermanentError if the build must run first.
+
+    It may be repeated, and is to be after it was interrupted.
+    """
+    if build.config.forget is None:
+        raise PermanentError("there is no list of documents to forget", next_step="add `forget` to the configuration")
+    if not (build.plan_folder / DELIVERED).exists():
+        raise PermanentError(
+            "the newest version was not built from this configuration, list and sources",
+            where=build.plan_folder,
+            next_step="build the dataset, which leaves the documents out; then purge",
+        )
+    done, search = Purge(), search_for(build)
+    done.documents, done.unsearchable = search.documents, search.unsearchable
+    _remove_versions(build, done)
+    _remove_steps(build, search, done)
+    _give_back(build, done)
+    done.out_of_reach += [f"{name} (a source)" for name in sorted({place.file for place in search.places})]
+    _search_again(build, search, done)
+    return done
+
+
+def _remove_versions(build: Build, done: Purge) -> None:
+    """All versions of the dataset at destinations but the build's own."""
+    own = version_of(build.receipt("manifest", UNIT))
+    for folder, endpoint_url in places_of(build.config):
+        with _noted(done, folder):
+            if (latest := latest_at(folder, endpoint_url)) not in {own, ""}:
+                done.out_of_reach.append(f"{folder}/{latest} (latest names it; build with this list moves that)")
+    with _noted(done, "older versions at destinations"):
+        for old in find_old_versions(build.config, keep=0, stays={own}):
+            with _noted(done, old.folder):
+                remove_old_version(old)
+                done.removed.append(old.folder)
+    known = {own, *delivered_versions(build.work)}
+    for folder, endpoint_url in places_of(build.config):
+        with _noted(done, folder):
+            left = [name for name in sorted(_names_at(folder, endpoint_url) - {own}) if len(name) == VERSION_DIGITS]
+            why = {True: "another dataset is built against it", False: "no run of this work folder delivered it"}
+            done.out_of_reach += [f"{folder}/{name} ({why[name in known]})" for name in left]
+
+
+def _names_at(folder: str, endpoint_url: str | None) -> set[str]:
+    """The folders below a dataset's folder at a destination; of this machine those that are no links."""
+    if is_local(folder):
+        return {path.name for path in Path(folder).iterdir() if path.is_dir() and not path.is_symlink()}
+    return {file.name.partition("/")[0] for file in open_store(folder, endpoint_url=endpoint_url).iter_files()}
+
+
+def _remove_steps(build: Build, search: Search, done: Purge) -> None:
+    """Superseded step folders, and those of other builds that still hold some of the text."""
+    removed = remove_garbage(build.work, build.graph, find_garbage(build.work, build.graph, config=build.config))
+    mine = {build.step_folder(stage, unit) for stage in build.graph.names for unit in build.units(stage)}
+    holding = {
+        build.work.joinpath(*path.relative_to(build.work).parts[:2])
+        for path, _ in search.in_files(files_below(build.work))
+    }
+    holding = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
+    removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(holding)])
+    done.removed += [str(one.folder) for one in removed]
+
+
+def _give_back(build: Build, done: Purge) -> None:
+    """The sources' texts in the work folder, of the shards that held forgotten documents."""
+    for shard, _ in forgotten_documents(build):
+        for stage, pattern in HOLDS_SOURCES.items():
+            folder = build.step_folder(stage, shard)
+            receipt = give_back(folder, (pattern,))
+            if receipt is None:
+                done.out_of_reach.append(f"{folder} (somebody works with it)")
+            else:
+                done.given_back += [str(folder / name) for name in receipt.given_back]
+
+
+def _search_again(build: Build, search: Search, done: Purge) -> None:
+    folders = [build.work, *(Path(folder) for folder, _ in places_of(build.config) if is_local(folder))]
+    files = [path for folder in folders for path in files_below(folder)]
+    done.searched_files, done.searched_bytes = len(files), sum(path.stat().st_size for path in files)
+    done.remains = [str(path) for path, _ in search.in_files(files)]
+
+
+@contextmanager
+def _noted(done: Purge, where: str) -> Iterator[None]:
+    """Note what cannot be reached, with the reason, and go on."""
+    try:
+        yield
+    except (CorpusmillError, OSError, ValueError) as error:
+        why = error.what if isinstance(error, CorpusmillError) else type(error).__name__
+        done.out_of_reach.append(f"{where} ({why})")
+
+
+def render_purge(done: Purge) -> str:
+    """In words for a terminal; no text is quoted."""
+    lines = [f"purged {done.documents:,} forgotten documents"]
+    for title, names in (
+        ("removed", done.removed),
+        ("given back", done.given_back),
+        ("out of reach", done.out_of_reach),
+        ("still holds text of them", done.remains),
+    ):
+        lines += [f"{title}  {name}" for name in names]
+    lines.append(
+        f"{done.searched_files:,} files, {done.searched_bytes:,} bytes searched: {len(done.remains)} hold text"
+    )
+    if done.unsearchable:
+        lines.append(
+            f"{done.unsearchable:,} documents have no text of their own to search for: short, or also in others"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""What is left of forgotten documents: the stretches that are theirs alone, and the files in which those stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corpusmill.config import FORGOTTEN
+from corpusmill.documents.text_shard import TEXT_FILE, TextShard, open_text_shard
+from corpusmill.engine.stage import Stage
+from corpusmill.forgetting.files import strings_in
+from corpusmill.forgetting.finding import Finder
+from corpusmill.forgetting.forms import Stretch, stretches_of
+from corpusmill.ledger import DamagedStepError
+from corpusmill.ledger.lock import LOCK_NAME
+from corpusmill.stages.copies import COPY, copies_of
+from corpusmill.stages.index import text_stage
+from corpusmill.stages.joined import find_decisions, left_out_of
+from corpusmill.stages.tokenize import configured_tokenizer
+from corpusmill.steps.decisions import Sorted
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+HOLDS_SOURCES = {"download": "files/*", "index": TEXT_FILE}  # what stages have of the sources' texts
+
+
+@dataclass(frozen=True)
+class ForgottenPlace:
+    """Where a forgotten document stood: source file, line from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file} line {self.line:,}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What to look for. `unsearchable`: documents none of whose text is theirs alone, or known any more."""
+
+    places: tuple[ForgottenPlace, ...]
+    stretches: tuple[Stretch, ...]
+    documents: int
+    unsearchable: int
+
+    def in_files(self, paths: Iterable[Path]) -> Iterator[tuple[Path, list[ForgottenPlace]]]:
+        """The files in which some of it stands, with the documents. Errors of files that cannot be read are raised."""
+        by_form = {form: one.document for one in self.stretches for form in one.forms}
+        finder = Finder(by_form)
+        for path in paths:
+            if strings := strings_in(path, finder):
+                yield path, [self.places[number] for number in sorted({by_form[one] for one in strings})]
+
+
+def search_for(build: Build) -> Search:
+    """The stretches of all documents that a build forgot: those that stand in no text that stays."""
+    tokenizer = configured_tokenizer(build.config)
+    places: list[ForgottenPlace] = []
+    stretches: list[Stretch] = []
+    lost = 0
+    for shard, reasons in forgotten_documents(build):
+        try:
+            text = open_text_shard(build.folder("index", shard))
+        except DamagedStepError:  # given back by an earlier purge
+            lost += len(reasons)
+            continue
+        for ordinal in reasons:
+            source, line = text.source_of(ordinal)
+            stretches += stretches_of(len(places), text.document_bytes(ordinal), tokenizer)
+            places.append(ForgottenPlace(source, line + 1))
+    shared = _standing_in(build, {one.text for one in stretches})
+    own = tuple(one for one in stretches if one.text not in shared)
+    documents = lost + len(places)
+    return Search(tuple(places), own, documents, documents - len({one.document for one in own}))
+
+
+def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:
+    """(shard, ordinals in its index) of the documents that were forgotten, copies too, of shards that held any."""
+    for shard in build.units("join"):
+        reasons = left_out_of(build, shard)
+        copies = copies_of(build, shard) if build.units("copies") else {}
+        ordinals = [one for one, reason in {**copies, **reasons}.items() if reason in {FORGOTTEN, COPY}]
+        if ordinals:
+            yield shard, sorted(ordinals)
+
+
+def _standing_in(build: Build, texts: set[bytes]) -> set[bytes]:
+    """Those of some texts that stand in documents that stay."""
+    finder, found = Finder(texts), set[bytes]()
+    for shard in build.units("index"):
+        found |= finder.find(open_text_shard(build.folder(text_stage(build, shard), shard)).text)
+    return found
+
+
+def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
+    """Documents on the list that are in the texts from which all formats are made: there must be none."""
+    decisions = Sorted(build.folder("decisions", FORGOTTEN))
+    for shard in build.units("index"):
+        text: TextShard = open_text_shard(build.folder(text_stage(build, shard), shard))
+        for ordinal in (find_decisions(build, shard, FORGOTTEN, decisions, text) >= 0).nonzero()[0].tolist():
+            source, line = text.source_of(ordinal)
+            yield ForgottenPlace(source, line + 1)
+
+
+def files_of_build(build: Build) -> Iterator[Path]:
+    """All files that steps of a build wrote, but for those of stages that read sources."""
+    stages: list[Stage] = [build.graph[name] for name in build.graph.names if name not in HOLDS_SOURCES]
+    for stage in stages:
+        for unit in build.units(stage.name):
+            yield from files_below(build.step_folder(stage.name, unit))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files below a folder but locks; links are not followed."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.name != LOCK_NAME:
+            yield path

@@ -1,0 +1,101 @@
+"""Copies: documents of a shard with the text of a document that is to be forgotten; they go, too (`copies: also`).
+
+    left_out   uint64 LE: their ordinals, ascending
+
+Only texts as long as a forgotten one are read. Empty texts are copies of nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.config import FORGOTTEN
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Outcome
+from corpusmill.stages.joined import LEFT_OUT, left_out_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.engine.build import Build, StepView
+
+COPY = f"{FORGOTTEN}: copy"
+
+
+def copies_of(build: Build, shard: str) -> dict[int, str]:
+    """The documents of a shard that go as copies, by ordinal, ascending, with the reason."""
+    import numpy as np
+
+    return dict.fromkeys(np.fromfile(build.folder("copies", shard) / LEFT_OUT, "<u8").tolist(), COPY)
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("index") if build.config.forget and build.config.forget.copies == "also" else []
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    return {"forgetting": [one for one in build.units("join") if build.receipt("join", one).counts.get(FORGOTTEN)]}
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    forgetting = _settings(build, shard)["forgetting"]
+    return [*(("index", one) for one in dict.fromkeys([shard, *forgetting])), *(("join", one) for one in forgetting)]
+
+
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.documents.text_shard import open_text_shard
+
+    forgotten, sizes, own = set(), [0], np.empty(0, np.int64)
+    for name in build.settings["forgetting"]:
+        reasons = left_out_of(build, name)
+        ordinals = np.array([one for one in reasons if reasons[one] == FORGOTTEN], np.int64)
+        text = open_text_shard(build.folder("index", name))
+        forgotten |= _hashes(text, ordinals)
+        sizes += _lengths(text)[ordinals].tolist()
+        own = ordinals if name == shard else own
+    text = open_text_shard(build.folder("index", shard))
+    lengths = _lengths(text)
+    alike = np.flatnonzero(np.isin(lengths, sizes) & (lengths > 0))
+    alike = np.setdiff1d(alike, own, assume_unique=True)
+    copies = [one for one in alike.tolist() if forgotten & _hashes(text, np.array([one]))]
+    (folder / LEFT_OUT).write_bytes(np.array(copies, "<u8").tobytes())
+    return Outcome(counts={"left_out": len(copies), "bytes_read": int(lengths[alike].sum())})
+
+
+def _lengths(text: TextShard) -> NDArray[np.int64]:
+    import numpy as np
+
+    bounds = text.bounds(0, text.documents).astype(np.int64)
+    return bounds[1:] - bounds[:-1] - 1
+
+
+def _hashes(text: TextShard, ordinals: NDArray[np.int64]) -> set[tuple[int, int]]:
+    """Two hashes of the text of each of some documents."""
+    from corpusmill.content_kernels import text_hashes
+
+    bounds = text.bounds(0, text.documents)
+    low, high = text_hashes(text.text, bounds[ordinals] + bounds.dtype.type(1), bounds[ordinals + 1]).tolist()
+    return set(zip(low, high, strict=True))
+
+
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    return Recount({"left_out": (folder / LEFT_OUT).stat().st_size // 8})
+
+
+STAGE = Stage(
+    "copies",
+    version=1,
+    after=("join",),
+    per_shard=True,
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    on_trunk=False,
+)

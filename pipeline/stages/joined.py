@@ -1,0 +1,131 @@
+"""Join: which documents of a shard are to be forgotten, or go by decisions made elsewhere, and for what reason.
+
+    matched_<name>   uint64 LE (rows, 2): high and low of every key that is about a document here, ascending
+    left_out         uint64 LE: the ordinals of the documents that go, ascending
+    reasons          uint16 LE: of each of them its reason's place in the receipt's details
+
+It reads ids and lines, never a text. So after a change of decisions every shard is asked again, and the stages behind
+run only where other documents go.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.config import FORGOTTEN
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.ledger import Outcome
+from corpusmill.stages.decisions import decisions_called
+from corpusmill.stages.parts import file_of_part, shards_before
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.steps.decisions import Sorted
+
+LEFT_OUT, REASONS = "left_out", "reasons"
+
+
+def matched_file(name: str) -> str:
+    """The file with the keys of the decisions of a name that are about documents of the shard."""
+    return f"matched_{name}"
+
+
+def left_out_of(build: Build, shard: str) -> dict[int, str]:
+    """Why documents of a shard go, by ordinal, ascending."""
+    import numpy as np
+
+    folder, reasons = build.folder("join", shard), build.receipt("join", shard).details["reasons"]
+    ordinals, codes = np.fromfile(folder / LEFT_OUT, "<u8").tolist(), np.fromfile(folder / REASONS, "<u2").tolist()
+    return {ordinal: reasons[code] for ordinal, code in zip(ordinals, codes, strict=True)}
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("index") if build.units("decisions") else []
+
+
+def _by_line(build: Build) -> list[str]:
+    return [name for name in build.units("decisions") if not isinstance(decisions_called(build, name)[0].key, str)]
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    before = shards_before(build, int(shard)) if _by_line(build) else []
+    return [("index", shard), *(("index", f"{number:05d}") for number in before), *every(build, "decisions")]
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    undecided = {name: decisions_called(build, name)[0].undecided for name in build.units("decisions")}
+    return {"undecided": undecided, "by_line": _by_line(build)}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.steps.decisions import Sorted
+
+    text = open_text_shard(build.folder("index", shard))
+    reasons: list[str] = []
+    codes = np.full(text.documents, -1, np.int64)
+    for name in build.units("decisions"):
+        decisions = Sorted(build.folder("decisions", name))
+        places = find_decisions(build, shard, name, decisions, text)
+        met = np.unique(places[places >= 0])
+        keys = np.stack([decisions.high[met], decisions.low[met]], axis=1)
+        (folder / matched_file(name)).write_bytes(keys.astype("<u8").tobytes())
+        dropped = places >= 0
+        dropped[dropped] = decisions.keep[places[dropped]] == 0
+        undecided = places < 0 if decisions_called(build, name)[0].undecided == "drop" else np.zeros_like(dropped)
+        for mask, reason in ((dropped, name), (undecided, f"{name}: undecided")):
+            first = mask & (codes < 0)  # of several reasons the first
+            if first.any():
+                codes[first] = len(reasons)
+                reasons.append(reason)
+    gone = np.flatnonzero(codes >= 0)
+    (folder / LEFT_OUT).write_bytes(gone.astype("<u8").tobytes())
+    (folder / REASONS).write_bytes(codes[gone].astype("<u2").tobytes())
+    counts = {"left_out": len(gone), "bytes_read": len(text.document_ids().data)}
+    if FORGOTTEN in reasons:
+        counts[FORGOTTEN] = int((codes[gone] == reasons.index(FORGOTTEN)).sum())
+    return Outcome(counts=counts, details={"reasons": reasons})
+
+
+def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text: TextShard) -> NDArray[np.int64]:
+    """int64 (documents,): where among the decisions of a name the one about each document stands; -1 without one.
+
+    `text` is a text shard of `shard`, whichever of its documents it still has.
+    """
+    import numpy as np
+
+    from corpusmill.steps.decisions import key_of_id, key_of_line
+
+    if isinstance(decisions_called(build, name)[0].key, str):
+        ids = text.document_ids()
+        places = decisions.find(key_of_id(ids[ordinal]) for ordinal in range(text.documents))
+        places[np.diff(ids.ends, prepend=np.uint64(0)) == 0] = -1  # without an id
+        return places
+    files = {source.path: file_of_part(build, int(shard), source.path) for source in text.sources}
+    lines = (text.source_of(ordinal) for ordinal in range(text.documents))
+    return decisions.find(key_of_line(files[path][0], files[path][1] + line + 1) for path, line in lines)
+
+
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    return Recount({"left_out": (folder / LEFT_OUT).stat().st_size // 8})
+
+
+STAGE = Stage(
+    "join",
+    version=1,
+    after=("decisions",),
+    per_shard=True,
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    on_trunk=False,
+)

@@ -1,0 +1,148 @@
+"""The list of documents that no build may deliver any more, and the log of when they were gone.
+
+    list   a JSON line for each document: its key, and of those added here `asked_by` and `asked_at`
+    log    a JSON line for each document and the first version without it: the list's row, `version` and `gone_at`
+
+Both hold ids, or files and lines, never a text. Times are UTC, to the second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from corpusmill.config import ForgetConfig, absolute
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import held
+from corpusmill.steps.decisions import DECISION_ENDINGS, read_keys
+from corpusmill.storage import StoredFile, list_sources
+
+LOG = "forgotten.jsonl"
+LIST_ENDING = ".jsonl"
+Key = tuple[str | int, ...]
+
+
+def add_requests(
+    forget: ForgetConfig, wanted: Sequence[Key], asked_by: str, now: Callable[[], float] = time.time
+) -> int:
+    """Put documents on the list of a configuration; how many of them are new.
+
+    The list is written anew beside itself and renamed. ConfigError if it is not one JSON lines file of this machine.
+    """
+    path, columns = _own_list(forget), _columns(forget)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with held(path.with_name(f".{path.name}.lock"), wait=True):
+        known = set(read_requests(forget, str(path))) if path.exists() else set()
+        new = [key for key in dict.fromkeys(wanted) if key not in known]
+        if not new:
+            return 0
+        asked = {"asked_by": asked_by, "asked_at": _written(now())}
+        before = path.read_bytes() if path.exists() else b""
+        before += b"\n" if before and not before.endswith(b"\n") else b""
+        _replace(path, before + _lines([{**dict(zip(columns, key, strict=True)), **asked} for key in new]))
+    return len(new)
+
+
+def read_requests(forget: ForgetConfig, path: str) -> list[Key]:
+    """The keys of a file of the list's kind, or of plain text (.txt) with an id a line.
+
+    DecisionError for a row without key, ConfigError for plain text where a key is a file and a line.
+    """
+    columns = _columns(forget)
+    if path.endswith(".txt"):
+        try:
+            return id_lines(forget, Path(absolute(path)).read_text("utf-8"), where=path)
+        except (OSError, UnicodeDecodeError) as error:
+            got = type(error).__name__
+            raise ConfigError("a list of ids cannot be read", where=path, expected="text in UTF-8", got=got) from None
+    files = list_sources([absolute(path)], DECISION_ENDINGS)
+    with tempfile.TemporaryDirectory() as folder:
+        return [tuple(values) for values in read_keys(files, None, columns, Path(folder), keys=len(columns))]
+
+
+def id_lines(forget: ForgetConfig, text: str, *, where: str) -> list[Key]:
+    """The ids of a text that has one on every line; ConfigError where a key is a file and a line."""
+    if len(columns := _columns(forget)) > 1:
+        raise ConfigError("a list of files and lines cannot be plain text", where=where, expected=", ".join(columns))
+    return [(line.strip(),) for line in text.split("\n") if line.strip()]
+
+
+def note_gone(
+    forget: ForgetConfig, files: list[StoredFile], log: Path, version: str, now: Callable[[], float] = time.time
+) -> None:
+    """Add to the log that a version was delivered without the documents of the list that the log does not have yet."""
+    columns = _columns(forget)
+    before = log.read_bytes() if log.exists() else b""
+    known = {tuple(row.get(column) for column in columns) for row in map(json.loads, before.splitlines())}
+    rows = []
+    for row in _rows(forget, files, log.parent):
+        key = tuple(row[column] for column in columns)
+        if key not in known:
+            known.add(key)
+            rows.append({**row, "version": version, "gone_at": _written(now())})
+    _replace(log, before + _lines(rows))
+
+
+def read_log(log: Path) -> list[dict[str, Any]]:
+    """The rows of a log, in order; none if it is not there."""
+    return [json.loads(line) for line in log.read_bytes().splitlines()] if log.exists() else []
+
+
+def _columns(forget: ForgetConfig) -> tuple[str, ...]:
+    return forget.decisions().columns
+
+
+def _rows(forget: ForgetConfig, files: list[StoredFile], folder: Path) -> Iterator[dict[str, Any]]:
+    """The documents of the list: their keys, and who asked and when, where JSON lines say so."""
+    columns = (*_columns(forget), "asked_by", "asked_at")
+    for file in files:
+        own = columns if ".jsonl" in file.name else _columns(forget)
+        for values in read_keys([file], forget.endpoint_url, own, folder, keys=len(_columns(forget))):
+            yield {column: value for column, value in zip(own, values, strict=True) if isinstance(value, str | int)}
+
+
+def require_own_list(forget: ForgetConfig | None) -> ForgetConfig:
+    """The section, if documents can be added to its list; ConfigError if there is none, or it is kept elsewhere."""
+    if forget is None:
+        raise ConfigError(
+            "the configuration has no list of documents to forget",
+            next_step="add `forget: {path: takedowns/web.jsonl, copies: also}` to it (docs/forget.md)",
+        )
+    _own_list(forget)
+    return forget
+
+
+def _own_list(forget: ForgetConfig) -> Path:
+    """The file to which documents are added."""
+    path = Path(absolute(forget.path))
+    if "://" in forget.path or not forget.path.endswith(LIST_ENDING) or any(sign in forget.path for sign in "*?["):
+        raise ConfigError(
+            "documents cannot be added to the list of the configuration",
+            where="forget.path",
+            expected=f"one file of this machine whose name ends in {LIST_ENDING}",
+            got=forget.path,
+            next_step="add them where the list is kept; builds read it wherever it lies",
+        )
+    return path
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(row, ensure_ascii=False).encode(errors="surrogatepass") + b"\n" for row in rows)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _written(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,91 @@
+"""Byte strings looked for in data and in files of every kind."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpusmill.forgetting import files, finding
+from corpusmill.forgetting.files import strings_in
+from corpusmill.forgetting.finding import WIDTH, Finder
+
+TEXT = b"The quick brown fox jumps over the lazy dog and is gone."
+OTHER = b"Nothing of this sentence stands in any of the files here."
+
+few_letters = st.lists(st.sampled_from(b"ab"), min_size=WIDTH, max_size=WIDTH + 9).map(bytes)
+
+
+@given(st.lists(few_letters, max_size=6), st.lists(few_letters | st.binary(max_size=40), max_size=8))
+def test_strings_are_found_where_they_stand(wanted: list[bytes], pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    expected = {one for one in wanted if one in data}
+    assert Finder(wanted).find(np.frombuffer(data, np.uint8)) == expected
+
+
+def test_more_places_than_one_call_notes_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "MOST", 2)
+    data = b"a" * 200 + TEXT
+    assert Finder([b"a" * WIDTH, TEXT]).find(np.frombuffer(data, np.uint8)) == {b"a" * WIDTH, TEXT}
+
+
+def test_string_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="too short"):
+        Finder([b"x" * (WIDTH - 1)])
+
+
+def table(data: bytes) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"text": ["first", data.decode()]}), stream, compression="zstd")
+    return stream.getvalue()
+
+
+def archive(data: bytes) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, content in (("a.json.gz", gzip.compress(b"nothing")), ("b.json.gz", gzip.compress(data))):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+WRITTEN = {
+    "plain": lambda data: data,
+    "gzip": gzip.compress,
+    "gzip, two members": lambda data: gzip.compress(data[:30]) + gzip.compress(data[30:]),
+    "zstd": zstandard.compress,
+    "zstd, two frames": lambda data: zstandard.compress(data[:30]) + zstandard.compress(data[30:]),
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "parquet": table,
+    "tar of gzip": archive,
+    "JSON": lambda data: json.dumps({"text": data.decode()}).encode(),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("block_bytes", [7, 8 << 20])
+def test_text_is_found_in_files_of_every_kind(
+    kind: str, block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
+    (tmp_path / "file").write_bytes(WRITTEN[kind](b"before " + TEXT + b" behind"))
+    assert strings_in(tmp_path / "file", Finder([TEXT, OTHER])) == {TEXT}
+
+
+def test_empty_file_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert strings_in(tmp_path / "file", Finder([TEXT])) == set()

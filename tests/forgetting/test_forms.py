@@ -1,0 +1,55 @@
+"""Stretches of texts: pieces of them, in every form that files have."""
+
+from __future__ import annotations
+
+import html
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpusmill.forgetting.finding import WIDTH
+from corpusmill.forgetting.forms import STRETCH_BYTES, stretches_of
+from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from tests.system.corpus import make_documents
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return load_tokenizer("cl100k_base")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=400))
+def test_stretches_are_pieces_of_the_text_long_enough_to_look_for(tokenizer: Tokenizer, text: str) -> None:
+    for one in stretches_of(3, text.encode(), tokenizer):
+        assert one.document == 3
+        assert one.text in text.encode()
+        assert len(one.text) >= STRETCH_BYTES
+        assert min(map(len, one.forms)) >= WIDTH
+
+
+@pytest.mark.parametrize(
+    "text", [text for text in make_documents(24, seed=1) if len(text.encode()) > 2 * STRETCH_BYTES]
+)
+def test_every_way_to_write_a_text_holds_a_form_of_every_kind(text: str, tokenizer: Tokenizer) -> None:
+    forms = [form for one in stretches_of(0, text.encode(), tokenizer) for form in one.forms]
+    ids = tokenizer.encode([text.encode()])[0]
+    written = [
+        text.encode(),
+        json.dumps(text).encode(),
+        json.dumps(text, ensure_ascii=False).encode(),
+        html.escape(text).encode(),
+        ids.astype("<u4").tobytes(),
+        ",".join(map(str, ids.tolist())).encode(),
+        json.dumps(ids.tolist()).encode(),
+    ]
+    if int(ids.max()) < 1 << 16:
+        written.append(ids.astype(np.uint16).tobytes())
+    assert [sum(form in one for form in forms) > 1 for one in written] == [True] * len(written)
+
+
+def test_short_text_has_no_stretch(tokenizer: Tokenizer) -> None:
+    assert list(stretches_of(0, b"x" * (STRETCH_BYTES - 1), tokenizer)) == []

@@ -1,0 +1,164 @@
+"""Purge: after it, nothing that a dataset's builds left behind has the text of a forgotten document."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.commands import app
+from corpusmill.engine.preview import preview
+from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.forgetting.purge import purge, render_purge
+from corpusmill.lineage import locate
+from corpusmill.lineage.facts import RejectedLine
+from corpusmill.stages.graph import open_build
+from corpusmill.verify import verify_build
+from tests.system.test_forget import build, rows_of, settings, write_list, write_sources
+
+MINE = max(rows_of(2), key=lambda row: len(row["text"]))
+
+
+def built_twice(root: Path, **changes: Any) -> Any:
+    """A dataset built whole, and again without MINE."""
+    write_sources(root)
+    build(settings(root, **changes))
+    write_list(root, {"id": MINE["id"]})
+    return build(settings(root, "also", **changes))
+
+
+def holds(path: Path, text: str) -> bool:
+    """Whether a file has a text, as text or as JSON: an oracle that knows nothing of stretches."""
+    data = path.read_bytes()
+    data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    return any(form.encode() in data for form in (text, json.dumps(text)[1:-1]))
+
+
+def holding(root: Path, text: str) -> list[Path]:
+    return [
+        path
+        for name in ("work", "outputs")
+        for path in (root / name).rglob("*")
+        if path.is_file() and holds(path, text)
+    ]
+
+
+def test_purge_leaves_no_file_with_the_text(tmp_path: Path) -> None:
+    of = built_twice(tmp_path)
+    middle = MINE["text"][len(MINE["text"]) // 2 :][:120]
+    old = {path.parent.parent.name for path in holding(tmp_path / "outputs", middle)}
+    assert holding(tmp_path, middle)
+    done = purge(of)
+    assert (done.documents, done.unsearchable, done.remains) == (1, 0, [])
+    assert holding(tmp_path, middle) == []
+    assert done.out_of_reach == ["part2.jsonl (a source)"]
+    versions = [
+        path.name for path in (tmp_path / "outputs" / "tiny").iterdir() if path.is_dir() and not path.is_symlink()
+    ]
+    assert versions == [(tmp_path / "outputs" / "tiny" / "latest").resolve().name]
+    assert not old & set(versions)
+    assert verify_build(of).findings == ()
+    assert all(one.fate == "reuse" or one.why == "runs every time" for one in preview(of))
+    assert MINE["text"][:40] not in render_purge(done)
+
+
+def test_purge_again_and_a_build_behind_it_change_nothing(tmp_path: Path) -> None:
+    changes = {"source": {"paths": [str(tmp_path / "corpus")], "shard_bytes": 1, "max_rejected_share": 0.5}}
+    write_sources(tmp_path)
+    (tmp_path / "corpus" / "part2.jsonl").open("a").write("no document\n")
+    write_list(tmp_path, {"id": MINE["id"]})
+    purge(build(settings(tmp_path, "also", **changes)))
+    before = {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
+    of = build(settings(tmp_path, "also", **changes))
+    again = purge(of)
+    assert verify_build(of).findings == ()
+    assert isinstance(locate(of, "part2.jsonl", 25), RejectedLine)
+    assert (again.documents, again.unsearchable, again.remains) == (1, 1, [])
+    assert {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == before
+
+
+def test_another_id_of_a_purged_shard_is_forgotten_too(tmp_path: Path) -> None:
+    purge(built_twice(tmp_path))
+    write_list(tmp_path, {"id": MINE["id"]}, {"id": "2-3"})
+    done = purge(build(settings(tmp_path, "also")))
+    assert (done.documents, done.remains) == (2, [])
+
+
+def test_text_that_purge_may_not_touch_is_named(tmp_path: Path) -> None:
+    of = built_twice(tmp_path)
+    strange = tmp_path / "outputs" / "tiny" / "0123456789ab"
+    strange.mkdir()
+    (strange / "copy.jsonl").write_text(json.dumps({"text": MINE["text"]}))
+    done = purge(of)
+    assert done.remains == [str(strange / "copy.jsonl")]
+    assert f"{strange} (no run of this work folder delivered it)" in done.out_of_reach
+
+
+def test_version_that_another_dataset_is_built_against_is_out_of_reach(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    first = (tmp_path / "outputs" / "tiny").joinpath
+    build(settings(tmp_path))
+    old = first("latest").resolve()
+    build(settings(tmp_path, name="other", source={"paths": [str(old / "documents")], "shard_bytes": 1}))
+    write_list(tmp_path, {"id": MINE["id"]})
+    done = purge(build(settings(tmp_path, "also")))
+    assert f"{old} (another dataset is built against it)" in done.out_of_reach
+    assert old.is_dir()
+    assert any(one.startswith(str(old)) for one in done.remains)
+
+
+def test_purge_of_a_list_that_no_build_has_seen_is_refused(tmp_path: Path) -> None:
+    built_twice(tmp_path)
+    write_list(tmp_path, {"id": MINE["id"]}, {"id": "2-3"})
+    with pytest.raises(PermanentError, match="was not built from this"):
+        purge(open_build(plan_dataset(settings(tmp_path, "also"))))
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_command_adds_ids_and_the_log_says_when_they_were_gone(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    config = settings(tmp_path, "also")
+    (tmp_path / "tiny.yaml").write_text(config.model_dump_json(exclude_none=True))
+    (tmp_path / "ids.txt").write_text("0-5\n\n2-1\n0-5\n")
+    said = run("forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt"), "--by", "anna")
+    assert "3 rows, 2 of them new" in said
+    said = run("forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt"), "--by", "bert")
+    assert "3 rows, 0 of them new" in said
+    assert run("forget", str(tmp_path / "tiny.yaml")) == ""
+    build(config)
+    build(config)
+    log = [json.loads(line) for line in run("forget", str(tmp_path / "tiny.yaml")).splitlines()]
+    assert [(row["id"], row["asked_by"]) for row in log] == [("0-5", "anna"), ("2-1", "anna")]
+    latest = (tmp_path / "outputs" / "tiny" / "latest").resolve().name
+    assert {row["version"] for row in log} == {latest}
+    assert all(row["asked_at"] <= row["gone_at"] for row in log)
+    said = run("forget", str(tmp_path / "tiny.yaml"), "--purge")
+    assert "purged 3 forgotten documents" in said
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_command_with_ids_that_cannot_be_read_names_the_file(content: bytes | None, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(settings(tmp_path, "also").model_dump_json(exclude_none=True))
+    if content:
+        (tmp_path / "ids.txt").write_bytes(content)
+    result = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt")])
+    assert isinstance(result.exception, ConfigError)
+    assert str(tmp_path / "ids.txt") in str(result.exception)
+    assert not (tmp_path / "list.jsonl").exists()
+
+
+def test_command_without_a_list_says_what_to_add(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(settings(tmp_path).model_dump_json(exclude_none=True))
+    result = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", "ids.txt"])
+    assert "no list of documents to forget" in str(result.exception)

@@ -1,0 +1,203 @@
+"""Documents that are to be forgotten: a build with a list of them is a build of sources without them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import check_config
+from corpusmill.errors import ConfigError
+from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.lineage import locate
+from corpusmill.lineage.facts import DroppedLine
+from corpusmill.stages import filtering
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.summarize import summarize
+from corpusmill.stages.tokenize import configured_tokenizer
+from corpusmill.verify import verify_build
+from corpusmill.verify.forgotten import IN_SPITE
+from tests.system.corpus import configuration, make_documents
+from tests.system.test_steps import outputs
+
+Row = dict[str, Any]
+COPIED = "This text was posted by one person and copied by another. " * 8
+
+
+def rows_of(seed: int) -> list[Row]:
+    rows = [{"id": f"{seed}-{number}", "text": text} for number, text in enumerate(make_documents(24, seed=seed))]
+    rows[5]["text"] = COPIED if seed < 2 else rows[5]["text"]  # 0-5 and 1-5 are copies
+    return rows
+
+
+def write_sources(root: Path, *, stay: Callable[[Row], bool] = lambda _row: True) -> None:
+    folder = root / "corpus"
+    folder.mkdir(parents=True)
+    for seed in range(3):
+        rows = [row for row in rows_of(seed) if stay(row)]
+        (folder / f"part{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_list(root: Path, *rows: Row) -> None:
+    root.mkdir(exist_ok=True)
+    (root / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def settings(root: Path, copies: str = "", **changes: Any) -> Any:
+    values: Row = {"source": {"paths": [str(root / "corpus")], "shard_bytes": 1}, **changes}
+    if copies:
+        values["forget"] = {"path": str(root / "list.jsonl"), "copies": copies, **values.pop("listed", {})}
+    return check_config(configuration(root, **values), where="test")
+
+
+def build(config: Any) -> Any:
+    return open_build(build_dataset(config, workers=1))
+
+
+def step_times(of: Any, *stages: str) -> dict[tuple[str, str], int]:
+    return {
+        (stage, unit): (of.step_folder(stage, unit) / RECEIPT_NAME).stat().st_mtime_ns
+        for stage in stages
+        for unit in of.units(stage)
+    }
+
+
+@pytest.mark.parametrize("copies", ["keep", "also"])
+@pytest.mark.parametrize("mode", ["remove", "none"])
+def test_build_that_forgets_is_a_build_of_sources_without_the_documents(copies: str, mode: str, tmp_path: Path) -> None:
+    gone = {"0-5", "2-1", "2-23", *(["1-5"] if copies == "also" else [])}
+    write_sources(tmp_path / "one")
+    write_sources(tmp_path / "other", stay=lambda row: row["id"] not in gone)
+    write_list(tmp_path / "one", {"id": "0-5"}, {"id": "2-23"}, {"id": "2-1"}, {"id": "0-5"})
+    dedup = {"mode": mode, **({"minimum_bytes": 50} if mode == "remove" else {})}
+    of = build(settings(tmp_path / "one", copies, dedup=dedup))
+    build(settings(tmp_path / "other", dedup=dedup))
+    assert outputs(tmp_path / "one") == outputs(tmp_path / "other")
+    assert of.units("filter") == (["00000", "00001", "00002"] if copies == "also" else ["00000", "00002"])
+    assert all(check.ok for check in summarize(of).checks)
+    assert verify_build(of).findings == ()
+
+
+def test_list_by_file_and_line_forgets_those_lines(tmp_path: Path) -> None:
+    write_sources(tmp_path / "one")
+    write_sources(tmp_path / "other", stay=lambda row: row["id"] not in {"1-0", "1-9"})
+    write_list(tmp_path / "one", {"file": "part1.jsonl", "line": 1}, {"file": "part1.jsonl", "line": 10})
+    build(settings(tmp_path / "one", "keep", listed={"key": ["file", "line"]}))
+    build(settings(tmp_path / "other"))
+    assert outputs(tmp_path / "one") == outputs(tmp_path / "other")
+
+
+def test_another_id_runs_steps_again_of_the_shard_that_holds_it_alone(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    before = step_times(build(settings(tmp_path)), "index", "anchor", "tokenize")
+    write_list(tmp_path, {"id": "1-3"})
+    first = build(settings(tmp_path, "also"))
+    middle = step_times(first, "index", "anchor", "tokenize", "filter")
+    assert {step for step, at in middle.items() if before.get(step) != at} == {
+        ("filter", "00001"),
+        ("anchor", "00001"),
+        ("tokenize", "00001"),
+    }
+    write_list(tmp_path, {"id": "1-3"}, {"id": "2-7"})
+    after = step_times(build(settings(tmp_path, "also")), "index", "anchor", "tokenize", "filter")
+    assert {step for step, at in after.items() if middle.get(step) != at} == {
+        ("filter", "00002"),
+        ("anchor", "00002"),
+        ("tokenize", "00002"),
+    }
+
+
+def test_ids_that_nobody_has_change_no_byte_and_are_counted(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    build(settings(tmp_path))
+    before = outputs(tmp_path)
+    write_list(tmp_path, {"id": "nobody"}, {"id": "no one"})
+    of = build(settings(tmp_path, "also"))
+    assert outputs(tmp_path) == before
+    filtered = summarize(of).filtered
+    assert filtered is not None
+    assert [(one.name, one.decisions, one.unmatched) for one in filtered.decisions] == [("forgotten", 2, 2)]
+
+
+def test_nothing_but_its_place_is_written_of_a_forgotten_document(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "0-5"})
+    decisions = [{"name": "quality", "path": str(tmp_path / "list.jsonl"), "keep": "id is null", "key": "id"}]
+    of = build(settings(tmp_path, "also", decisions=decisions))
+    rows = [json.loads(line) for line in outputs(tmp_path)["steps/dropped.jsonl"].splitlines()]
+    assert rows == [
+        {"file": "part0.jsonl", "line": 6, "id": "", "reason": "forgotten"},
+        {"file": "part1.jsonl", "line": 6, "id": "", "reason": "forgotten: copy"},
+    ]
+    written = b"".join(path.read_bytes() for path in of.step_folder("report", "report").iterdir())
+    assert COPIED[:50].encode() not in written
+    assert not any((of.step_folder("filter", shard) / "samples.jsonl").read_bytes() for shard in of.units("filter"))
+    line = locate(of, "part0.jsonl", 6)
+    assert isinstance(line, DroppedLine)
+    assert line.reason == "forgotten"
+
+
+def plant(path: Path, data: bytes) -> None:
+    path.write_bytes(path.read_bytes() + data)
+
+
+@pytest.mark.parametrize("copies", ["keep", "also"])
+def test_verify_finds_the_text_of_a_forgotten_document_in_every_format(copies: str, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    mine = max(rows_of(2), key=lambda row: len(row["text"]))
+    write_list(tmp_path, {"id": mine["id"]}, {"id": "0-5"})
+    of = build(settings(tmp_path, copies))
+    assert not [one for one in verify_build(of).findings if one.what == IN_SPITE]
+    text = mine["text"][100:700]
+    tokens = configured_tokenizer(of.config).encode([text.encode()])[0]
+    version = next(
+        path for path in (tmp_path / "outputs" / "tiny").iterdir() if path.is_dir() and not path.is_symlink()
+    )
+    exported = tokens.astype("<u4").tobytes()
+    files = {
+        next(version.rglob(name)): data
+        for name, data in {
+            "part1.jsonl": json.dumps({"text": text}).encode(),
+            "*.npy": exported,
+            "*.bin": exported,
+            "*.ds": exported,
+            "manifest.jsonl": json.dumps(tokens.tolist()).encode(),
+        }.items()
+    }
+    files[of.step_folder("report", "report") / "report.html"] = text.encode()
+    for path, data in files.items():
+        plant(path, data)
+    found = {one.where: one.got for one in verify_build(of).findings if one.what == IN_SPITE}
+    assert {Path(where).stat().st_ino for where in found} == {path.stat().st_ino for path in files}  # some are links
+    assert set(found.values()) == {f"text of 1 documents: part2.jsonl line {int(mine['id'][2:]) + 1}"}
+
+
+def test_verify_finds_a_document_that_the_filter_left_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "1-3"})
+    monkeypatch.setattr(filtering, "_lists", lambda _build, _shard: [])
+    of = build(settings(tmp_path, "keep"))
+    found = [one for one in verify_build(of).findings if one.what == IN_SPITE]
+    assert (found[0].where, found[0].got) == ("part1.jsonl line 4", "its id, or its file and line")
+
+
+def test_list_that_is_not_there_is_an_error_of_the_plan(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    with pytest.raises(Exception, match=r"list\.jsonl"):
+        plan_dataset(settings(tmp_path, "keep"), to_build=True)
+
+
+def test_name_of_the_list_is_refused_for_decisions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the name forgotten"):
+        settings(tmp_path, decisions=[{"name": "forgotten", "path": "x.jsonl", "keep": "id is null"}])
+
+
+def test_stages_that_forget_have_no_units_without_a_list(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    of = build(settings(tmp_path))
+    assert not any(of.units(stage) for stage in GRAPH.names if stage in {"decisions", "join", "copies", "filter"})
