@@ -29,18 +29,25 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.config import DatasetConfig, DestinationConfig, FramingConfig, absolute
+from corpusmill.config import (
+    DatasetConfig,
+    DestinationConfig,
+    FramingConfig,
+    absolute,
+    dataset_folder,
+    version_folder,
+)
+from corpusmill.errors import SourceError
 from corpusmill.fingerprint import file_digest
-from corpusmill.stages.description import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
+from corpusmill.stages.description import DATASET, HELD, SUMS, reference_text, sums_text
 from corpusmill.stages.upload import is_index_cache
+from corpusmill.stages.versions import LATEST, latest_version
 from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
 from corpusmill.verify.content import Readable, file_content
 from corpusmill.verify.destinations import Listing, compare_files
 from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
 from corpusmill.verify.verification import Verification, render
 
-LATEST = "latest.json"
-VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
 NEXT = (
     "next  corpusmill repair mends one destination from another; corpusmill upload sends what differs again if the work"
     " folder still has it; else build again: the same version has the same bytes"
@@ -72,11 +79,11 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
     findings: list[Finding] = []
     places: list[Place] = []
     for destination in config.destinations:
-        folder = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+        folder = dataset_folder(absolute(destination.path), config.name)
         try:
             places.append(_open(destination, folder, version))
         except DAMAGE as error:
-            findings.append(finding_of(error, "a destination cannot be read", f"{folder}/{version}"))
+            findings.append(finding_of(error, "a destination cannot be read", version_folder(folder, version)))
     versions = {place.version for place in places}
     if len(versions) > 1:
         where = ", ".join(place.store.folder for place in places)
@@ -102,11 +109,11 @@ def render_version(verification: Verification) -> str:
 
 def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
     if version == "latest":
-        with open_store(folder, endpoint_url=destination.endpoint_url).open(LATEST) as file:
-            version = json.loads(file.read())["version"]
-        if not VERSION.fullmatch(version):
-            raise ValueError(f"{LATEST} names no version of {VERSION_DIGITS} digits")
-    store = open_store(f"{folder}/{version}", endpoint_url=destination.endpoint_url)
+        latest = latest_version(folder, endpoint_url=destination.endpoint_url)
+        if latest is None:
+            raise SourceError("nothing was delivered to a destination", where=f"{folder}/{LATEST}")
+        version = latest
+    store = open_store(version_folder(folder, version), endpoint_url=destination.endpoint_url)
     files = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
     return Place(store, version, files, read_dataset(store))
 
