@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
 from corpusmill.config.sections import (
     AuditConfig,
+    CardConfig,
     DecisionsConfig,
     DecontaminationConfig,
     DedupConfig,
@@ -50,6 +51,7 @@ class DatasetConfig(Section):
     framing: FramingConfig = FramingConfig()
     selection: SelectionConfig = SelectionConfig()
     estimate: EstimateConfig = EstimateConfig()
+    card: CardConfig | None = None
     lock: LockConfig | None = None
     work_folder: str = "work"
     dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte

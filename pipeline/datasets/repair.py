@@ -24,7 +24,7 @@ from corpusmill.errors import CorruptDataError, SourceError, VerificationError
 from corpusmill.stages.description import DATASET, SUMS, VERSION
 from corpusmill.stages.versions import LATEST, latest_version
 from corpusmill.storage import Store, Wanted, fetch, is_hub, is_local, open_store
-from corpusmill.verify.delivered import describe, read_dataset
+from corpusmill.verify.delivered import describe, read_card, read_file
 from corpusmill.verify.objects import object_sha256
 
 THREADS = 4
@@ -115,9 +115,10 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
 
 def _sums(stores: list[Store], version: str) -> dict[str, str]:
     """Name to sha256 of every file of the version, by the dataset.json of either place."""
-    for store in stores:
-        if described := describe(read_dataset(store), version):
-            return {name: sha256 for name, (_, sha256) in described.expected.items()}
+    described = [describe(read_file(store, DATASET), version, read_card(store)) for store in stores]
+    if trusted := [one for one in described if one]:
+        with_card = max(trusted, key=lambda one: len(one.expected))
+        return {name: sha256 for name, (_, sha256) in with_card.expected.items()}
     raise VerificationError(
         f"no {DATASET} can be trusted",
         where=" and ".join(store.folder for store in stores),

@@ -20,7 +20,7 @@ from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS, vers
 from corpusmill.stages.graph import open_build
 from corpusmill.stages.manifest import UNIT
 from corpusmill.storage import Store
-from corpusmill.verify.delivered import read_dataset
+from corpusmill.verify.delivered import read_file
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | N
     """
     named = config if config and (where == "latest" or VERSION.fullmatch(where)) else None
     store = _named_store(where, named) if named else version_store(where, endpoint_url)
-    text = read_dataset(store) or b""
+    text = read_file(store, DATASET) or b""
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
     folder = named_version(store.folder)
     if not _is_description(text) or (VERSION.fullmatch(folder) and folder != version):

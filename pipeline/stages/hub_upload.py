@@ -1,8 +1,8 @@
 """A version of the dataset in a repository of a hub: one commit, compared with what was sent, then a tag.
 
 What is there already is not sent. Only files of this dataset are replaced or removed: those that SHA256SUMS beside its
-dataset.json names. Every attempt begins with what the repository holds now, so that one more after a lost answer finds
-nothing to do.
+dataset.json names, and the card. Every attempt begins with what the repository holds now, so that one more after a lost
+answer finds nothing to do.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from corpusmill.errors import PermanentError, VerificationError
+from corpusmill.report.card import CROISSANT, README
 from corpusmill.stages.description import DATASET, SUMS
 from corpusmill.storage import StoredFile, matches_file
 from corpusmill.storage.hub import HubStore, content_of
@@ -96,9 +97,9 @@ def _own_names(store: HubStore, held: dict[str, StoredFile], name: str) -> set[s
         return set()
     with store.open(DATASET) as described, store.open(SUMS) as sums:
         try:
-            is_ours = json.loads(described.read())["name"] == name
-            return (
-                {SUMS, *(line.partition("  ")[2] for line in sums.read().decode().splitlines())} if is_ours else set()
-            )
-        except (ValueError, LookupError, TypeError):
+            if json.loads(described.read())["name"] != name:
+                return set()
+            listed = {line.partition("  ")[2] for line in sums.read().decode().splitlines()}
+        except (ValueError, LookupError, TypeError, RecursionError):
             return set()
+    return {SUMS, README, CROISSANT, *listed}

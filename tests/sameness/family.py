@@ -39,6 +39,7 @@ CHANGES_NO_BYTE = {
 # Setting, or section -> what is compared instead of digests.
 COMPARED_ELSEWHERE = {
     "decisions": "tests/system/test_decisions.py: with builds of sources without the documents",
+    "card": "tests/system/test_card.py: with a dataset that states nothing",
     "steps": "tests/system/test_steps.py: with builds of sources that they had already decided about",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
 }
