@@ -43,6 +43,8 @@ def explained(verb: str, where: str) -> Iterator[None]:
                 raise busy(what, headers=headers, where=where, got=without_queries(answer)) from None
             next_step = NEXT_STEPS.get(status, "the hub refuses what it was sent: see its answer")
             raise PermanentError(what, where=where, got=without_queries(answer), next_step=next_step) from None
+        if isinstance(error, PermissionError):  # Xet's store refuses the token that the hub gave
+            raise PermanentError(what, where=where, got=without_queries(error), next_step=NEXT_STEPS[403]) from None
         if isinstance(error, HFValidationError):
             raise ConfigError("this is not a dataset of a hub", where=where, expected=EXPECTED, got=error) from error
         network = (httpx2.RequestError, httpx2.InvalidURL, ConnectionError, TimeoutError, RuntimeError)

@@ -24,7 +24,6 @@ from corpusmill.storage.verified import changed_before_upload
 
 T = TypeVar("T")
 
-THREADS = 4
 PLACE = "hf://datasets/owner/name, or hf://datasets/owner/name@branch"
 
 
@@ -112,7 +111,7 @@ class HubRepository:
 
         adding = [(file, CommitOperationAdd(file.name, file.path)) for file in files]
         first = {file.sha256: operation for file, operation in reversed(adding)}
-        options = {"repo_type": "dataset", "revision": branch, "num_threads": THREADS}
+        options = {"repo_type": "dataset", "revision": branch}
         with explained("upload to", self.where):
             self._api.preupload_lfs_files(self.repository, first.values(), free_memory=False, **options)
             for file, operation in adding:

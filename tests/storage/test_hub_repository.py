@@ -211,3 +211,18 @@ def test_hub_branch_that_is_not_there_is_refused(writable_hub) -> None:
     writable_hub.create()
     with pytest.raises(PermanentError, match="no such branch"):
         HubRepository(f"{HERE}@other").prepare()
+
+
+def test_hub_that_stores_by_xet_gets_every_sha256_and_nothing_by_lfs(writable_hub, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    writable_hub.xet = tmp_path / "xet"
+    writable_hub.xet.mkdir()
+    files = written(tmp_path, CONTENT)
+    assert deliver(files) == (6, 1)
+    large = {file.name: file.sha256 for file in files if file.size_bytes >= 1000}
+    tree = writable_hub.tree("0123456789ab")
+    assert {name: tree[name][0] for name in large} == large
+    assert writable_hub.put == []
+    assert any(path.is_file() for path in writable_hub.xet.rglob("*"))
+    assert deliver(files) == (0, 0)
