@@ -1,4 +1,4 @@
-"""Claim: a dataset reaches a hub at 0.9 of the rate of huggingface_hub's own upload_folder, verified.
+"""Target: a dataset reaches a hub at 0.9 of the rate of huggingface_hub's own upload_folder, verified.
 
 Files of random bytes go to a hub on loopback (tests/hub_writing.py, in a process of its own, which digests what it
 gets) by LFS: once with upload_folder, once with commit_version, which also compares the commit and the tag with what
@@ -109,7 +109,7 @@ def main() -> None:
         "seconds of each": {name: [round(one, 2) for one in times] for name, times in seconds.items()},
     }
     print(figures)
-    write_result("hub_upload", "a dataset reaches a hub at 0.9 of upload_folder's rate, verified", figures)
+    write_result("hub_upload", "target: a dataset reaches a hub at 0.9 of upload_folder's rate, verified", figures)
     raise SystemExit(share < 0.9)
 
 
