@@ -36,6 +36,11 @@ def without_queries(text: object) -> str:
     return _QUERY.sub(r"\1", str(text))
 
 
+def is_hub(location: str) -> bool:
+    """Whether a location is a repository of a hub, or in one."""
+    return location.startswith("hf://")
+
+
 def is_open_to_others(endpoint_url: str) -> bool:
     """Whether requests go unencrypted to a host that is neither this one nor of a private network, by its name."""
     address = urlsplit(endpoint_url)

@@ -30,7 +30,7 @@ settings.register_profile("corpusmill", deadline=None)
 settings.load_profile("corpusmill")
 
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "tests.hub_writing"]
 
 
 @pytest.fixture(scope="session")

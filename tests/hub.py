@@ -23,6 +23,7 @@ class Hub:
 
         class Answer(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # headers and body are two writes; the second would wait for an ACK
 
             def do_GET(self) -> None:
                 hub.get(self)

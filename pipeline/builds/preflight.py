@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.builds.disk import Moments, moments, usually_held
-from corpusmill.config import DatasetConfig, DestinationConfig, absolute
+from corpusmill.config import DatasetConfig, DestinationConfig, absolute, dataset_folder
 from corpusmill.engine.estimates import estimate_of
 from corpusmill.errors import (
     ConfigError,
@@ -27,7 +27,8 @@ from corpusmill.errors import (
 )
 from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
 from corpusmill.stages.upload import hands_over
-from corpusmill.storage import is_local, open_store
+from corpusmill.storage import is_hub, is_local, open_store
+from corpusmill.storage.hub_repository import HubRepository
 
 if TYPE_CHECKING:
     from corpusmill.sources.plan import Plan
@@ -101,14 +102,28 @@ def _refuse_settings_without_effect(config: DatasetConfig) -> None:
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:
     """Raise what upload would end with if nothing can be written at a destination."""
-    place = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+    place = dataset_folder(absolute(destination.path), config.name)
     if is_local(place):
         _require_folder(Path(place))
+        return
+    if is_hub(place):
+        _require_no_endpoint(destination)
+        HubRepository(place).prepare()
         return
     store = open_store(place, endpoint_url=destination.endpoint_url)
     store.receive_bytes(b"may write\n", PROBE)
     with suppress(CorpusmillError):  # who may only add files may deliver, too
         store.delete(PROBE)
+
+
+def _require_no_endpoint(destination: DestinationConfig) -> None:
+    if destination.endpoint_url is not None:
+        raise ConfigError(
+            "the address of a hub is not part of a configuration",
+            where=destination.path,
+            expected="no endpoint_url",
+            next_step="set HF_ENDPOINT where the build runs",
+        )
 
 
 def _require_folder(folder: Path) -> None:

@@ -30,8 +30,8 @@ def verify(
     from corpusmill.builds.local import worker_count
     from corpusmill.config import load_config
     from corpusmill.lineage import render_verified, verify_records
+    from corpusmill.stages.description import VERSION
     from corpusmill.verify import render, render_version, verify_build, verify_version
-    from corpusmill.verify.delivered import VERSION
 
     if sample:
         typer.echo(render_verified(verify_records(planned(config), sample, seed)))

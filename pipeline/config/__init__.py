@@ -3,6 +3,7 @@
     values.py                   types of single values
     sections.py, exports.py     what the sections hold
     dataset.py                  the whole, and what must hold between its sections
+    places.py                   where a destination keeps a dataset's versions
     starter.py                  a small one to begin with
     reading.py                  from a file, a text or plain values to the whole
 
@@ -20,6 +21,7 @@ are parsed.
 
 from corpusmill.config.dataset import DatasetConfig, absolute, root_folder, work_of
 from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig, NumpyConfig, ShuffleConfig
+from corpusmill.config.places import dataset_folder, named_version, version_folder
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
 from corpusmill.config.sections import (
     FORGOTTEN,
@@ -60,8 +62,11 @@ __all__ = [
     "TokenizerConfig",
     "absolute",
     "check_config",
+    "dataset_folder",
     "load_config",
+    "named_version",
     "parse_config",
     "root_folder",
+    "version_folder",
     "work_of",
 ]

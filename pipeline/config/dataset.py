@@ -12,6 +12,7 @@ from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleC
 from corpusmill.config.sections import (
     FORGOTTEN,
     AuditConfig,
+    CardConfig,
     DecisionsConfig,
     DecontaminationConfig,
     DedupConfig,
@@ -53,6 +54,7 @@ class DatasetConfig(Section):
     framing: FramingConfig = FramingConfig()
     selection: SelectionConfig = SelectionConfig()
     estimate: EstimateConfig = EstimateConfig()
+    card: CardConfig | None = None
     lock: LockConfig | None = None
     work_folder: str = "work"
     dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte

@@ -120,7 +120,7 @@ class ExportsConfig(Section):
 
 
 class DestinationConfig(Section):
-    """A place that receives the finished dataset: a folder, s3://bucket/prefix or gs://bucket/prefix."""
+    """A place that receives the dataset: a folder, s3://bucket/prefix, gs://bucket/prefix, hf://datasets/owner/name."""
 
     path: Location
     endpoint_url: Location | None = None

@@ -11,6 +11,8 @@ from corpusmill.section import Section
 
 LEAST_MINIMUM_BYTES = 7
 FORGOTTEN = "forgotten"  # the reason for which documents go that are on the list of `forget`
+LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the hub names them: odc-by, cc-by-4.0, other
+LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"  # ISO 639-1 or 639-3
 
 
 class SourceConfig(Section):
@@ -273,3 +275,19 @@ class LockConfig(Section):
     def settings(self) -> dict[str, str]:
         """What of the lock can change a step's bytes."""
         return self.model_dump(exclude=None if self.tokenizer_eot else {"tokenizer_eot"})
+
+
+class CardSource(Section):
+    """A source as its user states it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    license: Annotated[str, Field(min_length=1)] | None = None
+    url: Location | None = None
+
+
+class CardConfig(Section):
+    """What the dataset's card states that nobody can count."""
+
+    license: Annotated[str, Field(pattern=LICENSE)] | None = None
+    languages: Annotated[list[Annotated[str, Field(pattern=LANGUAGE)]], Field(min_length=1)] | None = None
+    sources: Annotated[list[CardSource], Field(min_length=1)] | None = None

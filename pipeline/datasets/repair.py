@@ -14,16 +14,17 @@ repaired passes through this machine once.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpusmill.config import named_version, version_folder
 from corpusmill.errors import CorruptDataError, SourceError, VerificationError
-from corpusmill.stages.description import DATASET, SUMS
-from corpusmill.storage import Store, Wanted, fetch, is_local, open_store
-from corpusmill.verify.delivered import LATEST, VERSION, describe, read_dataset
+from corpusmill.stages.description import DATASET, SUMS, VERSION
+from corpusmill.stages.versions import LATEST, latest_version
+from corpusmill.storage import Store, Wanted, fetch, is_hub, is_local, open_store
+from corpusmill.verify.delivered import describe, read_card, read_file
 from corpusmill.verify.objects import object_sha256
 
 THREADS = 4
@@ -62,7 +63,7 @@ def compare_copies(
     SourceError where there is none, VerificationError for two versions and where no dataset.json can be trusted.
     """
     stores = [version_store(first, first_endpoint_url), version_store(second, second_endpoint_url)]
-    versions = [store.folder.rstrip("/").rpartition("/")[2] for store in stores]
+    versions = [named_version(store.folder) for store in stores]
     if versions[0] != versions[1]:
         raise VerificationError(
             "the two places hold different versions", where=stores[1].folder, expected=versions[0], got=versions[1]
@@ -99,18 +100,9 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
     """The store of a version's folder, or of the version that latest.json names; SourceError if there is none."""
     location = location.rstrip("/") if "://" in location else str(Path(location).resolve())
     store = open_store(location, endpoint_url=endpoint_url)
-    if store.stat(LATEST) is not None and store.stat(DATASET) is None:
-        with store.open(LATEST) as file:
-            version = _named_version(file.read())
-        if version is None:
-            raise SourceError(
-                "nothing says which version is the latest",
-                where=f"{location}/{LATEST}",
-                expected='{"version": ...}, 12 hex digits',
-                got="something else",
-                next_step="name the version's own folder",
-            )
-        return open_store(f"{location}/{version}", endpoint_url=endpoint_url)
+    if not VERSION.fullmatch(named_version(location)) and (is_hub(location) or store.stat(DATASET) is None):
+        version = latest_version(location, endpoint_url=endpoint_url)
+        store = open_store(version_folder(location, version), endpoint_url=endpoint_url) if version else store
     if store.stat(SUMS) is None and store.stat(DATASET) is None:
         raise SourceError(
             "there is no copy of a dataset here",
@@ -121,20 +113,12 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
     return store
 
 
-def _named_version(text: bytes) -> str | None:
-    """The version that a latest.json names; None if it names none."""
-    try:
-        version = json.loads(text)["version"]
-        return str(version) if VERSION.fullmatch(version) else None
-    except (ValueError, LookupError, TypeError):
-        return None
-
-
 def _sums(stores: list[Store], version: str) -> dict[str, str]:
     """Name to sha256 of every file of the version, by the dataset.json of either place."""
-    for store in stores:
-        if described := describe(read_dataset(store), version):
-            return {name: sha256 for name, (_, sha256) in described.expected.items()}
+    described = [describe(read_file(store, DATASET), version, read_card(store)) for store in stores]
+    if trusted := [one for one in described if one]:
+        with_card = max(trusted, key=lambda one: len(one.expected))
+        return {name: sha256 for name, (_, sha256) in with_card.expected.items()}
     raise VerificationError(
         f"no {DATASET} can be trusted",
         where=" and ".join(store.folder for store in stores),

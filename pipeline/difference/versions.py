@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.config import DatasetConfig, absolute, dataset_folder, named_version, version_folder, work_of
 from corpusmill.datasets.repair import version_store
 from corpusmill.engine.build import Build
 from corpusmill.engine.runs import plan_of_version
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.ledger import read_receipt
-from corpusmill.stages.description import DATASET, VERSION_DIGITS, version_of
+from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS, version_of
 from corpusmill.stages.graph import open_build
 from corpusmill.stages.manifest import UNIT
 from corpusmill.storage import Store
-from corpusmill.verify.delivered import VERSION, read_dataset
+from corpusmill.verify.delivered import read_file
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | N
     """
     named = config if config and (where == "latest" or VERSION.fullmatch(where)) else None
     store = _named_store(where, named) if named else version_store(where, endpoint_url)
-    text = read_dataset(store) or b""
+    text = read_file(store, DATASET) or b""
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
-    folder = store.folder.rstrip("/").rpartition("/")[2]
+    folder = named_version(store.folder)
     if not _is_description(text) or (VERSION.fullmatch(folder) and folder != version):
         raise CorruptDataError(
             "a version's description is not the one that was delivered",
@@ -82,9 +82,11 @@ def _made(build: Build) -> str:
 def _named_store(version: str, config: DatasetConfig) -> Store:
     """Of the first destination that has it."""
     for destination in config.destinations:
-        folder = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+        folder = dataset_folder(absolute(destination.path), config.name)
         with suppress(SourceError):
-            return version_store(folder if version == "latest" else f"{folder}/{version}", destination.endpoint_url)
+            return version_store(
+                folder if version == "latest" else version_folder(folder, version), destination.endpoint_url
+            )
     raise SourceError(
         "no destination of the configuration has this version",
         where=", ".join(destination.path for destination in config.destinations) or "there is no destination",

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 FILE = "estimate.json"
 SUBJECT = "of"
-UNRELATED = {"dag", "destinations", "estimate", "keep_versions", "reclaim", "work_folder"}  # keys that change no figure
+UNRELATED = {
+    "card",
+    "dag",
+    "destinations",
+    "estimate",
+    "keep_versions",
+    "reclaim",
+    "work_folder",
+}  # keys that change no figure
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, fo
 from corpusmill.ledger import give_back
 from corpusmill.stages.description import version_of
 from corpusmill.stages.manifest import UNIT
-from corpusmill.stages.retention import find_old_versions, latest_at, places_of, remove_old_version
-from corpusmill.storage import is_local, open_store
+from corpusmill.stages.retention import find_old_versions, places_of, remove_old_version
+from corpusmill.stages.versions import latest_version
+from corpusmill.storage import is_hub, is_local, open_store
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -75,9 +76,11 @@ def purge(build: Build) -> Purge:
 def _remove_versions(build: Build, done: Purge) -> None:
     """All versions of the dataset at destinations but the build's own."""
     own = version_of(build.receipt("manifest", UNIT))
-    for folder, endpoint_url in places_of(build.config):
+    for folder, endpoint_url in places_of(build.config, hubs=True):
+        if is_hub(folder):
+            done.out_of_reach.append(f"{folder} (a hub keeps every commit)")
         with _noted(done, folder):
-            if (latest := latest_at(folder, endpoint_url)) not in {own, ""}:
+            if (latest := latest_version(folder, endpoint_url=endpoint_url)) not in {own, None}:
                 done.out_of_reach.append(f"{folder}/{latest} (latest names it; build with this list moves that)")
     with _noted(done, "older versions at destinations"):
         for old in find_old_versions(build.config, keep=0, stays={own}):

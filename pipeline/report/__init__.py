@@ -13,6 +13,7 @@ Out: the same facts three times: JSON (`to_json`, the form that is kept), a term
     html.py        summary -> HTML; report.html and report.css are its template
     training.py    summary -> flags and configuration for trainers;  shards.py: a row per shard
     flow.py        the picture of what flows through the stages;  plots.py: bars and shares;  svg.py: their marks
+    card.py        figures -> README.md with the hub's header, and Croissant;  loading.py: how to load each format
     tried.py       what steps would do to some documents, on the terminal and as a page (tried.html)
     progress.py    bars that move while a build runs; plain lines where there is no terminal
 

@@ -6,10 +6,12 @@ The manifest writes them (manifest.py), verify writes them again from what was d
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from corpusmill.config import dataset_folder, version_folder
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Receipt
@@ -17,6 +19,7 @@ from corpusmill.ledger import Receipt
 DATASET = "dataset.json"
 SUMS = "SHA256SUMS"
 VERSION_DIGITS = 12
+VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
 HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
 
 
@@ -77,7 +80,8 @@ def reference_text(description: dict[str, Any], reference: dict[str, Any], versi
     """One `exp_data` file: it follows from dataset.json's content. Paths as configured, not made absolute."""
     from corpusmill.export.manifest import MANIFEST, exp_data
 
-    url = f"{reference['destination']}/{description['name']}/{version}/webdataset/"
+    folder = dataset_folder(reference["destination"], description["name"])
+    url = f"{version_folder(folder, version)}/webdataset/"
     manifest = f"webdataset/{MANIFEST}"
     sizes = {str(file["name"]): int(file["size_bytes"]) for file in description["files"]}
     tars = [size for name, size in sizes.items() if name.startswith("webdataset/") and name.endswith(".tar")]

@@ -3,9 +3,10 @@
 Writes `shuffle_quality.json` (see shuffle/quality.py) unless the order is the source's; for WebDataset
 `manifest.jsonl`; if asked for, `sample/`, the first documents of Megatron and Nanoset, and numpy's placeholders and
 checkpoints. Then `dataset.json`: every file with size and sha256, what it holds, the tokenizer. Its sha256 names the
-dataset's version, so **two datasets of one version have the same files**. Three kinds of file cannot be listed there:
-`dataset.json` itself; `exp_data.json`, DCLM's dataset reference, which holds the version in its address (one for each
-destination; what it is made from is listed instead); and `SHA256SUMS` of all other files, for `sha256sum --check` and
+dataset's version, so **two datasets of one version have the same files**. Four kinds of file are not listed there:
+`dataset.json` itself; the card, `README.md` and `croissant.json` (report/card.py), which also tell how the build came
+to these files; `exp_data.json`, DCLM's dataset reference, which holds the version in its address (one for each
+destination; what it is made from is listed instead); and `SHA256SUMS` of all but the card, for `sha256sum --check` and
 `corpusmill repair`.
 """
 
@@ -26,7 +27,9 @@ from corpusmill.errors import BalanceError
 from corpusmill.fingerprint import file_digest
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.ledger.lock import LOCK_NAME
+from corpusmill.report.card import card_texts
 from corpusmill.stages import gather, layout, scatter
+from corpusmill.stages.card import card_figures
 from corpusmill.stages.decontaminate import HITS
 from corpusmill.stages.description import (
     DATASET,
@@ -43,6 +46,7 @@ from corpusmill.stages.description import (
 from corpusmill.stages.filtering import ATTRIBUTES, DROPPED
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.union import ranges_match_check
+from corpusmill.storage import is_local
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -75,8 +79,9 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    # The audit: a later receipt binds it.
-    read = ("export", "writeback", "filter", "decontaminate", "gather", "scatter", "tokenize", "audit")
+    # The audit: a later receipt binds it. Of index, union and benchmarks the card has counts.
+    read = ["export", "writeback", "filter", "decontaminate", "gather", "scatter", "tokenize", "audit"]
+    read += ["index", "union", "benchmarks"]
     return [step for stage in read for step in every(build, stage)]
 
 
@@ -93,6 +98,8 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
             for name in config.exports.formats()
         },
         "references": _references(build),
+        "card": config.card.model_dump(mode="json") if config.card else None,
+        "locations": [path for path in config.source.paths if not is_local(path)],  # stand in the card
         "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
     }
 
@@ -147,6 +154,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         "formats": {name: _format(build, name) for name in build.config.exports.formats()},
         "files": [{**file, **holds.get(str(file["name"]), {})} for file in files],
         **({"references": references} if references else {}),
+        **({"card": build.config.card.model_dump(mode="json", exclude_none=True)} if build.config.card else {}),
     }
     text = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
     (folder / DATASET).write_bytes(text)
@@ -154,6 +162,8 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     for reference in references:
         (folder / reference["name"]).write_text(reference_text(description, reference, version))
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
+    for name, card in card_texts(description, card_figures(build), version).items():
+        (folder / name).write_text(card)
     sizes = [int(file["size_bytes"]) for file in files]
     return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
 
@@ -332,7 +342,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "manifest",
-    version=6,
+    version=7,
     after=("export", "writeback"),
     group="exports",
     unit_word="dataset",

@@ -12,13 +12,14 @@ no run here is known to have delivered is somebody else's, and stays. Kept is
 delivered and moved `latest`. An experiment and a task cleared in an old run remove nothing, and no form sets the key.
 `gc --everything` removes a dataset altogether, what `latest` names and the work folder, too.
 
+On a hub a version is a commit of a history, and nothing of that is removed here.
+
 Removing takes `dataset.json` first: a version without it is none, so an interrupted removal leaves nothing that looks
 whole, and the next one goes on. Links are removed, never followed.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.config import DatasetConfig, absolute, work_of
+from corpusmill.config import DatasetConfig, absolute, dataset_folder, version_folder, work_of
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import CLAIM
 from corpusmill.engine.planned import read_plan
@@ -36,12 +37,12 @@ from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.ledger.lock import RUN_LOCK
 from corpusmill.stages.description import DATASET
-from corpusmill.storage import is_local, open_store
+from corpusmill.stages.versions import LATEST, latest_version
+from corpusmill.storage import is_hub, is_local, open_store
 
 if TYPE_CHECKING:
     from corpusmill.sources.plan import Plan
 
-LATEST = "latest.json"
 HELD = {RUN_LOCK, CLAIM}
 log = logging.getLogger(__name__)
 
@@ -63,14 +64,14 @@ def find_old_versions(config: DatasetConfig, keep: int, stays: Collection[str] =
     dataset beside this one: then nothing says what is in use.
     """
     work = work_of(config)
-    places = places_of(config)
-    kept = {*stays, *(latest_at(folder, endpoint_url) for folder, endpoint_url in places)}
+    places = places_of(config, hubs=True)
+    kept = {*stays, *(latest_version(folder, endpoint_url=endpoint_url) for folder, endpoint_url in places)}
     versions = [version for version in delivered_versions(work)[keep:] if version not in kept]
     sources = _sources_of_others(work) if versions else set()
     removable = []
-    for folder, endpoint_url in places:
+    for folder, endpoint_url in places_of(config):
         for version in versions:
-            old = _measured(f"{folder}/{version}", endpoint_url)
+            old = _measured(version_folder(folder, version), endpoint_url)
             if old.files and not any(_is_below(source, old.folder) for source in sources):
                 removable.append(old)
     return removable
@@ -87,7 +88,7 @@ def find_every_version(config: DatasetConfig) -> list[OldVersion]:
         version
         for folder, endpoint_url in places_of(config)
         for name in delivered_versions(work)
-        if (version := _measured(f"{folder}/{name}", endpoint_url)).files
+        if (version := _measured(version_folder(folder, name), endpoint_url)).files
     ]
     for version in versions:
         if any(_is_below(source, version.folder) for source in sources):
@@ -162,27 +163,10 @@ def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
     return "\n".join([*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes {outcome}"])
 
 
-def places_of(config: DatasetConfig) -> list[tuple[str, str | None]]:
-    """(folder of the dataset, endpoint) at each destination."""
-    return [(f"{absolute(one.path).rstrip('/')}/{config.name}", one.endpoint_url) for one in config.destinations]
-
-
-def latest_at(folder: str, endpoint_url: str | None) -> str:
-    """The version that `latest` names at a destination; "" if nothing was delivered there."""
-    store = open_store(folder, endpoint_url=endpoint_url)
-    if store.stat(LATEST) is None:
-        return ""
-    try:
-        with store.open(LATEST) as file:
-            return str(json.loads(file.read())["version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise PermanentError(
-            "nothing says which version is in use",
-            where=f"{store.folder}/{LATEST}",
-            expected='{"version": ...}',
-            got="something else",
-            next_step="upload the dataset again, which writes it; then collect again",
-        ) from error
+def places_of(config: DatasetConfig, *, hubs: bool = False) -> list[tuple[str, str | None]]:
+    """(folder of the dataset, endpoint) at each destination from which versions are removed; or on hubs, too."""
+    wanted = [one for one in config.destinations if hubs or not is_hub(one.path)]
+    return [(dataset_folder(absolute(one.path), config.name), one.endpoint_url) for one in wanted]
 
 
 def _measured(folder: str, endpoint_url: str | None) -> OldVersion:

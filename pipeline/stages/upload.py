@@ -13,6 +13,8 @@ A file is skipped only if the destination holds one of the same sha256 and, wher
 missing, extra and different files fail the step before dataset.json appears. Index caches that Megatron's loader
 left beside its prefixes are no extra files: a version's content never changes, so they stay right.
 
+A repository of a hub gets all of it in one commit instead (hub_upload.py).
+
 What the dataset holds twice (a `.ds` that is the `.bin` of another format) is sent once; the store makes the second
 name: a hard link in a folder, a copy inside the bucket elsewhere.
 """
@@ -22,18 +24,22 @@ from __future__ import annotations
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.config import DatasetConfig, absolute
+from corpusmill.config import DatasetConfig, absolute, dataset_folder, version_folder
 from corpusmill.engine.runs import why_latest_stays
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import CorpusmillError, VerificationError
 from corpusmill.ledger import Outcome, OutputFile
 from corpusmill.sources.copies import count_traffic
 from corpusmill.stages.description import DATASET
+from corpusmill.stages.hub_upload import commit_version
 from corpusmill.stages.manifest import UNIT, dataset_files, dataset_version
-from corpusmill.storage import Store, Traffic, is_local, open_store
+from corpusmill.stages.versions import LATEST
+from corpusmill.storage import Store, Traffic, is_hub, is_local, open_store
+from corpusmill.storage.hub_repository import HubRepository, LocalFile
 from corpusmill.storage.local import LocalStore, explained
 from corpusmill.storage.retries import retried
 
@@ -50,8 +56,8 @@ File = tuple[str, Path, str, int]
 
 def destination_folder(build: Build, unit: str) -> str:
     """Where one destination keeps this version of the dataset."""
-    path = absolute(build.config.destinations[int(unit)].path).rstrip("/")
-    return f"{path}/{build.config.name}/{dataset_version(build)}"
+    folder = dataset_folder(absolute(build.config.destinations[int(unit)].path), build.config.name)
+    return version_folder(folder, dataset_version(build))
 
 
 def is_index_cache(name: str) -> bool:
@@ -72,9 +78,23 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: RunnableBuild, unit: str, folder: Path) -> Outcome:
+    traffic = Traffic()
+    deliver = _deliver_to_hub if is_hub(build.config.destinations[int(unit)].path) else _deliver_to_store
+    sent, named = deliver(build, unit, traffic)
+    files = dataset_files(build)
+    listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
+    (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
+    size = sum(file[3] for file in files)
+    # What had to be sent says how the destination was, not what it holds now: outside of the receipt's digest.
+    moved = {"files_sent": sent, "files_named": named}
+    counts = {"files": len(files), "dataset_bytes": size, "bytes_read": size}
+    return Outcome(counts=counts, traffic={**count_traffic(traffic), **moved})
+
+
+def _deliver_to_store(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, int]:
+    """(files sent, files named again) to a folder or a bucket."""
     destination = destination_folder(build, unit)
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
-    traffic = Traffic()
     store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
     _remove_unfinished(destination, endpoint_url, traffic)
     files = dataset_files(build)
@@ -89,18 +109,35 @@ def _run(build: RunnableBuild, unit: str, folder: Path) -> Outcome:
     for file in files[-1:]:
         _send(store, *file)
     _require_same(store, {name: size for name, _, _, size in files})
+    if not _latest_stays(build, destination.rpartition("/")[0]):
+        _point_to_latest(destination, endpoint_url)
+    return sum(sent), sum(named)
+
+
+def _deliver_to_hub(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, int]:
+    """(files sent, files named again) to a repository of a hub: to its branch, or to one of its own if latest stays."""
+    repository = HubRepository(build.config.destinations[int(unit)].path, traffic=traffic)
+    repository.prepare()
+    version = dataset_version(build)
+    branch = version if _latest_stays(build, repository.where) else repository.branch
+    head = repository.revisions().get(branch)
+    with ThreadPoolExecutor(THREADS) as pool:
+        _delivered_before(build, repository.at(head) if head else None, pool)
+    files = [LocalFile(*file) for file in dataset_files(build)]
+    name = build.config.name
+
+    def once() -> tuple[int, int]:
+        return commit_version(repository, files, name=name, version=version, branch=branch)
+
+    return retried(once, where=repository.where, traffic=traffic)
+
+
+def _latest_stays(build: Build, where: str) -> bool:
+    """Whether this run leaves `latest` alone; then the log says why."""
     stays = why_latest_stays(build.plan_receipt)
     if stays:
-        log.warning("latest stays where it is at %s: %s", destination.rpartition("/")[0], stays)
-    else:
-        _point_to_latest(destination, endpoint_url)
-    listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
-    (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
-    size = sum(file[3] for file in files)
-    # What had to be sent says how the destination was, not what it holds now: outside of the receipt's digest.
-    moved = {"files_sent": sum(sent), "files_named": sum(named)}
-    counts = {"files": len(files), "dataset_bytes": size, "bytes_read": size}
-    return Outcome(counts=counts, traffic={**count_traffic(traffic), **moved})
+        log.warning("latest stays where it is at %s: %s", where, stays)
+    return bool(stays)
 
 
 def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traffic) -> None:
@@ -119,13 +156,13 @@ def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traf
         log.info("removed %d unfinished uploads from %s", removed, parent)
 
 
-def _delivered_before(build: RunnableBuild, store: Store, pool: ThreadPoolExecutor) -> set[str]:
+def _delivered_before(build: RunnableBuild, store: Store | None, pool: ThreadPoolExecutor) -> set[str]:
     """The files that were given back because the destination has them; where it lacks one, its step runs again."""
     names: set[str] = set()
     for unit in build.units("export"):
         receipt = build.receipt("export", unit)
         gone = [one for one in receipt.outputs if one.name in receipt.given_back]
-        if all(pool.map(lambda one: _is_there(store, one), gone)):
+        if not gone or (store and all(pool.map(partial(_is_there, store), gone))):
             names |= {one.name for one in gone}
         else:
             build.make_whole("export", unit)
@@ -217,7 +254,7 @@ def _require_same(store: Store, expected: dict[str, int]) -> None:
 def _point_to_latest(destination: str, endpoint_url: str | None) -> None:
     parent, _, version = destination.rpartition("/")
     pointer = json.dumps({"version": version}) + "\n"
-    open_store(parent, endpoint_url=endpoint_url).receive_bytes(pointer.encode(), "latest.json")
+    open_store(parent, endpoint_url=endpoint_url).receive_bytes(pointer.encode(), LATEST)
     if is_local(destination):
         link, temporary = Path(parent) / "latest", Path(parent) / ".latest"
         with explained(link):

@@ -12,6 +12,7 @@ Invariants:
 * what no checksum of the store proves (a range, a page of a listing) was read twice, with the same outcome;
 * what lies here is known by its XXH3-128, with which every later pass over it is compared;
 * what was sent has, on the far side, the md5 or crc32c of the local file and its sha256 as metadata;
+* a hub gets a whole dataset in one commit (hub_repository.py), each file known there by its sha256 or git's sha1;
 * every listing of folders here follows links by one rule, and no source file is read twice (walk.py);
 * a name never leaves its folder (no ``..``, no absolute name, no NUL);
 * every request is retried by the one policy of retries.py, and counted.
@@ -20,6 +21,7 @@ Credentials come from each SDK's own chain and are written nowhere.
 Price: listings hold one small object per file; a transfer holds a few parts of 8 MiB, and digests once.
 """
 
+from corpusmill.addresses import is_hub
 from corpusmill.storage.checksums import Checksum, parse_checksum
 from corpusmill.storage.listing import list_sources
 from corpusmill.storage.locations import StoredFile, require_identity, safe_relative_name
@@ -41,6 +43,7 @@ __all__ = [
     "WindowedFile",
     "digest_windows",
     "fetch",
+    "is_hub",
     "is_local",
     "list_sources",
     "matches_file",

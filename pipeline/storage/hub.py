@@ -1,4 +1,4 @@
-"""Files of a dataset on the Hugging Face hub (huggingface_hub): read only.
+"""Files of a dataset on the Hugging Face hub (huggingface_hub): reading one revision. hub_repository.py writes.
 
 A location is ``hf://datasets/owner/name@revision/folder``; without a revision it is main, and a ``/`` in one is
 written %2F. The revision is resolved to a commit once, and locations of listed files name that commit, so that a plan
@@ -8,40 +8,32 @@ Files are read by ranges from where the hub says that they lie; nothing is built
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from socket import SHUT_RD
 from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from corpusmill.addresses import natural_order, without_queries
-from corpusmill.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
+from corpusmill.addresses import natural_order
+from corpusmill.errors import ConfigError
 from corpusmill.storage.checksums import Checksum
-from corpusmill.storage.locations import (
-    MALFORMED,
-    StoredFile,
-    malformed_answer,
-    require_identity,
-    safe_relative_name,
-    size_of,
-)
+from corpusmill.storage.hub_errors import EXPECTED, explained
+from corpusmill.storage.locations import StoredFile, require_identity, safe_relative_name, size_of
 from corpusmill.storage.ranged import WINDOW_BYTES, arriving, open_remote, range_body
-from corpusmill.storage.retries import Traffic, busy, retried
+from corpusmill.storage.retries import Traffic, retried
 from corpusmill.storage.twice import listed_twice
-
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it prints every address, with the signatures of redirects
 
 T = TypeVar("T")
 
 LOCATION = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+SETTINGS = ".gitattributes"  # git's: the hub writes it when it creates a repository
 TIMEOUT_SECONDS = 60
-EXPECTED = "hf://datasets/owner/name@revision, with or without a folder behind it"
+SHA256_DIGITS = 64
 
 
 class HubStore:
@@ -54,8 +46,8 @@ class HubStore:
             raise ConfigError("this is not a dataset of a hub", where=folder, expected=EXPECTED)
         self.folder = folder.rstrip("/")
         self.traffic = traffic or Traffic()
-        self._repository: str = matched[1]
-        self._revision = revision
+        self.repository: str = matched[1]
+        self.revision = revision
         self._prefix = f"{matched[3]}/" if matched[3] else ""
         self._endpoint = os.environ.get("HF_ENDPOINT")
 
@@ -68,10 +60,10 @@ class HubStore:
     @cached_property
     def commit(self) -> str:
         """The commit that the revision means now."""
-        if COMMIT.fullmatch(self._revision):
-            return self._revision
+        if COMMIT.fullmatch(self.revision):
+            return self.revision
         info = self._call(
-            "look up", self.folder, lambda: self._api.dataset_info(self._repository, revision=self._revision)
+            "look up", self.folder, lambda: self._api.dataset_info(self.repository, revision=self.revision)
         )
         return str(info.sha)
 
@@ -81,7 +73,7 @@ class HubStore:
 
     def _listed(self) -> Iterator[StoredFile]:
         below = f"/{quote(self._prefix.rstrip('/'), safe='')}" if self._prefix else ""
-        first = f"{self._api.endpoint}/api/datasets/{self._repository}/tree/{self.commit}{below}?recursive=True"
+        first = f"{self._api.endpoint}/api/datasets/{self.repository}/tree/{self.commit}{below}?recursive=True"
         address: str | None = first
         while address:
             files, address = self._call("list", self.folder, partial(self._page, address))
@@ -98,7 +90,7 @@ class HubStore:
             raise ValueError("a page of another listing")
         repo_file: Any = RepoFile
         found = [repo_file(**row) for kind, _, row in rows if kind == "file"]
-        files = [self._stored(one.path.removeprefix(self._prefix), one) for one in found]
+        files = [self._stored(one.path.removeprefix(self._prefix), one) for one in found if one.path != SETTINGS]
         following = answer.links.get("next", {}).get("url")
         if following and not following.startswith(f"{self._api.endpoint}/"):
             raise ValueError("the next page of another host, which must not get the token")
@@ -120,7 +112,7 @@ class HubStore:
         if first == last:
             return b""
         path = self._path(name)
-        address = hf_hub_url(self._repository, path, repo_type="dataset", revision=self.commit, endpoint=self._endpoint)
+        address = hf_hub_url(self.repository, path, repo_type="dataset", revision=self.commit, endpoint=self._endpoint)
 
         def read() -> bytes:
             headers = {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"}
@@ -147,40 +139,43 @@ class HubStore:
         return self.checksums(name, identity=identity)
 
     def digest(self, name: str) -> str | None:
-        """See Store; known for large files only."""
+        """See Store; small files, of which the hub keeps git's sha1, are read."""
         found = self._find(name)
-        return found.lfs.sha256 if found and found.lfs else None
+        if found is None or found.lfs:
+            return found.lfs.sha256 if found else None
+        identity = self._stored(name, found).identity
+        return hashlib.sha256(self.read_range(name, 0, found.size, identity=identity)).hexdigest()
 
     def holds(self, name: str, path: Path, sha256: str) -> bool:  # noqa: ARG002
-        """A hub is no destination."""
+        """See _refuse."""
         self._refuse()
 
     def receive(self, source: Path, name: str, sha256: str) -> None:  # noqa: ARG002
-        """A hub is no destination."""
+        """See _refuse."""
         self._refuse()
 
     def receive_bytes(self, content: bytes, name: str) -> None:  # noqa: ARG002
-        """A hub is no destination."""
+        """See _refuse."""
         self._refuse()
 
     def copy(self, name: str, new_name: str) -> None:  # noqa: ARG002
-        """A hub is no destination."""
+        """See _refuse."""
         self._refuse()
 
     def delete(self, name: str) -> None:  # noqa: ARG002
-        """A hub is no destination."""
+        """See _refuse."""
         self._refuse()
 
     def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002
-        """A hub is no destination."""
+        """See _refuse."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise ConfigError(
-            "a hub can be read, not written",
+            "a hub takes whole datasets, in one commit, and no single files",
             where=self.folder,
-            expected="a destination that is a folder, s3://bucket/prefix or gs://bucket/prefix",
-            next_step="deliver to a folder, then: hf upload-large-folder",
+            expected="a folder, s3://bucket/prefix or gs://bucket/prefix",
+            next_step="name the repository among the destinations of the dataset, and build or upload",
         )
 
     def _find(self, name: str) -> Any:
@@ -190,13 +185,13 @@ class HubStore:
         found = self._call(
             "look up",
             self._location(name),
-            lambda: self._api.get_paths_info(self._repository, [path], revision=self.commit, repo_type="dataset"),
+            lambda: self._api.get_paths_info(self.repository, [path], revision=self.commit, repo_type="dataset"),
         )
         return next((one for one in found if isinstance(one, RepoFile) and one.path == path), None)
 
     def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         def once() -> T:
-            with _explained(verb, where):
+            with explained(verb, where):
                 return request()
 
         return retried(once, where=where, traffic=self.traffic)
@@ -205,12 +200,18 @@ class HubStore:
         return self._prefix + safe_relative_name(name, where=self.folder)
 
     def _location(self, name: str) -> str:
-        return f"hf://datasets/{self._repository}@{quote(self._revision, safe='')}/{self._prefix}{name}"
+        return f"hf://datasets/{self.repository}@{quote(self.revision, safe='')}/{self._prefix}{name}"
 
     def _stored(self, name: str, found: Any) -> StoredFile:
         content = found.lfs.sha256 if found.lfs else found.blob_id
-        location = f"hf://datasets/{self._repository}@{self.commit}/{self._prefix}{name}"
+        location = f"hf://datasets/{self.repository}@{self.commit}/{self._prefix}{name}"
         return StoredFile(name, location, found.size, f"{found.size}-{content}")
+
+
+def content_of(file: StoredFile) -> Checksum:
+    """What a listing of a hub says of a file's content: sha256 of large files, git's sha1 of small ones."""
+    value = file.identity.partition("-")[2]
+    return Checksum("sha256" if len(value) == SHA256_DIGITS else "git-sha1", value)
 
 
 def _get(address: str, headers: dict[str, str] | None = None, *, where: str, size_bytes: int = WINDOW_BYTES) -> Any:
@@ -230,32 +231,3 @@ def _get(address: str, headers: dict[str, str] | None = None, *, where: str, siz
         with arriving(partial(connection.shutdown, SHUT_RD), where=where, size_bytes=size_bytes):
             answer.read()
         return answer
-
-
-@contextmanager
-def _explained(verb: str, where: str) -> Iterator[None]:
-    """Turn SDK errors into ours. Theirs name the address with its query, so they are no causes that a log prints."""
-    import httpx2
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    what = f"cannot {verb} a dataset of a hub"
-    try:
-        yield
-    except CorpusmillError:
-        raise
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status in {408, 429} or status >= 500:
-            raise busy(what, headers=error.response.headers, where=where, got=without_queries(error)) from None
-        next_step = (
-            "check owner, name and revision"
-            if status == 404
-            else "the dataset may be private or gated: accept its terms on its page, then set HF_TOKEN"
-        )
-        raise PermanentError(what, where=where, got=without_queries(error), next_step=next_step) from None
-    except HFValidationError as error:
-        raise ConfigError("this is not a dataset of a hub", where=where, expected=EXPECTED, got=error) from error
-    except (httpx2.RequestError, httpx2.InvalidURL, ConnectionError, TimeoutError) as error:
-        raise StoreUnavailableError(what, where=where, got=without_queries(error)) from None
-    except MALFORMED as error:
-        raise malformed_answer(where, error) from error

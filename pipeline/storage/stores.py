@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from corpusmill.addresses import is_hub
 from corpusmill.errors import ConfigError
 from corpusmill.storage.checksums import Checksum
 from corpusmill.storage.locations import StoredFile, require_no_credentials
@@ -76,7 +77,7 @@ def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traff
         from corpusmill.storage.gcs import GcsStore
 
         return GcsStore(location, traffic=traffic)
-    if location.startswith("hf://"):
+    if is_hub(location):
         from corpusmill.storage.hub import HubStore
 
         return HubStore(location, traffic=traffic)

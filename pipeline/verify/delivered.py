@@ -29,23 +29,35 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.config import DatasetConfig, DestinationConfig, FramingConfig, absolute
+from corpusmill.config import (
+    DatasetConfig,
+    DestinationConfig,
+    FramingConfig,
+    absolute,
+    dataset_folder,
+    version_folder,
+)
+from corpusmill.errors import SourceError
 from corpusmill.fingerprint import file_digest
-from corpusmill.stages.description import DATASET, HELD, SUMS, VERSION_DIGITS, reference_text, sums_text
+from corpusmill.report.card import CROISSANT, README, card_texts, figures_in
+from corpusmill.stages.description import DATASET, HELD, SUMS, reference_text, sums_text
 from corpusmill.stages.upload import is_index_cache
+from corpusmill.stages.versions import LATEST, latest_version
 from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
 from corpusmill.verify.content import Readable, file_content
 from corpusmill.verify.destinations import Listing, compare_files
 from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
 from corpusmill.verify.verification import Verification, render
 
-LATEST = "latest.json"
-VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
 NEXT = (
     "next  corpusmill repair mends one destination from another; corpusmill upload sends what differs again if the work"
     " folder still has it; else build again: the same version has the same bytes"
 )
 PART = re.compile(r"\.(bin|idx|ds|ds\.index|ds\.metadata|ds\.loss)$")  # files of one output differ in it
+
+
+Card = dict[str, bytes]
+"""Name -> what the file holds: README.md and croissant.json."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +68,14 @@ class Place:
     version: str
     files: dict[str, StoredFile]
     text: bytes | None
+    card: Card
 
 
 @dataclass(frozen=True)
 class Described:
     """A dataset.json that belongs to its version: its content, what each file must be, what is stated of each."""
 
+    version: str
     content: dict[str, Any]
     expected: Listing
     stated: dict[str, dict[str, Any]]
@@ -72,17 +86,18 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
     findings: list[Finding] = []
     places: list[Place] = []
     for destination in config.destinations:
-        folder = f"{absolute(destination.path).rstrip('/')}/{config.name}"
+        folder = dataset_folder(absolute(destination.path), config.name)
         try:
             places.append(_open(destination, folder, version))
         except DAMAGE as error:
-            findings.append(finding_of(error, "a destination cannot be read", f"{folder}/{version}"))
+            findings.append(finding_of(error, "a destination cannot be read", version_folder(folder, version)))
     versions = {place.version for place in places}
     if len(versions) > 1:
         where = ", ".join(place.store.folder for place in places)
         what = "latest is not the same version at every destination"
         findings.append(Finding(what, where, "one version", ", ".join(sorted(versions))))
-    described = {place.version: one for place in places if (one := describe(place.text, place.version))}
+    whole = [one for place in places if (one := describe(place.text, place.version, place.card))]
+    described = {one.version: one for one in sorted(whole, key=lambda one: README in one.expected)}
     files = read_bytes = 0
     with ThreadPoolExecutor(workers) as pool:
         for place in places:
@@ -102,25 +117,33 @@ def render_version(verification: Verification) -> str:
 
 def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
     if version == "latest":
-        with open_store(folder, endpoint_url=destination.endpoint_url).open(LATEST) as file:
-            version = json.loads(file.read())["version"]
-        if not VERSION.fullmatch(version):
-            raise ValueError(f"{LATEST} names no version of {VERSION_DIGITS} digits")
-    store = open_store(f"{folder}/{version}", endpoint_url=destination.endpoint_url)
+        latest = latest_version(folder, endpoint_url=destination.endpoint_url)
+        if latest is None:
+            raise SourceError("nothing was delivered to a destination", where=f"{folder}/{LATEST}")
+        version = latest
+    store = open_store(version_folder(folder, version), endpoint_url=destination.endpoint_url)
     files = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
-    return Place(store, version, files, read_dataset(store))
+    return Place(store, version, files, read_file(store, DATASET), read_card(store))
 
 
-def read_dataset(store: Store) -> bytes | None:
-    """What dataset.json at a destination holds, damaged or not; None if it is not there."""
-    if store.stat(DATASET) is None:
+def read_file(store: Store, name: str) -> bytes | None:
+    """What a small file of a version holds, damaged or not; None if it is not there."""
+    if store.stat(name) is None:
         return None
-    with store.open(DATASET) as file:
+    with store.open(name) as file:
         return file.read()
 
 
-def describe(text: bytes | None, version: str) -> Described | None:
-    """What a dataset.json says of its version; None unless `text` is that version's."""
+def read_card(store: Store) -> Card:
+    """README.md and croissant.json of a version, those that are there."""
+    return {name: text for name in (README, CROISSANT) if (text := read_file(store, name)) is not None}
+
+
+def describe(text: bytes | None, version: str, card: Card) -> Described | None:
+    """What a dataset.json says of its version; None unless `text` is that version's.
+
+    The card beside it counts if its two files are what its figures and dataset.json make of them.
+    """
     if text is None or not hashlib.sha256(text).hexdigest().startswith(version):
         return None
     content = json.loads(text)
@@ -131,7 +154,11 @@ def describe(text: bytes | None, version: str) -> Described | None:
     expected = {name: (file["size_bytes"], file["sha256"]) for name, file in stated.items()}
     expected.update((name, _size_and_sha256(text)) for name, text in texts.items())
     sums = sums_text({name: sha256 for name, (_, sha256) in expected.items()})
-    return Described(content, {**expected, SUMS: _size_and_sha256(sums.encode())}, stated)
+    expected[SUMS] = _size_and_sha256(sums.encode())
+    figures = figures_in(card.get(CROISSANT, b""))
+    if figures and card == {name: text.encode() for name, text in card_texts(content, figures, version).items()}:
+        expected.update((name, _size_and_sha256(text)) for name, text in card.items())
+    return Described(version, content, expected, stated)
 
 
 def _size_and_sha256(text: bytes) -> tuple[int, str]:
@@ -147,15 +174,21 @@ def _check(place: Place, described: Described | None, pool: ThreadPoolExecutor) 
         what = f"no destination has the {DATASET} of this version, so nothing can be said of its other files"
         got = "nothing" if place.text is None else f"sha256 {hashlib.sha256(place.text).hexdigest()}"
         return [Finding(what, f"{folder}/{DATASET}", f"a sha256 that begins with {place.version}", got)], []
+    files, found = place.files, list[Finding]()
+    if README not in described.expected and (card := files.keys() & {README, CROISSANT}):
+        what = "the figures of a card do not fit the dataset"
+        found.append(
+            Finding(what, f"{folder}/{README}", "what croissant.json and dataset.json make of it", "another card")
+        )
+        files = {name: file for name, file in files.items() if name not in card}
     outputs: dict[str, list[str]] = {}
     for name in described.expected:
         outputs.setdefault(PART.sub("", name), []).append(name)
-    found: list[Finding] = []
     digests: dict[str, str | None] = {}
     for more, read in pool.map(partial(_check_output, place, described), outputs.values()):
         found += more
         digests.update(read)
-    found = compare_files(folder, described.expected, place.files, digests) + found
+    found = compare_files(folder, described.expected, files, digests) + found
     found += _check_totals(f"{folder}/{DATASET}", described)
     return found, [place.files[name].size_bytes for name in digests]
 

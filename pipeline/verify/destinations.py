@@ -6,7 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from corpusmill.config import absolute
+from corpusmill.config import absolute, dataset_folder, version_folder
 from corpusmill.engine.build import Build
 from corpusmill.ledger import OutputFile
 from corpusmill.stages.description import DATASET, version_of
@@ -36,7 +36,7 @@ def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tup
     manifest = build.find("manifest", UNIT)
     if manifest is None:
         return [], 0, 0  # without its version nobody can say where the dataset lies; that step is a finding
-    location = f"{absolute(wanted.path).rstrip('/')}/{build.config.name}/{version_of(manifest)}"
+    location = version_folder(dataset_folder(absolute(wanted.path), build.config.name), version_of(manifest))
     found: list[Finding] = []
     sent, delivered = _sent(folder) if whole else None, _delivered(build)
     listed = {name: (one.size_bytes, one.sha256) for name, (one, _) in delivered.items()}

@@ -17,7 +17,9 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.stage import Recount
 from corpusmill.export import manifest, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from corpusmill.ledger import Receipt
-from corpusmill.stages.description import DATASET, SUMS, format_totals, held_by_file, listing
+from corpusmill.report.card import CROISSANT, README, card_texts
+from corpusmill.stages.card import card_figures
+from corpusmill.stages.description import DATASET, SUMS, format_totals, held_by_file, listing, version_of
 from corpusmill.stages.gather import provenance
 from corpusmill.stages.layout import framing_of
 from corpusmill.stages.manifest import UNIT
@@ -26,6 +28,7 @@ from corpusmill.stages.tokenize import Vocabulary, vocabulary
 from corpusmill.verify.content import Readable, output_content
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
 
+CARD_DIFFERS = "the figures of the dataset's card are not those of its receipts"
 DIFFERS = "the dataset's manifest differs from the receipts"
 
 Verifier = Callable[[Build, Path, int, Vocabulary], dict[str, int]]
@@ -120,7 +123,11 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
     path = folder / DATASET
     said = json.loads(path.read_bytes())
     references = {reference["name"] for reference in said.get("references", ())}
-    own = [one for one in listing(build.receipt("manifest", UNIT)) if one["name"] not in references | {DATASET, SUMS}]
+    own = [
+        one
+        for one in listing(build.receipt("manifest", UNIT))
+        if one["name"] not in references | {DATASET, SUMS, README, CROISSANT}
+    ]
     delivered = [one for receipt in [*exported, *written] for one in listing(receipt)]
     held = held_by_file(exported)
     outputs = {str(one["name"]): {**one, **held.get(str(one["name"]), {})} for one in [*delivered, *own]}
@@ -144,7 +151,25 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
         for receipt in exported
         for _, name, slices in receipt.settings["outputs"].get("webdataset", ())
     ]
+    found += check_card(build, said, folder)
     return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
+
+
+def check_card(build: Build, content: dict[str, Any], folder: Path) -> list[Finding]:
+    """README.md and croissant.json against what the receipts make of them now."""
+    try:
+        for stage in build.graph.before("manifest"):
+            build.receipts(stage)
+    except ELSEWHERE:
+        return []
+    texts = card_texts(content, card_figures(build), version_of(build.receipt("manifest", UNIT)))
+    return [
+        Finding(
+            CARD_DIFFERS, str(folder / name), *difference(text.splitlines(), (folder / name).read_text().splitlines())
+        )
+        for name, text in texts.items()
+        if (folder / name).read_text() != text
+    ]
 
 
 def _totals(exported: list[Receipt], name: str, framing: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ CHANGES_NO_BYTE = {
 COMPARED_ELSEWHERE = {
     "forget": "tests/system/test_forget.py: with builds of sources without the documents",
     "decisions": "tests/system/test_decisions.py: with builds of sources without the documents",
+    "card": "tests/system/test_card.py: with a dataset that states nothing",
     "steps": "tests/system/test_steps.py: with builds of sources that they had already decided about",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
 }

@@ -166,6 +166,6 @@ def test_hub_location_that_is_no_dataset_is_refused(location: str) -> None:
         open_store(location)
 
 
-def test_hub_is_no_destination(hub) -> None:
-    with pytest.raises(ConfigError, match="read, not written"):
+def test_hub_takes_no_single_file(hub) -> None:
+    with pytest.raises(ConfigError, match="no single files"):
         open_store("hf://datasets/owner/name").receive_bytes(b"", "a")

@@ -138,7 +138,7 @@ def test_what_latest_names_stays_however_old_it_is(three: tuple[Path, list[str]]
     pointer.write_text(json.dumps({"version": first}))
     assert old(root, keep=1) == [second]
     pointer.write_text('{"vers')
-    with pytest.raises(PermanentError, match="nothing says which version is in use"):
+    with pytest.raises(PermanentError, match="nothing says which version is the latest"):
         old(root, keep=1)
     pointer.unlink()
     assert old(root, keep=1) == [second, first]

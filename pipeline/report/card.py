@@ -1,0 +1,262 @@
+"""A dataset's card: README.md with the hub's YAML header, and Croissant metadata, from figures alone.
+
+In:  dataset.json's content, and `CardFigures`, the counts of receipts that dataset.json does not hold.
+Out: the two texts. croissant.json holds the figures, too, so that whoever has the delivered files can write both again
+     and compare. No sentence depends on anything but a figure or what the configuration's `card` states.
+
+Sources: the hub's documentation of dataset cards; Croissant 1.0 of MLCommons. What is listed as missing is what the
+European Commission's template for the summary of training content asks for (AI Act, article 53(1)(d)).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from corpusmill.report.facts import Count, Facts, Flow
+from corpusmill.report.loading import how_to_load
+
+README, CROISSANT = "README.md", "croissant.json"
+FIGURES = "corpusmill:figures"
+LETTERS = "KMBT"
+VIEWED = (  # by the hub's viewer; the other formats are no tables
+    {"config_name": "documents", "data_files": "documents/**"},
+    {"config_name": "webdataset", "data_files": "webdataset/*.tar"},
+)
+MISSING = (
+    ("license", "the licence of the whole"),
+    ("languages", "the languages"),
+    ("sources", "the licence and origin of each source"),
+    ("", "when the text was collected, by whom, and from which domains"),
+    ("", "whether rights holders' reservations (opt-outs) were respected, and by which means"),
+    ("", "whether the text holds personal data, and on which ground it is used"),
+    ("", "which part is synthetic, licensed, or from users of a service"),
+)
+CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "corpusmill": "urn:corpusmill:",
+    FIGURES: {"@id": FIGURES, "@type": "@json"},
+}
+ENCODINGS = {
+    ".jsonl": "application/jsonlines",
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".tar": "application/x-tar",
+    ".gz": "application/gzip",
+    ".zst": "application/zstd",
+    ".zstd": "application/zstd",
+}
+
+
+class StageFlow(Flow):
+    """What one stage did to one quantity: documents, text_bytes or tokens."""
+
+    stage: str
+    quantity: str
+
+
+class DuplicateFigures(Facts):
+    """How duplicates were removed, and how many documents held some."""
+
+    mode: str
+    minimum_bytes: Count
+    keep: str
+    documents_touched: Count
+    documents_emptied: Count
+
+
+class BenchmarkFigures(Facts):
+    """A benchmark, its items, and how often one of them was met in the text."""
+
+    name: str
+    items: Count
+    hits: Count
+
+
+class CardFigures(Facts):
+    """Counts of the build that delivered the dataset; `source_locations` are those in buckets and hubs."""
+
+    source_files: Count
+    source_bytes: Count
+    source_locations: tuple[str, ...]
+    flows: tuple[StageFlow, ...]
+    duplicates: DuplicateFigures | None
+    benchmarks: tuple[BenchmarkFigures, ...]
+    steps: tuple[str, ...]
+    shuffle_seed: int | None
+
+    def last(self, quantity: str) -> int:
+        """What the last stage that counts a quantity passed on, before anything was added to it."""
+        return next((flow.out - flow.gained_total for flow in reversed(self.flows) if flow.quantity == quantity), 0)
+
+
+def figures_in(croissant: bytes) -> CardFigures | None:
+    """The figures that a croissant.json holds; None if it is damaged."""
+    try:
+        return CardFigures.model_validate(json.loads(croissant)[FIGURES])
+    except (ValueError, LookupError, TypeError, ValidationError, RecursionError):
+        return None
+
+
+def card_texts(content: dict[str, Any], figures: CardFigures, version: str) -> dict[str, str]:
+    """Name -> text of README.md and croissant.json of a version whose dataset.json holds `content`."""
+    return {README: _readme(content, figures, version), CROISSANT: _croissant(content, figures, version)}
+
+
+def _readme(content: dict[str, Any], figures: CardFigures, version: str) -> str:
+    parts = [_header(content, figures), *_sections(content, figures, version)]
+    return "\n".join(parts)
+
+
+def _header(content: dict[str, Any], figures: CardFigures) -> str:
+    stated = content.get("card", {})
+    folders = {str(file["name"]).partition("/")[0] for file in content["files"]}
+    shown = [one for one in VIEWED if one["config_name"] in folders]
+    header = {
+        "pretty_name": content["name"],
+        **({"license": stated["license"]} if stated.get("license") else {}),
+        **({"language": stated["languages"]} if stated.get("languages") else {}),
+        "size_categories": [_size_category(figures.last("documents"))],
+        "tags": ["croissant", "corpusmill"],
+        **({"configs": shown} if shown else {"viewer": False}),
+    }
+    return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=1000)}---\n"
+
+
+def _size_category(documents: int) -> str:
+    """As the hub writes them: n<1K, 1K<n<10K, ... 100B<n<1T, n>1T."""
+    if documents < 10**3:
+        return "n<1K"
+    if documents >= 10**12:
+        return "n>1T"
+    digits = len(str(documents)) - 1
+    return f"{_short(digits)}<n<{_short(digits + 1)}"
+
+
+def _short(digits: int) -> str:
+    return f"{10 ** (digits % 3)}{LETTERS[digits // 3 - 1]}"
+
+
+def _sections(content: dict[str, Any], figures: CardFigures, version: str) -> Iterator[str]:
+    sizes = [int(file["size_bytes"]) for file in content["files"]]
+    vocabulary = content["vocabulary"]
+    yield f"# {content['name']}\n"
+    yield f"Version `{version}`: the first digits of the sha256 of `dataset.json`, which lists the files.\n"
+    yield _table(
+        ("", ""),
+        [
+            ("documents", _grouped(figures.last("documents"))),
+            ("text", f"{_grouped(figures.last('text_bytes'))} bytes of UTF-8"),
+            ("tokens", f"{_grouped(figures.last('tokens'))} of `{vocabulary['name']}`, {vocabulary['dtype']}"),
+            ("files", f"{_grouped(len(sizes))}, {_grouped(sum(sizes))} bytes"),
+        ],
+    )
+    yield "## Sources\n"
+    yield f"{_grouped(figures.source_files)} files, {_grouped(figures.source_bytes)} bytes as they are stored.\n"
+    yield from _listed(f"`{_plain(location)}`" for location in figures.source_locations)
+    yield from _stated_sources(content)
+    yield "## Steps\n"
+    yield _table(("stage", "of", "in", "added", "left out", "out"), [_flow_row(flow) for flow in figures.flows])
+    if figures.steps:
+        yield f"Steps of its own: {', '.join(f'`{_plain(name)}`' for name in figures.steps)}.\n"
+    yield from _duplicates(figures)
+    yield from _benchmarks(figures)
+    seed = figures.shuffle_seed
+    yield "Order: that of the sources.\n" if seed is None else f"Order: random, seed {seed}.\n"
+    yield "## Formats\n"
+    yield from how_to_load(content)
+    yield "## Not stated\n"
+    stated = content.get("card", {})
+    yield from _listed(what for key, what in MISSING if not stated.get(key))
+
+
+def _stated_sources(content: dict[str, Any]) -> Iterator[str]:
+    sources = content.get("card", {}).get("sources") or ()
+    if sources:
+        keys = ("name", "license", "url")
+        rows = [tuple(_plain(one.get(key) or "not stated") for key in keys) for one in sources]
+        yield _table(("source, as stated", "licence", "origin"), rows)
+
+
+def _duplicates(figures: CardFigures) -> Iterator[str]:
+    found = figures.duplicates
+    if found is None:
+        yield "Duplicates: not looked for.\n"
+        return
+    yield (
+        f"Duplicates: exact repeats of {_grouped(found.minimum_bytes)} bytes and more, mode `{_plain(found.mode)}`,"
+        f" keep `{_plain(found.keep)}`. {_grouped(found.documents_touched)} documents held some,"
+        f" {_grouped(found.documents_emptied)} nothing else.\n"
+    )
+
+
+def _benchmarks(figures: CardFigures) -> Iterator[str]:
+    if not figures.benchmarks:
+        yield "Decontamination: none.\n"
+        return
+    rows = [(_plain(one.name), _grouped(one.items), _grouped(one.hits)) for one in figures.benchmarks]
+    yield _table(("benchmark", "items", "hits in the text"), rows)
+
+
+def _flow_row(flow: StageFlow) -> tuple[str, ...]:
+    lost = ", ".join(f"{_grouped(count)} {_plain(why)}" for why, count in sorted(flow.lost.items()) if count)
+    gained = ", ".join(f"{_grouped(count)} {_plain(why)}" for why, count in sorted(flow.gained.items()) if count)
+    return _plain(flow.stage), _plain(flow.quantity), _grouped(flow.into), gained, lost, _grouped(flow.out)
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _listed(items: Iterator[str]) -> Iterator[str]:
+    if lines := [f"* {item}" for item in items]:
+        yield "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """What a name says, without what would end a cell, a line or a code span of Markdown."""
+    return " ".join(str(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"
+
+
+def _croissant(content: dict[str, Any], figures: CardFigures, version: str) -> str:
+    stated = content.get("card", {})
+    described = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": content["name"],
+        "description": f"{figures.last('documents')} documents, {figures.last('tokens')} tokens",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "version": version,
+        **({"license": stated["license"]} if stated.get("license") else {}),
+        **({"inLanguage": stated["languages"]} if stated.get("languages") else {}),
+        "distribution": [_file_object(file) for file in content["files"]],
+        FIGURES: figures.model_dump(mode="json"),
+    }
+    return json.dumps(described, indent=1, ensure_ascii=False) + "\n"
+
+
+def _file_object(file: dict[str, Any]) -> dict[str, Any]:
+    name = str(file["name"])
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        "contentSize": f"{file['size_bytes']} B",
+        "encodingFormat": ENCODINGS.get(name[name.rfind(".") :], "application/octet-stream"),
+        "sha256": file["sha256"],
+    }

@@ -1,0 +1,105 @@
+"""A version of the dataset in a repository of a hub: one commit, compared with what was sent, then a tag.
+
+What is there already is not sent. Only files of this dataset are replaced or removed: those that SHA256SUMS beside its
+dataset.json names, and the card. Every attempt begins with what the repository holds now, so that one more after a lost
+answer finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import json
+
+from corpusmill.errors import PermanentError, VerificationError
+from corpusmill.report.card import CROISSANT, README
+from corpusmill.stages.description import DATASET, SUMS
+from corpusmill.storage import StoredFile, matches_file
+from corpusmill.storage.hub import HubStore, content_of
+from corpusmill.storage.hub_repository import HubRepository, LocalFile
+
+
+def commit_version(
+    repository: HubRepository, files: list[LocalFile], *, name: str, version: str, branch: str
+) -> tuple[int, int]:
+    """Make `files` all that `branch` holds, and `version` a name of that; (files sent, files named again).
+
+    A branch that is the version itself is made from the repository's own. PermanentError for other files that are
+    there, VerificationError if the hub holds something else than was sent, or another content under this version.
+    """
+    revisions = repository.revisions()
+    if branch not in revisions:
+        repository.add_branch(branch, revisions[repository.branch])
+        revisions = repository.revisions()
+    head = revisions[branch]
+    held = repository.files(head)
+    wrong = differences(repository.at(head), held, files)
+    new = [file for file in files if file.name in wrong]
+    if wrong:
+        if branch != version:
+            _require_own(repository.at(head), held, name)
+        gone = wrong.keys() - {file.name for file in files}
+        head = repository.commit(new, gone, branch=branch, parent=head, title=f"{name} {version}")
+        _require_same(repository, head, files)
+    if version not in revisions:
+        repository.add_tag(version, head)
+    if branch != version and (named := repository.revisions()[version]) != head:
+        _require_same(repository, named, files)
+    once = len({file.sha256 for file in new})
+    return once, len(new) - once
+
+
+def differences(store: HubStore, held: dict[str, StoredFile], files: list[LocalFile]) -> dict[str, str]:
+    """Name -> missing, extra or different, of what a commit holds against the files that it must be."""
+    wanted = {file.name: file for file in files}
+    wrong = dict.fromkeys(wanted.keys() - held.keys(), "missing")
+    wrong |= dict.fromkeys(held.keys() - wanted.keys(), "extra")
+    both = sorted(wanted.keys() & held.keys())
+    return wrong | {name: "different" for name in both if not _is_same(store, held[name], wanted[name])}
+
+
+def _is_same(store: HubStore, there: StoredFile, file: LocalFile) -> bool:
+    """By the hub's own hash; a file that was given back, and that the hub has no sha256 of, is read."""
+    if there.size_bytes != file.size_bytes:
+        return False
+    content = content_of(there)
+    if content.kind == "sha256":
+        return content.value == file.sha256
+    return matches_file(file.path, (content,)) if file.path.exists() else store.digest(file.name) == file.sha256
+
+
+def _require_same(repository: HubRepository, commit: str, files: list[LocalFile]) -> None:
+    store = repository.at(commit)
+    if wrong := differences(store, repository.files(commit), files):
+        raise VerificationError(
+            "a hub does not hold exactly what was sent",
+            where=store.folder,
+            expected=f"{len(files)} files",
+            got=f"{len(wrong)} of them missing, extra or different",
+            details=tuple((what, name) for name, what in sorted(wrong.items())[:20]),
+            next_step="look who else writes there; a tag or branch of this version with other content must go",
+        )
+
+
+def _require_own(store: HubStore, held: dict[str, StoredFile], name: str) -> None:
+    """PermanentError for files that no earlier delivery of this dataset has brought."""
+    if others := sorted(held.keys() - _own_names(store, held, name)):
+        raise PermanentError(
+            "a hub's repository holds files that are not this dataset's",
+            where=store.folder,
+            expected=f"none, or an earlier version of {name}",
+            got=f"{len(others)} other files",
+            details=tuple(("file", other) for other in others[:20]),
+            next_step="deliver to a repository of its own, to another branch, or remove the files there first",
+        )
+
+
+def _own_names(store: HubStore, held: dict[str, StoredFile], name: str) -> set[str]:
+    if not {DATASET, SUMS} <= held.keys():
+        return set()
+    with store.open(DATASET) as described, store.open(SUMS) as sums:
+        try:
+            if json.loads(described.read())["name"] != name:
+                return set()
+            listed = {line.partition("  ")[2] for line in sums.read().decode().splitlines()}
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return set()
+    return {SUMS, README, CROISSANT, *listed}

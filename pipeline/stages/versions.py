@@ -1,0 +1,40 @@
+"""Which version of a dataset is the latest at a destination.
+
+In a folder or a bucket latest.json says it; on a hub it is what the last commit of the branch holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from corpusmill.errors import SourceError
+from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS
+from corpusmill.storage import is_hub, open_store
+
+LATEST = "latest.json"
+
+
+def latest_version(folder: str, *, endpoint_url: str | None = None) -> str | None:
+    """The latest version in a folder of all; None if nothing was delivered there. SourceError if nothing says it."""
+    store = open_store(folder, endpoint_url=endpoint_url)
+    name = DATASET if is_hub(folder) else LATEST
+    if store.stat(name) is None:
+        return None
+    with store.open(name) as file:
+        text = file.read()
+    if is_hub(folder):
+        return hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    try:
+        if VERSION.fullmatch(version := json.loads(text)["version"]):
+            return str(version)
+        got = "something else"
+    except (ValueError, LookupError, TypeError) as error:
+        got = type(error).__name__
+    raise SourceError(
+        "nothing says which version is the latest",
+        where=f"{store.folder}/{LATEST}",
+        expected=f'{{"version": ...}}, {VERSION_DIGITS} hex digits',
+        got=got,
+        next_step="upload the dataset again, which writes it; to read one version, name its own folder",
+    )

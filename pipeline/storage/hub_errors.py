@@ -1,0 +1,55 @@
+"""What huggingface_hub raises, in our words: transient, or permanent with what to mend."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from corpusmill.addresses import without_queries
+from corpusmill.errors import ConfigError, CorpusmillError, PermanentError, StoreUnavailableError
+from corpusmill.storage.locations import MALFORMED, malformed_answer
+from corpusmill.storage.retries import busy
+
+# They print whole addresses, and the queries of those hold signatures.
+for _name in ("httpx2", "huggingface_hub.utils._http"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+
+EXPECTED = "hf://datasets/owner/name@revision, with or without a folder behind it"
+BUSY = {408, 409, 412, 429}  # 409 and 412: another commit came first, so the next attempt looks again
+NEXT_STEPS = {
+    401: "set HF_TOKEN, or log in: hf auth login",
+    403: "the token may not do this: check its permissions, and accept the terms of a gated dataset on its page",
+    404: "check owner, name and revision, and whether HF_TOKEN may see the dataset",
+}
+
+
+@contextmanager
+def explained(verb: str, where: str) -> Iterator[None]:
+    """Turn SDK errors into ours. Theirs name the address with its query, so they are no causes that a log prints."""
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    what = f"cannot {verb} a dataset of a hub"
+    try:
+        yield
+    except CorpusmillError:
+        raise
+    except Exception as error:
+        answer = error if isinstance(error, HfHubHTTPError) else error.__cause__  # uploads wrap what a request raised
+        if isinstance(answer, HfHubHTTPError):
+            status, headers = answer.response.status_code, answer.response.headers
+            if status in BUSY or status >= 500:
+                raise busy(what, headers=headers, where=where, got=without_queries(answer)) from None
+            next_step = NEXT_STEPS.get(status, "the hub refuses what it was sent: see its answer")
+            raise PermanentError(what, where=where, got=without_queries(answer), next_step=next_step) from None
+        if isinstance(error, PermissionError):  # Xet's store refuses the token that the hub gave
+            raise PermanentError(what, where=where, got=without_queries(error), next_step=NEXT_STEPS[403]) from None
+        if isinstance(error, HFValidationError):
+            raise ConfigError("this is not a dataset of a hub", where=where, expected=EXPECTED, got=error) from error
+        network = (httpx2.RequestError, httpx2.InvalidURL, ConnectionError, TimeoutError, RuntimeError)
+        if isinstance(error, network):
+            raise StoreUnavailableError(what, where=where, got=without_queries(answer or error)) from None
+        if isinstance(error, MALFORMED):
+            raise malformed_answer(where, error) from error
+        raise

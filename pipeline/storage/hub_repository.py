@@ -1,0 +1,132 @@
+"""A dataset repository of the Hugging Face hub as something to write to: one commit at a time (huggingface_hub).
+
+The SDK uploads (LFS or Xet, as it finds them) and tries again by its own rules; the commit itself it sends once. Here a
+step that failed is made again by the policy of retries.py, and what the hub holds by then is not sent again: it is
+asked for before each upload. A commit names the one that it follows, so that two writers never overwrite each other,
+and one whose answer was lost is met as done by the next attempt.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.storage.hub import COMMIT, LOCATION, HubStore
+from corpusmill.storage.hub_errors import explained
+from corpusmill.storage.locations import StoredFile
+from corpusmill.storage.retries import Traffic, retried
+from corpusmill.storage.verified import changed_before_upload
+
+T = TypeVar("T")
+
+PLACE = "hf://datasets/owner/name, or hf://datasets/owner/name@branch"
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file to commit: its name in the repository, where it lies, its sha256 and size in bytes."""
+
+    name: str
+    path: Path
+    sha256: str
+    size_bytes: int
+
+
+class HubRepository:
+    """``hf://datasets/owner/name@branch``; without a branch it is main. Nothing is asked of the hub yet."""
+
+    def __init__(self, location: str, *, traffic: Traffic | None = None) -> None:
+        matched = LOCATION.fullmatch(location.rstrip("/"))
+        store = HubStore(location)
+        if not matched or matched[3] or COMMIT.fullmatch(store.revision):
+            raise ConfigError("a dataset is delivered to a whole repository", where=location, expected=PLACE)
+        self.where = store.folder
+        self.repository, self.branch = store.repository, store.revision
+        self.traffic = traffic or Traffic()
+
+    @cached_property
+    def _api(self) -> Any:
+        from huggingface_hub import HfApi
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+        disable_progress_bars()  # they would fill logs
+        return HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+
+    def prepare(self) -> None:
+        """Create the repository, private, if there is none; PermanentError if it may not be written."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        def once() -> None:
+            try:
+                self._api.auth_check(self.repository, repo_type="dataset", write=True)
+            except RepositoryNotFoundError:
+                self._api.create_repo(self.repository, repo_type="dataset", private=True, exist_ok=True)
+
+        self._call("write to", once)
+        if self.branch not in self.revisions():
+            raise PermanentError(
+                "a hub's repository has no such branch",
+                where=self.where,
+                got=self.branch,
+                next_step="create the branch on the hub, or leave it out: versions are tags of main",
+            )
+
+    def revisions(self) -> dict[str, str]:
+        """Every branch and tag -> its commit; a branch goes before a tag of its name."""
+        refs = self._call("look up", lambda: self._api.list_repo_refs(self.repository, repo_type="dataset"))
+        return {one.name: str(one.target_commit) for one in (*refs.tags, *refs.branches)}
+
+    def at(self, commit: str) -> HubStore:
+        """The files of a commit."""
+        return HubStore(f"hf://datasets/{self.repository}@{commit}", traffic=self.traffic)
+
+    def files(self, commit: str) -> dict[str, StoredFile]:
+        """Name -> file of a commit."""
+        return {file.name: file for file in self.at(commit).iter_files()}
+
+    def add_branch(self, name: str, commit: str) -> None:
+        """A new branch that begins with a commit."""
+        options = {"repo_type": "dataset", "branch": name, "revision": commit, "exist_ok": True}
+        self._call("branch", lambda: self._api.create_branch(self.repository, **options))
+
+    def add_tag(self, name: str, commit: str) -> None:
+        """A name for a commit; one that is there already stays what it is."""
+        options = {"repo_type": "dataset", "tag": name, "revision": commit, "exist_ok": True}
+        self._call("tag", lambda: self._api.create_tag(self.repository, **options))
+
+    def commit(
+        self, files: Iterable[LocalFile], removed: Iterable[str], *, branch: str, parent: str, title: str
+    ) -> str:
+        """Add files and remove names, in one commit, which is returned. One attempt.
+
+        Content that several files share is sent once. VerificationError, before the commit, for a file that is no
+        longer what its sha256 says; StoreUnavailableError if `branch` is no longer at `parent`.
+        """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        adding = [(file, CommitOperationAdd(file.name, file.path)) for file in files]
+        first = {file.sha256: operation for file, operation in reversed(adding)}
+        options = {"repo_type": "dataset", "revision": branch}
+        with explained("upload to", self.where):
+            self._api.preupload_lfs_files(self.repository, first.values(), free_memory=False, **options)
+            for file, operation in adding:
+                if operation.upload_info.sha256.hex() != file.sha256:
+                    raise changed_before_upload(file.path, file.sha256)
+            removing = [CommitOperationDelete(name, is_folder=False) for name in sorted(removed)]
+            operations = [*removing, *(operation for _, operation in adding)]
+            options |= {"commit_message": title, "parent_commit": parent}
+            done = self._api.create_commit(self.repository, operations, **options)
+        self.traffic.add(bytes_sent=sum(operation.upload_info.size for operation in first.values()))
+        return str(done.oid)
+
+    def _call(self, verb: str, request: Callable[[], T]) -> T:
+        def once() -> T:
+            with explained(verb, self.where):
+                return request()
+
+        return retried(once, where=self.where, traffic=self.traffic)
