@@ -8,22 +8,29 @@ blocks that it touches, and nobody reads a file twice as large as what it wants.
     .blocks   16 B | 16 B | 16 B      16 B
 
 A process compares a block once, as long as the file stays the same (inode, size, time of change).
+
+Of a work folder in a bucket, what a reader needs and this machine has not is fetched here: the blocks of a file that
+are not here yet are a hole, which has another digest than they, as has a block that was damaged.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import xxhash
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger.receipt import Receipt
+from corpusmill.work_folder import outputs
+from corpusmill.work_folder.objects import GoneError
+from corpusmill.work_folder.small import is_shared
 
 BLOCKS_NAME = ".blocks"
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
+MOST_BLOCKS = 64  # fetched at once
 
 _compared: dict[tuple[str, int, int, int], bytearray] = {}
 """(path, inode, size, time of change) -> a byte per block: 1 once it was right."""
@@ -48,6 +55,8 @@ class Blocks:
             self._first[output.name] = blocks, output.size_bytes
             blocks += blocks_of(output.size_bytes)
         self._digests = read_digests(folder)
+        if is_shared(folder) and xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks:
+            self._digests = self._fetched_digests(blocks)
         if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
             raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
 
@@ -59,25 +68,62 @@ class Blocks:
     def require_bytes(self, name: str, first: int, last: int) -> None:
         """Compare the blocks of an output that hold bytes [first, last)."""
         path = self.folder / name
-        begin, size = self._first[name]
+        _, size = self._first[name]
+        if is_shared(path) and name not in self._receipt.given_back:
+            _make_room(path, size)
         try:
             status = path.stat()
         except OSError as error:
             raise self._damaged(path, f"{size:,} bytes") from error
         if status.st_size != size:
             raise self._damaged(path, f"{size:,} bytes")
-        key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
-        compared = _compared.setdefault(key, bytearray(blocks_of(size)))
+        compared = _compared.setdefault(_same_file(path, status), bytearray(blocks_of(size)))
         wanted = [number for number in range(first // BLOCK_BYTES, blocks_of(min(last, size))) if not compared[number]]
         if not wanted:
             return
+        differing = []
         with path.open("rb", buffering=0) as file:
             for number in wanted:
-                block = os.pread(file.fileno(), BLOCK_BYTES, number * BLOCK_BYTES)
-                place = (begin + number) * DIGEST_BYTES
-                if xxhash.xxh3_128_digest(block) != self._digests[place : place + DIGEST_BYTES]:
-                    raise self._damaged(path, f"block {number:,} as it was written")
+                if self._is_right(name, number, os.pread(file.fileno(), BLOCK_BYTES, number * BLOCK_BYTES)):
+                    compared[number] = 1
+                else:
+                    differing.append(number)
+        if differing and not is_shared(path):
+            raise self._damaged(path, f"block {differing[0]:,} as it was written")
+        if differing:
+            self._fetch(name, differing)
+            _compared[_same_file(path, path.stat())] = compared
+            for number in differing:
                 compared[number] = 1
+
+    def _is_right(self, name: str, number: int, block: bytes | memoryview) -> bool:
+        place = (self._first[name][0] + number) * DIGEST_BYTES
+        return xxhash.xxh3_128_digest(block) == self._digests[place : place + DIGEST_BYTES]
+
+    def _fetch(self, name: str, numbers: list[int]) -> None:
+        """Fetch blocks of an output, a request per stretch; each is compared before it is written."""
+        path, size = self.folder / name, self._first[name][1]
+        with path.open("r+b", buffering=0) as file:
+            for begin, end in _stretches(numbers):
+                data = memoryview(self._read(name, begin * BLOCK_BYTES, min(end * BLOCK_BYTES, size)))
+                for number in range(begin, end):
+                    block = data[(number - begin) * BLOCK_BYTES : (number - begin + 1) * BLOCK_BYTES]
+                    if not self._is_right(name, number, block):
+                        raise self._damaged(path, f"block {number:,} as it was written")
+                    _write_all(file.fileno(), block, number * BLOCK_BYTES)
+
+    def _fetched_digests(self, blocks: int) -> bytes:
+        digests = self._read(BLOCKS_NAME, 0, blocks * DIGEST_BYTES) if blocks else b""
+        temporary = self.folder / f"{BLOCKS_NAME}.{os.getpid()}"
+        temporary.write_bytes(digests)
+        temporary.replace(self.folder / BLOCKS_NAME)
+        return digests
+
+    def _read(self, name: str, first: int, last: int) -> bytes:
+        try:
+            return outputs.read(self.folder, self._receipt.attempt, name, first, last)
+        except GoneError as error:
+            raise self._damaged(self.folder / name, f"{last:,} bytes or more in the bucket") from error
 
     def _damaged(self, path: Path, expected: str) -> DamagedStepError:
         gone = path.relative_to(self.folder).as_posix() in self._receipt.given_back
@@ -91,6 +137,36 @@ class Blocks:
         )
         error.stage, error.unit = self._receipt.stage, self._receipt.unit
         return error
+
+
+def _same_file(path: Path, status: os.stat_result) -> tuple[str, int, int, int]:
+    return str(path), status.st_ino, status.st_size, status.st_ctime_ns
+
+
+def _make_room(path: Path, size_bytes: int) -> None:
+    """Let a file that is not here be one great hole; other processes may be filling it."""
+    if not path.is_file() or path.stat().st_size != size_bytes:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            os.ftruncate(descriptor, size_bytes)
+        finally:
+            os.close(descriptor)
+
+
+def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """[begin, end) of stretches of following numbers, each of which is held in memory."""
+    begin = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - begin == MOST_BLOCKS:
+            yield numbers[begin], numbers[at - 1] + 1
+            begin = at
+
+
+def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def blocks_of(size_bytes: int) -> int:

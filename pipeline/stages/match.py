@@ -95,20 +95,24 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     """The strings that each partition repeats most: how often, where first (file, 1-based line), their beginning."""
     import numpy as np
 
-    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.documents.text_shard import TEXT_FILE, open_text_shard
 
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
+    stage = text_stage(build.config)
     rows: list[tuple[int, int, int]] = []
     for partition in build.units("match"):
         blocks = build.blocks("match", partition)
         blocks.require([REPEATED])
         rows += json.loads((blocks.folder / REPEATED).read_bytes())
     shards = build.units("index")
-    texts = {shard: open_text_shard(build.step_folder(text_stage(build.config), shards[shard])) for _, shard, _ in rows}
     strings = []
     for count, shard, position in rows:
-        text = texts[shard]
+        blocks = build.blocks(stage, shards[shard])
+        outputs = build.receipt(stage, shards[shard]).outputs
+        blocks.require(one.name for one in outputs if one.name != TEXT_FILE)
+        blocks.require_bytes(TEXT_FILE, position, position + EXCERPT_BYTES)
+        text = open_text_shard(blocks.folder)
         document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
         source, line = text.source_of(document)
         string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
