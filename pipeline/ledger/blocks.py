@@ -59,6 +59,9 @@ class Blocks:
             self._digests = self._fetched_digests(blocks)
         if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
             raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
+        for output in receipt.outputs if is_shared(folder) else ():
+            if output.name not in receipt.given_back:
+                _make_room(folder / output.name, output.size_bytes)
 
     def require(self, names: Iterable[str] | None = None) -> None:
         """Compare some outputs, by default all. DamagedStepError names the first file that differs."""
@@ -69,8 +72,6 @@ class Blocks:
         """Compare the blocks of an output that hold bytes [first, last)."""
         path = self.folder / name
         _, size = self._first[name]
-        if is_shared(path) and name not in self._receipt.given_back:
-            _make_room(path, size)
         try:
             status = path.stat()
         except OSError as error:

@@ -58,8 +58,6 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
 
     partition = build.units("match").index(unit)
     shared, settled = sections_of(build, "shared", unit), sections_of(build, "settle", unit)
-    build.blocks("shared", unit).require()
-    build.blocks("settle", unit).require()
     answered = [sections_of(build, "border", shard) for shard in build.units("border")]
     matches = match_borders(
         settled,

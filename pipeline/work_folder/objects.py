@@ -14,8 +14,6 @@ from typing import Any
 
 from corpusmill.errors import PermanentError, TransientError
 from corpusmill.fingerprint import file_digest
-from corpusmill.storage.s3 import S3Store
-from corpusmill.storage.s3_errors import is_absent
 
 TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 RANGE_BYTES = 8 << 20
@@ -64,6 +62,8 @@ class Objects:
     """Requests to one bucket, at the endpoint and with the credentials that the environment says."""
 
     def __init__(self, bucket: str) -> None:
+        from corpusmill.storage.s3 import S3Store
+
         self.store = S3Store(f"s3://{bucket}")
         self.bucket = bucket
 
@@ -74,7 +74,7 @@ class Objects:
             try:
                 answer = self.store.client.get_object(Bucket=self.bucket, Key=key)
             except self.store.client.exceptions.ClientError as error:
-                if is_absent(error):
+                if _is_absent(error):
                     return None
                 raise
             return Small(
@@ -99,7 +99,7 @@ class Objects:
                     Bucket=self.bucket, Key=key, Body=content, ContentMD5=md5, **condition
                 )
             except self.store.client.exceptions.ClientError as error:
-                if condition and (error.response["Error"]["Code"] in TAKEN or is_absent(error)):
+                if condition and (error.response["Error"]["Code"] in TAKEN or _is_absent(error)):
                     raise TakenError("an object was written by somebody else", where=self._address(key)) from error
                 raise
             return Small(content, answer["ETag"], _date(answer).timestamp(), _date(answer).timestamp())
@@ -125,7 +125,7 @@ class Objects:
             try:
                 answer = self.store.client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={first}-{last - 1}")
             except self.store.client.exceptions.ClientError as error:
-                if is_absent(error) or error.response["Error"]["Code"] in {"416", "InvalidRange"}:
+                if _is_absent(error) or error.response["Error"]["Code"] in {"416", "InvalidRange"}:
                     raise GoneError("an object is gone, or shorter than it was", where=self._address(key)) from error
                 raise
             data: bytes = answer["Body"].read()
@@ -160,6 +160,12 @@ class Objects:
 
     def _address(self, key: str) -> str:
         return f"s3://{self.bucket}/{key}"
+
+
+def _is_absent(error: Any) -> bool:
+    from corpusmill.storage.s3_errors import is_absent
+
+    return is_absent(error)
 
 
 def _date(answer: Any) -> Any:
