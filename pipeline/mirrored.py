@@ -24,10 +24,15 @@ def cache_folder() -> Path:
 
 def mirror_of(address: str) -> Path:
     """The local folder, or file, that mirrors an ``s3://bucket/...``; ValueError for one that could lie elsewhere."""
+    return cache_folder().joinpath("s3", *place_of(address))
+
+
+def place_of(address: str) -> tuple[str, str]:
+    """(bucket, key) of an ``s3://bucket/key``; ValueError for one without a key, or that could lead elsewhere."""
     parts = address.removeprefix(SCHEME).rstrip("/").split("/")
-    if not address.startswith(SCHEME) or not all(parts) or {".", ".."} & set(parts) or "\x00" in address:
-        raise ValueError(f"not a place in an S3 bucket: {address}")
-    return cache_folder().joinpath("s3", *parts)
+    if not address.startswith(SCHEME) or len(parts) < 2 or not all(parts) or {".", ".."} & {*parts} or "\0" in address:
+        raise ValueError("a work folder in a bucket is called s3://bucket/prefix, without empty parts, . or ..")
+    return parts[0], "/".join(parts[1:])
 
 
 def object_of(path: Path) -> tuple[str, str] | None:

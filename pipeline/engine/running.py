@@ -19,6 +19,7 @@ from corpusmill.ledger import (
     Outcome,
     Receipt,
     ask_again,
+    let_go,
     read_receipt,
     require_balanced,
     run_once,
@@ -141,6 +142,7 @@ class RunnableBuild(Build):
             verify=verify,
             versions=tokenizer_versions(self.config),
         )
+        let_go(self.work)
         written = read_receipt(path)
         if receipt is None or receipt.digest != written.digest:
             self._remove_rollups(stage)

@@ -59,9 +59,11 @@ class Blocks:
             self._digests = self._fetched_digests(blocks)
         if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
             raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
-        for output in receipt.outputs if is_shared(folder) else ():
-            if output.name not in receipt.given_back:
-                _make_room(folder / output.name, output.size_bytes)
+        if is_shared(folder):
+            os.utime(folder / BLOCKS_NAME)  # the cache lets go of what was opened longest ago
+            for output in receipt.outputs:
+                if output.name not in receipt.given_back:
+                    _make_room(folder / output.name, output.size_bytes)
 
     def require(self, names: Iterable[str] | None = None) -> None:
         """Compare some outputs, by default all. DamagedStepError names the first file that differs."""

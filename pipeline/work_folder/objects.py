@@ -58,6 +58,12 @@ def objects_of(bucket: str) -> Objects:
     return _of_process(bucket, os.getpid())
 
 
+def moved_bytes(bucket: str) -> int:
+    """Bytes that this process has read from a bucket and written to it."""
+    traffic = objects_of(bucket).store.traffic
+    return traffic.bytes_received + traffic.bytes_sent
+
+
 class Objects:
     """Requests to one bucket, at the endpoint and with the credentials that the environment says."""
 
@@ -151,6 +157,11 @@ class Objects:
     def _page(self, prefix: str, token: str) -> Any:
         more = {"ContinuationToken": token} if token else {}
         return self.store.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **more)
+
+    def clock(self) -> float:
+        """What time it is for the store, in seconds."""
+        ask = partial(self.store.client.list_objects_v2, Bucket=self.bucket, MaxKeys=1)
+        return float(_date(self.store.call("list", self._address(""), ask)).timestamp())
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import xxhash
@@ -57,14 +57,31 @@ def remove(step_folder: Path, attempt: str, names: Iterable[str] | None = None) 
         objects_of(bucket).delete(f"{folder}/{name}")
 
 
-def attempts(work: Path) -> dict[tuple[str, str], list[Listed]]:
-    """Every attempt of a dataset: (first digits of its step's fingerprint, attempt) -> its objects."""
+def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> list[tuple[Path, int]]:
+    """(what would be its mirror, bytes) of each attempt whose outputs no receipt names, and nobody writes any more.
+
+    named   attempts that receipts name
+    """
     bucket, key = object_of(work) or ("", "")
-    found: dict[tuple[str, str], list[Listed]] = {}
-    for one in objects_of(bucket).list(f"{key}/{OUTPUTS}/"):
+    objects = objects_of(bucket)
+    now = objects.clock()
+    found: dict[str, list[Listed]] = {}
+    for one in objects.list(f"{key}/{OUTPUTS}/"):
         fingerprint, attempt, *_ = one.key.removeprefix(f"{key}/{OUTPUTS}/").split("/")
-        found.setdefault((fingerprint, attempt), []).append(one)
-    return found
+        if attempt not in named:
+            found.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append(one)
+    return [
+        (work / place, sum(one.size_bytes for one in those))
+        for place, those in sorted(found.items())
+        if max(one.changed_at for one in those) < now - older_than_seconds
+    ]
+
+
+def remove_abandoned(attempt: Path) -> None:
+    """Remove what `abandoned` named."""
+    bucket, key = object_of(attempt) or ("", "")
+    for one in list(objects_of(bucket).list(f"{key}/")):
+        objects_of(bucket).delete(one.key)
 
 
 def attempt_key(step_folder: Path, attempt: str) -> tuple[str, str]:

@@ -48,6 +48,17 @@ def refresh_all(folder: Path, name: str) -> None:
         refresh(path, again=tags.get(path) != _known.get(_key(path)))
 
 
+def remove_all(folder: Path) -> None:
+    """Remove every small file of a folder from the bucket, but for what is here."""
+    there = object_of(folder)
+    if there is None:
+        return
+    bucket, key = there
+    for one in list(objects_of(bucket).list(f"{key}/")):
+        objects_of(bucket).delete(one.key)
+        _known.pop(_key(folder / one.key.removeprefix(f"{key}/")), None)
+
+
 def names_below(folder: Path, prefix: str) -> list[Path]:
     """Every small file `<folder>/*/<prefix>...`, in order of name; none of a bucket's is brought here."""
     there = object_of(folder)

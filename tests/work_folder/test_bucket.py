@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from corpusmill.builds.local import build_dataset
-from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.engine.runs import begin_run
-from corpusmill.mirrored import address_of
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.graph import GRAPH
 from tests.system.corpus import configuration, write_corpus
+from tests.work_folder.machines import build_apart
 
 Machine = Callable[[str], None]
 
@@ -70,10 +68,5 @@ def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_
     corpus: Path, machine: Machine, locally: dict[str, bytes]
 ) -> None:
     config = in_bucket(corpus)
-    plan = address_of(begin_run(plan_dataset(config, to_build=True)))
-    for stage in GRAPH.names:
-        machine(f"lists {stage}")
-        for unit in open_build(plan).units(stage):
-            machine(f"{stage} {unit}")
-            open_build(plan).run(stage, unit)
+    build_apart(config, corpus / "machines")
     assert delivered(config) == locally
