@@ -64,6 +64,4 @@ def check_store(
         raise ConfigError(str(error), where=place) from None
     require_conditions(bucket, folder)
     race_writers(bucket, folder, races)
-    typer.echo(
-        f"{place}: one winner of {RACERS} writers in each of {races:,} races for a new object and for an old one"
-    )
+    typer.echo(f"{place}: {races:,} races of {RACERS} writers for a new and for an old object: one winner each")

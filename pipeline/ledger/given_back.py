@@ -82,6 +82,7 @@ def nobody_reading(stage_folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def _lock_file(path: Path) -> Iterator[int]:
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         yield descriptor
