@@ -25,7 +25,7 @@ from corpusmill.errors import CorruptDataError
 from corpusmill.ledger.receipt import Receipt
 from corpusmill.work_folder import outputs
 from corpusmill.work_folder.objects import GoneError
-from corpusmill.work_folder.small import is_shared
+from corpusmill.work_folder.small import is_shared, write_here
 
 BLOCKS_NAME = ".blocks"
 BLOCK_BYTES = 1 << 20
@@ -117,9 +117,7 @@ class Blocks:
 
     def _fetched_digests(self, blocks: int) -> bytes:
         digests = self._read(BLOCKS_NAME, 0, blocks * DIGEST_BYTES) if blocks else b""
-        temporary = self.folder / f"{BLOCKS_NAME}.{os.getpid()}"
-        temporary.write_bytes(digests)
-        temporary.replace(self.folder / BLOCKS_NAME)
+        write_here(self.folder / BLOCKS_NAME, digests)
         return digests
 
     def _read(self, name: str, first: int, last: int) -> bytes:

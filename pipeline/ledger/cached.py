@@ -18,15 +18,12 @@ from corpusmill.ledger.given_back import nobody_reading
 from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, parse_receipt
 from corpusmill.mirrored import cache_folder, object_of
-from corpusmill.work_folder.objects import moved_bytes
+from corpusmill.work_folder.objects import objects_of
 
 BOUND = "CORPUSMILL_CACHE_BYTES"
 KEPT_SHARE = 0.95  # of the bound is left when something had to go
 LOOKED_AFTER_SHARE = 1 / 160  # so many bytes of a process: 8 of them stay within the rest
 EVICTING_LOCK = ".evicting"
-
-_looked_at: dict[int, int] = {}
-"""Process -> bytes that it had moved when it looked last."""
 
 
 def cache_bound() -> int | None:
@@ -44,10 +41,10 @@ def let_go(work: Path) -> None:
     bound, there = cache_bound(), object_of(work)
     if bound is None or there is None:
         return
-    moved = moved_bytes(there[0])
-    if moved - _looked_at.get(os.getpid(), -bound) < bound * LOOKED_AFTER_SHARE:
+    objects = objects_of(there[0])
+    if objects.looked_at and objects.moved_bytes() - objects.looked_at < bound * LOOKED_AFTER_SHARE:
         return
-    _looked_at[os.getpid()] = moved
+    objects.looked_at = objects.moved_bytes()
     with suppress(LockHeldError), held(cache_folder() / EVICTING_LOCK, wait=False):
         _evict(cache_folder(), bound)
 
@@ -67,6 +64,7 @@ def _evict(folder: Path, bound: int) -> None:
 
 def _steps(folder: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(folder):
+        folders.sort()
         if RECEIPT_NAME in names:
             folders.clear()
             yield Path(parent)

@@ -115,6 +115,7 @@ def run_once(
     with _explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         refresh(receipt_path, again=True)
+        look(folder)
         receipt = valid_receipt(step, work, verify=verify) if reuse and not asked_again(folder) else None
         if receipt and not receipt.given_back:
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)

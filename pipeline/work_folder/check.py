@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 
 from corpusmill.errors import PermanentError
 from corpusmill.work_folder.objects import Objects, TakenError, objects_of
@@ -28,13 +26,10 @@ class Races:
 
 
 def require_conditions(bucket: str, folder: str) -> None:
-    """StoreUnfitError for a store that writes although a condition forbids it; asked once a process."""
-    _require_once(bucket, folder, os.getpid())
-
-
-@lru_cache(maxsize=8)
-def _require_once(bucket: str, folder: str, _pid: int) -> None:
+    """StoreUnfitError for a store that writes although a condition forbids it; a process asks once."""
     objects, key = objects_of(bucket), f"{folder}/{NAME}"
+    if objects.keeps_conditions:
+        return
     tag = objects.put(key, b"here\n").tag
     if _wins(objects, key, b"again\n", ""):
         raise _unfit(objects, key, "If-None-Match: *", "written over an object that is there")
@@ -42,6 +37,7 @@ def _require_once(bucket: str, folder: str, _pid: int) -> None:
         raise _unfit(objects, key, "If-Match", "written over an object of another ETag")
     if not _wins(objects, key, b"mine\n", tag):
         raise _unfit(objects, key, "If-Match", "refused for the ETag that it gave out itself")
+    objects.keeps_conditions = True
 
 
 def race_writers(bucket: str, folder: str, races: int) -> Races:

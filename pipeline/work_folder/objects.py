@@ -14,6 +14,7 @@ from typing import Any
 
 from corpusmill.errors import PermanentError, TransientError
 from corpusmill.fingerprint import file_digest
+from corpusmill.mirrored import cache_folder
 
 TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 RANGE_BYTES = 8 << 20
@@ -48,30 +49,31 @@ class Listed:
     tag: str
 
 
-@lru_cache(maxsize=8)
-def _of_process(bucket: str, _pid: int) -> Objects:
+@lru_cache(maxsize=32)
+def _of_process(bucket: str, _pid: int, _mirror: Path, _endpoint: str | None) -> Objects:
     return Objects(bucket)
 
 
 def objects_of(bucket: str) -> Objects:
     """The objects of a bucket; a client of its own for each process, since none survives a fork."""
-    return _of_process(bucket, os.getpid())
-
-
-def moved_bytes(bucket: str) -> int:
-    """Bytes that this process has read from a bucket and written to it."""
-    traffic = objects_of(bucket).store.traffic
-    return traffic.bytes_received + traffic.bytes_sent
+    return _of_process(bucket, os.getpid(), cache_folder(), os.environ.get("AWS_ENDPOINT_URL"))
 
 
 class Objects:
-    """Requests to one bucket, at the endpoint and with the credentials that the environment says."""
+    """Requests to one bucket, at the endpoint and with the credentials that the environment says.
+
+    What a process knows of it: `tags`, of small objects by key as they were last seen, "" for one that was not there;
+    `keeps_conditions`, once that is known; `looked_at`, the bytes it had moved when it looked what the cache holds.
+    """
 
     def __init__(self, bucket: str) -> None:
         from corpusmill.storage.s3 import S3Store
 
         self.store = S3Store(f"s3://{bucket}")
         self.bucket = bucket
+        self.tags: dict[str, str] = {}
+        self.keeps_conditions = False
+        self.looked_at = 0
 
     def get(self, key: str) -> Small | None:
         """A small object, or None."""
@@ -83,9 +85,9 @@ class Objects:
                 if _is_absent(error):
                     return None
                 raise
-            return Small(
-                answer["Body"].read(), answer["ETag"], answer["LastModified"].timestamp(), _date(answer).timestamp()
-            )
+            content: bytes = answer["Body"].read()
+            self.store.require_etag(answer, _md5(content).hexdigest(), self._address(key))
+            return Small(content, answer["ETag"], answer["LastModified"].timestamp(), _date(answer).timestamp())
 
         found = self.store.call("read", self._address(key), get)
         self.store.traffic.add(bytes_received=len(found.content) if found else 0)
@@ -97,17 +99,17 @@ class Objects:
         TakenError if another is there. One's own success may be answered so, where an answer was lost: look.
         """
         condition = {} if over is None else {"IfMatch": over} if over else {"IfNoneMatch": "*"}
-        md5 = base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+        md5 = _md5(content)
+        headers = {"ContentMD5": base64.b64encode(md5.digest()).decode(), **condition}
 
         def put() -> Small:
             try:
-                answer = self.store.client.put_object(
-                    Bucket=self.bucket, Key=key, Body=content, ContentMD5=md5, **condition
-                )
+                answer = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=content, **headers)
             except self.store.client.exceptions.ClientError as error:
                 if condition and (error.response["Error"]["Code"] in TAKEN or _is_absent(error)):
                     raise TakenError("an object was written by somebody else", where=self._address(key)) from error
                 raise
+            self.store.require_etag(answer, md5.hexdigest(), self._address(key))
             return Small(content, answer["ETag"], _date(answer).timestamp(), _date(answer).timestamp())
 
         written = self.store.call("write", self._address(key), put)
@@ -158,6 +160,10 @@ class Objects:
         more = {"ContinuationToken": token} if token else {}
         return self.store.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **more)
 
+    def moved_bytes(self) -> int:
+        """Bytes that this process has read and written."""
+        return self.store.traffic.bytes_received + self.store.traffic.bytes_sent
+
     def clock(self) -> float:
         """What time it is for the store, in seconds."""
         ask = partial(self.store.client.list_objects_v2, Bucket=self.bucket, MaxKeys=1)
@@ -171,6 +177,10 @@ class Objects:
 
     def _address(self, key: str) -> str:
         return f"s3://{self.bucket}/{key}"
+
+
+def _md5(content: bytes) -> Any:
+    return hashlib.md5(content, usedforsecurity=False)
 
 
 def _is_absent(error: Any) -> bool:

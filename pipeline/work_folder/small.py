@@ -12,10 +12,7 @@ import tempfile
 from pathlib import Path
 
 from corpusmill.mirrored import object_of
-from corpusmill.work_folder.objects import Small, TakenError, objects_of
-
-_known: dict[tuple[int, Path], str] = {}
-"""(process, path) -> the tag of the object as this process saw it last; "" if there was none."""
+from corpusmill.work_folder.objects import Objects, Small, TakenError, objects_of
 
 
 def is_shared(path: Path) -> bool:
@@ -30,10 +27,11 @@ def refresh(path: Path, *, again: bool = False) -> bool:
     there = object_of(path)
     if there is None:
         return path.exists()
-    if again or _key(path) not in _known:
-        bucket, key = there
-        _take_over(path, objects_of(bucket).get(key))
-    return bool(_known[_key(path)])
+    bucket, key = there
+    objects = objects_of(bucket)
+    if again or key not in objects.tags:
+        _take_over(path, objects.get(key), objects, key)
+    return bool(objects.tags[key])
 
 
 def refresh_all(folder: Path, name: str) -> None:
@@ -42,10 +40,11 @@ def refresh_all(folder: Path, name: str) -> None:
     if there is None:
         return
     bucket, key = there
-    listed = [one for one in objects_of(bucket).list(f"{key}/") if one.key.endswith(f"/{name}")]
-    tags = {folder / one.key.removeprefix(f"{key}/"): one.tag for one in listed}
-    for path in sorted(tags.keys() | set(folder.glob(f"*/{name}"))):
-        refresh(path, again=tags.get(path) != _known.get(_key(path)))
+    objects = objects_of(bucket)
+    tags = {one.key: one.tag for one in objects.list(f"{key}/") if one.key.endswith(f"/{name}")}
+    here = {f"{key}/{path.parent.name}/{name}" for path in sorted(folder.glob(f"*/{name}"))}
+    for one in sorted(tags.keys() | here):
+        refresh(folder / one.removeprefix(f"{key}/"), again=tags.get(one, "") != objects.tags.get(one))
 
 
 def remove_all(folder: Path) -> None:
@@ -54,9 +53,10 @@ def remove_all(folder: Path) -> None:
     if there is None:
         return
     bucket, key = there
-    for one in list(objects_of(bucket).list(f"{key}/")):
-        objects_of(bucket).delete(one.key)
-        _known.pop(_key(folder / one.key.removeprefix(f"{key}/")), None)
+    objects = objects_of(bucket)
+    for one in list(objects.list(f"{key}/")):
+        objects.delete(one.key)
+        objects.tags.pop(one.key, None)
 
 
 def names_below(folder: Path, prefix: str) -> list[Path]:
@@ -79,8 +79,9 @@ def age_seconds(path: Path) -> float:
         clock.unlink()
         return now - path.stat().st_mtime if path.exists() else math.inf
     bucket, key = there
-    found = objects_of(bucket).get(key)
-    _take_over(path, found)
+    objects = objects_of(bucket)
+    found = objects.get(key)
+    _take_over(path, found, objects, key)
     return found.asked_at - found.changed_at if found else math.inf
 
 
@@ -88,10 +89,11 @@ def write(path: Path, content: bytes) -> None:
     """Write a small file whole, whatever was there."""
     there = object_of(path)
     if there is None:
-        _write_here(path, content)
+        write_here(path, content)
     else:
         bucket, key = there
-        _take_over(path, objects_of(bucket).put(key, content))
+        objects = objects_of(bucket)
+        _take_over(path, objects.put(key, content), objects, key)
 
 
 def put(path: Path, content: bytes) -> bool:
@@ -101,10 +103,10 @@ def put(path: Path, content: bytes) -> bool:
     bucket, key = object_of(path) or ("", "")
     objects = objects_of(bucket)
     try:
-        _take_over(path, objects.put(key, content, over=_known.get(_key(path), "")))
+        _take_over(path, objects.put(key, content, over=objects.tags.get(key, "")), objects, key)
     except TakenError:
-        _take_over(path, objects.get(key))
-        return bool(_known[_key(path)]) and path.read_bytes() == content
+        _take_over(path, objects.get(key), objects, key)
+        return bool(objects.tags[key]) and path.read_bytes() == content
     return True
 
 
@@ -114,25 +116,22 @@ def remove(path: Path) -> None:
     if there is not None:
         bucket, key = there
         objects_of(bucket).delete(key)
-        _known[_key(path)] = ""
+        objects_of(bucket).tags[key] = ""
     path.unlink(missing_ok=True)
 
 
-def _key(path: Path) -> tuple[int, Path]:
-    return os.getpid(), path
-
-
-def _take_over(path: Path, there: Small | None) -> None:
+def _take_over(path: Path, there: Small | None, objects: Objects, key: str) -> None:
     """Make the copy here what is in the bucket."""
     if there is None:
         path.unlink(missing_ok=True)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_here(path, there.content, changed_at=there.changed_at)
-    _known[_key(path)] = there.tag if there else ""
+        write_here(path, there.content, changed_at=there.changed_at)
+    objects.tags[key] = there.tag if there else ""
 
 
-def _write_here(path: Path, content: bytes, *, changed_at: float | None = None) -> None:
+def write_here(path: Path, content: bytes, *, changed_at: float | None = None) -> None:
+    """Write a file of this machine by atomic rename, whoever else writes it."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
         temporary.write(content)
     os.chmod(temporary.name, 0o644)  # noqa: PTH101

@@ -70,6 +70,7 @@ def outputs_in_bucket(client: Any) -> list[str]:
     return [one["Key"] for page in pages for one in page.get("Contents", [])]
 
 
+@pytest.mark.slow
 def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_does(
     corpus: Path, bucket: Machine, locally: dict[str, bytes]
 ) -> None:
@@ -78,6 +79,7 @@ def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_
     assert delivered(config) == locally
 
 
+@pytest.mark.slow
 def test_build_that_gives_back_what_nobody_needs_delivers_the_same(
     corpus: Path, bucket: Machine, locally: dict[str, bytes], moto_client: Any
 ) -> None:
@@ -106,6 +108,7 @@ def test_another_machine_reuses_every_step(corpus: Path, bucket: Machine) -> Non
     assert again == {step: made[step] for step in again}
 
 
+@pytest.mark.slow
 def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, bucket: Machine, moto_client: Any) -> None:
     address = address_of(build_dataset(in_bucket(corpus), workers=1))
     assert not verify_build(open_build(address)).findings
@@ -121,6 +124,7 @@ def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, buc
         assert {finding.where.rpartition("/")[2] for finding in found} >= {"tokenized", "tokens"}, name
 
 
+@pytest.mark.slow
 def test_object_that_is_lost_after_its_receipt_is_made_again_by_its_step(
     corpus: Path, bucket: Machine, moto_client: Any, locally: dict[str, bytes]
 ) -> None:
@@ -139,6 +143,7 @@ def test_object_that_is_lost_after_its_receipt_is_made_again_by_its_step(
         assert not verify_build(open_build(plan)).findings
 
 
+@pytest.mark.slow
 def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, bucket: Machine) -> None:
     build = open_build(build_dataset(in_bucket(corpus), workers=1))
     path = build.step_folder("index", "00000") / "tokenized"
@@ -147,6 +152,7 @@ def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, bucket: Mach
     assert (open_build(build.plan_receipt).folder("index", "00000") / "tokenized").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Path, bucket: Machine) -> None:
     plan = build_dataset(in_bucket(corpus), workers=1)
     address, before = address_of(plan), open_build(plan).receipt("tokenize", "00000").attempt
@@ -160,6 +166,7 @@ def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Pat
     assert not receipt.again
 
 
+@pytest.mark.slow
 def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
     corpus: Path, bucket: Machine, moto_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +191,7 @@ def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
     assert not any("killed" in one for one in left)
 
 
+@pytest.mark.slow
 def test_cache_keeps_its_bound_and_the_build_its_bytes(
     corpus: Path, bucket: Machine, locally: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
