@@ -93,7 +93,7 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     """The strings that each partition repeats most: how often, where first (file, 1-based line), their beginning."""
     import numpy as np
 
-    from corpusmill.documents.text_shard import TEXT_FILE, open_text_shard
+    from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, open_text_shard
 
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
@@ -109,7 +109,9 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
         blocks = build.blocks(stage, shards[shard])
         outputs = build.receipt(stage, shards[shard]).outputs
         blocks.require(one.name for one in outputs if one.name != TEXT_FILE)
-        blocks.require_bytes(TEXT_FILE, position, position + EXCERPT_BYTES)
+        last = int(np.fromfile(blocks.folder / OFFSET_FILE, "<u8")[-1])  # a text shard is opened by its separators
+        for place in (0, last, position):
+            blocks.require_bytes(TEXT_FILE, place, place + EXCERPT_BYTES)
         text = open_text_shard(blocks.folder)
         document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
         source, line = text.source_of(document)
