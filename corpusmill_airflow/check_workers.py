@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, task
 
+from corpusmill.mirrored import address_of, path_of
 from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.stage_tasks import RETRYING
 
@@ -56,7 +57,7 @@ def probe(name: str, params: dict[str, Any] | None = None) -> str:
     from corpusmill_airflow.worker import ask, require_worker
 
     require_worker()
-    return str(ask("probe", work_folder=str(_folder(params or {})), name=name))
+    return str(ask("probe", work_folder=address_of(_folder(params or {})), name=name))
 
 
 @task
@@ -65,10 +66,10 @@ def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
     """Say how many probes each host got; fail if the workers do not fit together."""
     from corpusmill.builds import worker_check
 
-    print(worker_check.conclude(_folder(params or {}), [Path(path) for path in probes]))
+    print(worker_check.conclude(_folder(params or {}), [path_of(path) for path in probes]))
 
 
 def _folder(params: dict[str, Any]) -> Path:
     from corpusmill.config import absolute
 
-    return Path(absolute(params["work_folder"]))
+    return path_of(absolute(params["work_folder"]))

@@ -4,6 +4,8 @@ A configuration names a connection for each kind of store: `dag: {connections: {
 names, never what they stand for, beside the plan. A task that talks to stores asks Airflow for the connections and has
 what they say in its environment while it works, and so do the programs that it starts. Airflow itself masks the secrets
 of a connection in the logs of the task that asked for it.
+
+A work folder in a bucket is read by every task, and by the pages: its credentials come from the environment, or a role.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import PermanentError
+from corpusmill.work_folder.small import refresh, write
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -27,17 +30,13 @@ Variables = dict[str, str | None]
 
 def keep_connections(plan_receipt: Path, connections: Mapping[str, str]) -> None:
     """Let every later task of a plan's run know which connections are its stores'."""
-    temporary = plan_receipt.with_name(f"{KEPT}.new")
-    temporary.write_text(json.dumps(dict(connections)) + "\n", encoding="utf-8")
-    temporary.replace(plan_receipt.with_name(KEPT))
+    write(plan_receipt.with_name(KEPT), json.dumps(dict(connections)).encode() + b"\n")
 
 
 def connections_of(plan_receipt: Path) -> dict[str, str]:
     """What was kept beside a plan; nothing if its run began without Airflow."""
-    try:
-        kept: dict[str, str] = json.loads(plan_receipt.with_name(KEPT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+    path = plan_receipt.with_name(KEPT)
+    kept: dict[str, str] = json.loads(path.read_bytes()) if refresh(path) else {}
     return kept
 
 

@@ -56,6 +56,7 @@ def reprocess_shard(folder: Path) -> DAG:
         from corpusmill.bounds import require_folder
         from corpusmill.builds.reprocess import plan_to_reprocess
         from corpusmill.form import refuse_unknown
+        from corpusmill.mirrored import address_of, path_of
         from corpusmill_airflow import running
         from corpusmill_airflow.configurations import work_folders
         from corpusmill_airflow.connections import connections_of, credentials, keep_connections
@@ -67,12 +68,12 @@ def reprocess_shard(folder: Path) -> DAG:
             require_folder("work_folder", values["work_folder"], work_folders(folder))
             last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
-            asked = {"last_plan": str(last), "stage": values["stage"], "shard": shard}
+            asked = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
             connections = connections_of(last)
 
             def begin() -> Path:
                 with credentials(connections):
-                    plan_receipt = Path(ask("begin_reprocessing", **asked))
+                    plan_receipt = path_of(ask("begin_reprocessing", **asked))
                 keep_connections(plan_receipt, connections)
                 return plan_receipt
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.errors import CorpusmillError
+from corpusmill.mirrored import address_of, path_of
 
 if TYPE_CHECKING:
     from corpusmill.engine.claim import Holder
@@ -70,7 +71,7 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
             with suppress(LockHeldError):  # else it is void when the run has ended
                 release_dataset(work, me)
             raise
-    return str(plan_receipt)
+    return address_of(plan_receipt)
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
     from corpusmill.engine.claim import beating, hold_dataset
     from corpusmill.stages.graph import open_build
 
-    receipt = Path(plan_receipt)
+    receipt = path_of(plan_receipt)
     open_build(receipt)  # is there, or claiming it would make a work folder anew that was renamed
     require_same_code(receipt)
 
@@ -136,7 +137,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
         # A dry run is planned even if it would not fit, or no estimate could say so.
         as_json = config.model_dump_json(exclude_none=True)
         with credentials(connections):
-            plan_receipt = Path(ask("plan", config=as_json, to_build=not params.get("dry_run")))
+            plan_receipt = path_of(ask("plan", config=as_json, to_build=not params.get("dry_run")))
         keep_connections(plan_receipt, connections)
         require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
@@ -204,6 +205,6 @@ def close(context: Any, plan_receipt: str | None, name: str) -> None:
         raise AirflowRescheduleException(utcnow() + ASK_AGAIN)
     if plan_receipt:
         with _waiting(context, this_airflow()) as (me, _):
-            release_dataset(Path(plan_receipt).parents[2], me)
+            release_dataset(path_of(plan_receipt).parents[2], me)
     if name:
         (copies() / f"{name}.yaml").unlink(missing_ok=True)

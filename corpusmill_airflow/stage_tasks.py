@@ -26,6 +26,7 @@ from airflow.sdk import (
     task,
 )
 
+from corpusmill.mirrored import address_of, path_of
 from corpusmill.schedule import MOST_TASKS
 from corpusmill.stages.graph import GRAPH, GROUPS
 from corpusmill_airflow.by_version import RETRY_ARGUMENTS, retried_as_its_error_says
@@ -162,7 +163,7 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
         build = open_build(plan_receipt)
         here = not worker.worker_python()
         if here and (processes == 1 or len(build.units_of_task(stage, unit)) == 1):
-            return [str(receipt) for receipt in build.run_task(stage, unit, again=again, verify=verify)]
+            return [address_of(receipt) for receipt in build.run_task(stage, unit, again=again, verify=verify)]
         # Airflow forks its tasks, and pools of processes hang in what was forked: a program of its own has them.
         fewer = processes >> running.failures(context)  # one that ran out of memory has less to do at a time
         return worker.run_steps(plan_receipt, stage, unit, processes=max(1, fewer), again=again, verify=verify)
@@ -182,7 +183,7 @@ def report(plan_receipt: str) -> str:
     connections = connections_of(Path(plan_receipt))  # old versions may go from the destinations now
     with running.held(plan_receipt, context, running.this_airflow()), credentials(connections):
         reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
-        if stays := why_latest_stays(Path(plan_receipt)):
+        if stays := why_latest_stays(path_of(plan_receipt)):
             print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
         else:
             asset = dataset_asset(open_build(plan_receipt).config.name)

@@ -61,8 +61,9 @@ def moto(s3_endpoint: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     moto_client.create_bucket(Bucket="corpus")
     yield s3_endpoint
-    for one in moto_client.list_objects_v2(Bucket="corpus").get("Contents", []):
-        moto_client.delete_object(Bucket="corpus", Key=one["Key"])
+    for page in moto_client.get_paginator("list_objects_v2").paginate(Bucket="corpus"):
+        for one in page.get("Contents", []):
+            moto_client.delete_object(Bucket="corpus", Key=one["Key"])
     moto_client.delete_bucket(Bucket="corpus")
 
 

@@ -170,7 +170,8 @@ def test_config_one_bucket_at_two_stores_is_two_destinations() -> None:
     assert len(parse_config(MINIMAL.replace("[{path: out}]", places), where="x").destinations) == 2
 
 
-def test_config_bucket_as_work_folder_is_refused() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(f"{MINIMAL}\nwork_folder: s3://bucket/x\n", where="x.yaml")
-    assert "work_folder is a folder" in str(caught.value)
+def test_config_bucket_as_work_folder_is_an_s3_prefix() -> None:
+    assert parse_config(f"{MINIMAL}\nwork_folder: s3://bucket/x\n", where="x.yaml").work_folder == "s3://bucket/x"
+    for refused in ("s3://bucket", "s3://bucket/../x", "s3:///x", "gs://bucket/x", "http://bucket/x"):
+        with pytest.raises(ConfigError):
+            parse_config(f"{MINIMAL}\nwork_folder: {refused}\n", where="x.yaml")

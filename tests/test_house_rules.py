@@ -30,11 +30,13 @@ MAY_IMPORT = {
     "yaml_text": "errors",
     "schedule": "section yaml_text",
     "content_kernels": "content kernels words",
-    "config": "addresses errors schedule section yaml_text",
+    "mirrored": "",
+    "config": "addresses errors mirrored schedule section yaml_text",
     "form": "addresses config errors section",
     "storage": "addresses errors fingerprint kernels",
     "bounds": "config errors form storage",
-    "ledger": "content errors fingerprint version",
+    "work_folder": "errors fingerprint mirrored storage",
+    "ledger": "content errors fingerprint mirrored version work_folder",
     "report": "errors",
     "documents": "content_kernels errors storage",
     "dedup": "config content content_kernels documents errors kernels slices words",
@@ -43,15 +45,16 @@ MAY_IMPORT = {
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
-    "steps": "config documents errors kernels ledger report sources storage words",
-    "engine": "config errors fingerprint ledger report schedule sources",
+    "steps": "config documents errors kernels ledger report sources storage words work_folder",
+    "engine": "config errors fingerprint ledger mirrored report schedule sources work_folder",
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
-    " report shuffle slices sources steps storage tokens version",
-    "forgetting": "config documents engine errors kernels ledger stages steps storage",
-    "builds": "config content_kernels documents engine errors fingerprint forgetting installed ledger report sources"
-    " stages steps storage tokens version",
+    " report shuffle slices sources steps storage tokens version work_folder",
+    "forgetting": "config documents engine errors kernels ledger mirrored stages steps storage work_folder",
+    "builds": "config content_kernels documents engine errors fingerprint forgetting installed ledger mirrored report"
+    " sources stages steps storage tokens version work_folder",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
-    "verify": "config content engine errors export fingerprint forgetting ledger report sources stages storage",
+    "verify": "config content engine errors export fingerprint forgetting ledger mirrored report sources stages storage"
+    " work_folder",
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
     " storage tokens verify",
@@ -61,7 +64,7 @@ MAY_IMPORT = {
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages training",
     "commands": "api builds config datasets decontamination difference documents engine errors forgetting in_order"
-    " lineage mixture report reshuffle stages steps tokens training verify",
+    " lineage mirrored mixture report reshuffle stages steps tokens training verify work_folder",
     "cli": "commands errors installed",
 }
 
@@ -70,7 +73,11 @@ MAY_IMPORT = {
 FORBIDDEN_CALLS = {"tofile", "uuid1", "uuid4", "urandom", "default_rng", "shuffle", "permutation"}
 FORBIDDEN_IMPORTS = {"airflow", "corpusmill_airflow", "pickle", "random", "uuid", "secrets", "shelve", "marshal"}
 # A key that nobody can know beforehand, for a table in memory; no result depends on it (dedup/shared.py says why).
-MAY_IMPORT_FORBIDDEN = {"dedup/shared.py": {"secrets"}}
+MAY_IMPORT_FORBIDDEN = {
+    "dedup/shared.py": {"secrets"},
+    "work_folder/outputs.py": {"secrets"},  # names of attempts
+    "engine/claim.py": {"secrets"},  # tells mirrors apart
+}
 # isal's compressor wrote unequal bytes for equal input in two processes; decompressing is checked by a checksum.
 MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
@@ -84,6 +91,7 @@ MAY_LIST_UNSORTED = {
     "forgetting/purge.py": "a set, sorted before it is listed",
     "documents/sample_corpus.py": "removes what it finds",
     "ledger/once.py": "removes what it finds",
+    "ledger/cached.py": "sizes are summed; steps are sorted before one goes",
     "storage/output_folder.py": "asks whether there is anything",
     "reshuffle/folders.py": "asks whether there is anything",
     "stages/audit.py": "sorted by age and name in the next line",
@@ -102,7 +110,7 @@ MAY_BE_UNORDERED = {
     "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "builds/local.py": {"wait", "cpu_count"},
     "engine/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
-    "engine/rollup.py": {"getpid"},  # a temporary name of its own for each that writes one
+    "work_folder/objects.py": {"getpid"},  # a client of its own for each process
     "report/progress.py": {"wait"},  # pauses between two looks
     "builds/estimate.py": {"cpu_count"},  # hours on this machine
     "builds/worker_check.py": {"cpu_count", "node"},  # speaks of a machine

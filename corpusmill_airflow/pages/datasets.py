@@ -13,6 +13,7 @@ from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.report.figures import bytes_text, count_text, share_text
 from corpusmill.report.shards import StepFacts
 from corpusmill.report.trend import trend_bars
+from corpusmill.work_folder.small import refresh_all
 from corpusmill_airflow.folder import datasets_folder
 from corpusmill_airflow.pages import records
 from corpusmill_airflow.pages.receipts import read_steps
@@ -135,6 +136,7 @@ def _dataset_of(run: Run, plans: dict[tuple[str, str], Path], datasets: dict[Pat
 
 def _read_history(dataset: Dataset, reports: dict[Path, tuple[str, str]]) -> None:
     """The newest refreshes; two reports in a row on the same content are one."""
+    refresh_all(dataset.work / records.REPORT, RECEIPT_NAME)
     paths = list((dataset.work / records.REPORT).glob(f"*/{RECEIPT_NAME}"))
     aged = sorted(((_modified(path), path) for path in paths), reverse=True)[:NEWEST_REFRESHES]
     steps, dataset.unread = read_steps([str(path) for _, path in aged], dataset.work)

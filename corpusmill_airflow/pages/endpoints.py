@@ -22,6 +22,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 import corpusmill.report
+from corpusmill.mirrored import path_of
 from corpusmill.report.html import report_environment
 from corpusmill.stages.graph import GRAPH
 from corpusmill_airflow.folder import named_folder
@@ -189,7 +190,7 @@ def _asking(session: Session, run: records.Run) -> str | None:
 
 def _path(paths: dict[tuple[str, int], list[str]], task_id: str) -> Path | None:
     returned = paths.get((task_id, -1))
-    return Path(returned[0]) if returned else None
+    return path_of(returned[0]) if returned else None
 
 
 def _run(session: Session, dag_id: str, run_id: str) -> records.Run:

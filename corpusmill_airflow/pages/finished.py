@@ -6,8 +6,10 @@ from pathlib import Path
 
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, read_receipt
+from corpusmill.ledger.blocks import Blocks
 from corpusmill.report.shards import SHARDS, ShardTable, shards_from_json
 from corpusmill.stages.graph import GRAPH
+from corpusmill.work_folder.small import refresh
 
 STAGE, PAGE = "report", "report.html"
 
@@ -17,7 +19,10 @@ def report_receipt(path: Path) -> Receipt | None:
     if path.name != RECEIPT_NAME or path.parent.parent.name != STAGE:
         return None
     try:
+        refresh(path, again=True)
         receipt = read_receipt(path)
+        if receipt.attempt:
+            Blocks(path.parent, receipt).require([PAGE, SHARDS])
     except (OSError, CorpusmillError):
         return None
     return receipt if receipt.stage == STAGE else None

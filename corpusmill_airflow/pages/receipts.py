@@ -14,6 +14,7 @@ from threading import Lock
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import read_receipt
 from corpusmill.report.shards import StepFacts
+from corpusmill.work_folder.small import refresh
 
 READING_SECONDS = 0.08
 KEPT_RECEIPTS = 20_000  # 200 shards come to about 2,500 receipts, of about 1 kB each as kept here
@@ -37,6 +38,8 @@ def read_steps(
     for path in paths:
         if not path.startswith(inside) or path.count("/", len(inside)) != 2 or "/../" in path:
             continue
+        if time.monotonic() - began < seconds:
+            refresh(Path(path))
         try:
             modified = os.stat(path).st_mtime_ns  # noqa: PTH116  (of 2,500 receipts: a Path each would cost more)
         except OSError:

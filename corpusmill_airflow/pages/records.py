@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.mirrored import path_of
 from corpusmill.stages.graph import GRAPH
 
 PLAN, REPORT = "plan", "report"
@@ -148,7 +149,7 @@ def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
     for task_id, map_index, value in session.execute(query):
         paths = receipt_paths(value)
         if paths:
-            receipts[task_id, map_index] = paths
+            receipts[task_id, map_index] = [str(path_of(path)) for path in paths]
     return receipts
 
 
@@ -187,7 +188,7 @@ def receipts_by_run(session: Session, dag_ids: set[str], task_id: str, limit: in
         .limit(limit)
     )
     return {
-        (dag_id, run_id): Path(paths[0])
+        (dag_id, run_id): path_of(paths[0])
         for dag_id, run_id, value in session.execute(query)
         if (paths := receipt_paths(value))
     }

@@ -26,6 +26,7 @@ from corpusmill.engine.claim import claimed
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.errors import ConfigError, TransientError
+from corpusmill.mirrored import address_of
 from corpusmill.stages.graph import GRAPH, open_build
 
 PR_SET_PDEATHSIG = 1
@@ -112,14 +113,14 @@ def _run_in_workers(build: RunnableBuild, workers: int, waves: tuple[tuple[str, 
 
 
 def run_task(
-    plan_receipt: Path, stage: str, task: str, *, processes: int = 1, again: bool = False, verify: bool = False
+    plan_receipt: str | Path, stage: str, task: str, *, processes: int = 1, again: bool = False, verify: bool = False
 ) -> list[Path]:
     """Run the steps of one task (see engine/groups.py), `processes` at the same time; their receipts' paths.
 
     Whoever calls it has claimed the dataset.
     """
-    require_same_code(plan_receipt)
     build = open_build(plan_receipt)
+    require_same_code(build.plan_receipt)
     name = _task_called(build, stage, task)
     if name is None:
         return []
@@ -141,7 +142,7 @@ def run_claimed(config: DatasetConfig, command: list[str]) -> int:
     """
     with claimed(work_of(config)):
         plan_receipt = begin_run(plan_dataset(config, to_build=True))
-        told = {"CORPUSMILL_PLAN": str(plan_receipt), "CORPUSMILL_ORDER": " ".join(GRAPH.names)}
+        told = {"CORPUSMILL_PLAN": address_of(plan_receipt), "CORPUSMILL_ORDER": " ".join(GRAPH.names)}
         return subprocess.run(command, env=os.environ | told, check=False).returncode
 
 

@@ -18,6 +18,7 @@ from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile
 from corpusmill.storage.listing import Listing, list_all
 from corpusmill.version import __version__
+from corpusmill.work_folder.small import refresh
 
 if TYPE_CHECKING:
     from corpusmill.tokens.tokenizer import Tokenizer
@@ -101,7 +102,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         with problems.kept():
             require_writable(config, destination)
     work = work_of(config)
-    if not (_step(config, plan).folder(work) / DELIVERED).exists():  # else it was built, and nothing new is written
+    if not refresh(_step(config, plan).folder(work) / DELIVERED):  # else it was built, and nothing new is written
         needed, said_by = needed_room(config, plan, work)
         with problems.kept():
             require_room(config, work, needed[config.reclaim], said_by=said_by)

@@ -29,6 +29,7 @@ from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
 from corpusmill.stages.upload import hands_over
 from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.storage.hub_repository import HubRepository
+from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     from corpusmill.sources.plan import Plan
@@ -161,12 +162,13 @@ def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by:
     What the work folder holds already counts as room: steps are reused, or were superseded and can be collected.
     """
     local = [Path(absolute(one.path)) for one in config.destinations if is_local(one.path)]
-    there = [next(path for path in (folder, *folder.parents) if path.exists()) for folder in (work, *local)]
+    own = [] if is_shared(work) else [work]  # a bucket has room
+    there = [next(path for path in (folder, *folder.parents) if path.exists()) for folder in (*own, *local)]
     devices = [path.stat().st_dev for path in there]
     folders = dict(zip(reversed(devices), reversed(there), strict=True))  # the work folder, if it lies there
     for device, folder in folders.items():
         size_bytes = max(
-            sum((delivered if place else held) for place, one in enumerate(devices) if one == device)
+            sum((delivered if place >= len(own) else held) for place, one in enumerate(devices) if one == device)
             for held, delivered in needed
         )
         free_bytes = shutil.disk_usage(folder).free

@@ -15,18 +15,18 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from corpusmill.config import DatasetConfig
 from corpusmill.errors import CorpusmillError, TransientError, visible
+from corpusmill.mirrored import address_of, path_of
 
 
 def plan(config: str, to_build: bool) -> str:
     """Plan a configuration, given as JSON; the path of the plan's receipt."""
     from corpusmill.builds.plan import plan_dataset
 
-    return str(plan_dataset(DatasetConfig.model_validate_json(config), to_build=to_build))
+    return address_of(plan_dataset(DatasetConfig.model_validate_json(config), to_build=to_build))
 
 
 def estimate(plan_receipt: str) -> dict[str, Any]:
@@ -60,14 +60,14 @@ def report(plan_receipt: str) -> dict[str, Any]:
 
     build = open_build(plan_receipt)
     receipt = build.run("report", UNIT)
-    return {"receipt": str(receipt), "announcement": announcement(build)}
+    return {"receipt": address_of(receipt), "announcement": announcement(build)}
 
 
 def begin_reprocessing(last_plan: str, stage: str, shard: int) -> str:
     """Plan a dataset again and ask for a shard's steps; the path of the new plan's receipt."""
     from corpusmill.builds.reprocess import begin
 
-    return str(begin(Path(last_plan), stage, shard))
+    return address_of(begin(path_of(last_plan), stage, shard))
 
 
 def finish_reprocessing(plan_receipt: str) -> str:
@@ -112,7 +112,7 @@ def probe(work_folder: str, name: str) -> str:
     """Write down what this worker finds; the path of the file."""
     from corpusmill.builds.worker_check import probe as probed
 
-    return str(probed(Path(work_folder), name))
+    return address_of(probed(path_of(work_folder), name))
 
 
 QUESTIONS: dict[str, Callable[..., Any]] = {

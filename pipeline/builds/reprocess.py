@@ -13,8 +13,10 @@ from corpusmill.engine.runs import begin_run, delivered_plans, why_latest_stays
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import RECEIPT_NAME, ask_again
+from corpusmill.mirrored import path_of
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.storage import safe_relative_name
+from corpusmill.work_folder.small import refresh, write
 
 BEFORE = ".before.json"
 
@@ -59,7 +61,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
                 folder = build.step(later, unit).folder(build.work)
             except StepMissingError:
                 continue
-            if (folder / RECEIPT_NAME).exists():
+            if refresh(folder / RECEIPT_NAME):
                 ask_again(folder)
                 asked.append((later, unit))
     return asked
@@ -82,10 +84,10 @@ def plan_to_reprocess(work_folder: str, dataset: str, plan: str = "") -> Path:
 
     A dry run, a failed and a refused run have delivered nothing, so only by its name is their plan found.
     """
-    work = Path(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
+    work = path_of(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
     if plan:
         receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
-        if not receipt.is_file():
+        if not refresh(receipt):
             raise ConfigError(
                 "the dataset has no such plan any more",
                 where=receipt.parent,
@@ -114,7 +116,7 @@ def begin(last_plan: Path, stage: str, shard: int) -> Path:
     before = digests(last) | digests(build)  # if the sources changed, what the last plan made of them is what stood
     asked = ask_for_shard(build, stage, f"{shard:05d}")
     memory = {"before": [[*step, digest] for step, digest in before.items()], "asked": asked}
-    (plan_receipt.parent / BEFORE).write_text(json.dumps(memory))
+    write(plan_receipt.parent / BEFORE, json.dumps(memory).encode())
     return plan_receipt
 
 
@@ -126,7 +128,9 @@ def finish(plan_receipt: str | Path) -> str:
 
 def remembered(plan_receipt: str | Path) -> tuple[list[tuple[str, str]], Digests]:
     """What the newest `begin` of this plan wrote down: the steps that it asked for, and what stood before."""
-    memory = json.loads((Path(plan_receipt).parent / BEFORE).read_text())
+    path = path_of(plan_receipt).with_name(BEFORE)
+    refresh(path, again=True)
+    memory = json.loads(path.read_bytes())
     before = {(stage, unit): digest for stage, unit, digest in memory["before"]}
     return [(stage, unit) for stage, unit in memory.get("asked", ())], before
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from corpusmill.errors import PermanentError, StorageFullError, TransientError
+from corpusmill.work_folder.small import refresh, remove, write
 
 FOLDER = ".worker-check"
 BEGUN = "begun"
@@ -30,7 +31,7 @@ def begin(work_folder: Path, probes: int) -> list[str]:
     """Leave a file in the work folder that every worker must find; returns the names of the probes."""
     shutil.rmtree(work_folder / FOLDER, ignore_errors=True)
     (work_folder / FOLDER).mkdir(parents=True)
-    (work_folder / FOLDER / BEGUN).touch()
+    write(work_folder / FOLDER / BEGUN, b"")
     return [f"{number:05d}" for number in range(probes)]
 
 
@@ -38,7 +39,7 @@ def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
     """Write down what this worker finds; returns where. PermanentError if it does not see the others' folder."""
     folder = work_folder / FOLDER
     host = host or socket.gethostname()
-    if not (folder / BEGUN).is_file():
+    if not refresh(folder / BEGUN, again=True):
         raise PermanentError(
             "a worker does not see the work folder of the others",
             where=f"{host}: {work_folder}",
@@ -47,7 +48,7 @@ def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
         )
     free_bytes = shutil.disk_usage(folder).free
     found = {"host": host, "cores": os.cpu_count() or 1, "versions": _versions_in_words(), "free_bytes": free_bytes}
-    (folder / f"{name}.json").write_text(json.dumps(found) + "\n")
+    write(folder / f"{name}.json", json.dumps(found).encode() + b"\n")
     return folder / f"{name}.json"
 
 
@@ -57,7 +58,9 @@ def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = L
     PermanentError for a host with other versions, StorageFullError for one without room, TransientError when nothing
     was probed.
     """
-    found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in probes]
+    found: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in probes if refresh(path)]
+    for path in (work_folder / FOLDER / BEGUN, *probes):
+        remove(path)
     shutil.rmtree(work_folder / FOLDER)
     if not found:
         raise TransientError("no probe came back", next_step="look whether any worker is running")

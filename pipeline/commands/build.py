@@ -120,7 +120,7 @@ def reprocess(
 
 @command(BUILD, "run-task work/books/plan/*/receipt.json tokenize 1/16")
 def run_task(
-    plan_receipt: Annotated[Path, typer.Argument(metavar="PLAN", help="The receipt of a plan.", show_default=False)],
+    plan_receipt: Annotated[str, typer.Argument(metavar="PLAN", help="The receipt of a plan.", show_default=False)],
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="A stage, such as tokenize.", show_default=False)],
     task: Annotated[
         str,
@@ -133,11 +133,12 @@ def run_task(
     """Run one task of a planned build, as schedulers do. Stages have to end one after another."""
     from corpusmill.builds.local import end_with_task
     from corpusmill.builds.local import run_task as run
+    from corpusmill.mirrored import address_of
 
     end_with_task()
     logging.getLogger().setLevel(logging.INFO)
     for receipt in run(plan_receipt, stage, task, processes=workers, again=again, verify=verify):
-        typer.echo(receipt)
+        typer.echo(address_of(receipt))
 
 
 @command(BUILD, "claim web.yaml -- bash arrays.sh")

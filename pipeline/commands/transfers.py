@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from corpusmill.commands.app import TRANSFERS, command
@@ -42,3 +44,24 @@ def _wire(traffic: dict[str, int]) -> str:
         return ""
     moved = traffic["bytes_received"] + traffic["bytes_sent"]
     return f"; {moved:,} bytes over the wire in {traffic['requests']:,} requests, {traffic['retries']:,} retries"
+
+
+@command(TRANSFERS, "check-store s3://bucket/work")
+def check_store(
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="A work folder: s3://bucket/prefix.")],
+    races: Annotated[
+        int, typer.Option(help="How often 16 writers race, for new objects and for old ones.", min=1)
+    ] = 20,
+) -> None:
+    """Race writers in a bucket: can it hold a work folder? Refuses a store that ignores conditions."""
+    from corpusmill.errors import ConfigError
+    from corpusmill.mirrored import place_of
+    from corpusmill.work_folder.check import RACERS, race_writers, require_conditions
+
+    try:
+        bucket, folder = place_of(place)
+    except ValueError as error:
+        raise ConfigError(str(error), where=place) from None
+    require_conditions(bucket, folder)
+    race_writers(bucket, folder, races)
+    typer.echo(f"{place}: {races:,} races of {RACERS} writers for a new and for an old object: one winner each")

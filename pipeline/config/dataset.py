@@ -28,6 +28,7 @@ from corpusmill.config.sections import (
     TokenizerConfig,
 )
 from corpusmill.config.values import Count
+from corpusmill.mirrored import SCHEME, mirror_of, path_of
 from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
 from corpusmill.section import Section
 
@@ -61,11 +62,12 @@ class DatasetConfig(Section):
 
     @field_validator("work_folder")
     @classmethod
-    def _work_folder_is_local(cls, work_folder: str) -> str:
-        if "://" in work_folder:
+    def _work_folder_is_a_place(cls, work_folder: str) -> str:
+        if work_folder.startswith(SCHEME):
+            mirror_of(work_folder)
+        elif "://" in work_folder:
             raise ValueError(
-                "work_folder is a folder of this machine or of a file system that all workers mount, not a bucket;"
-                " sources and destinations may be buckets"
+                "work_folder is a folder of this machine, or that all workers mount, or s3://bucket/prefix"
             )
         return work_folder
 
@@ -133,5 +135,5 @@ def _place(path: str) -> str:
 
 
 def work_of(config: DatasetConfig) -> Path:
-    """The folder in which a dataset's steps, receipts and plans lie."""
-    return Path(absolute(config.work_folder)) / config.name
+    """The folder in which a dataset's steps, receipts and plans lie; of one in a bucket, its mirror here."""
+    return path_of(absolute(config.work_folder)) / config.name

@@ -105,8 +105,8 @@ def count_repeated(
     shared: Sections, settled: Sections, answered: Sequence[Sections], partition: int
 ) -> list[RepeatedWindow]:
     """The windows that this partition repeats most."""
-    crowds = read_crowds(shared.folder)
-    offsets = np.fromfile(settled.folder / OFFSETS, "<u8").tolist()
+    crowds = read_crowds(shared)
+    offsets = settled.whole(OFFSETS).tolist()
     answers = [one.read(WINDOW_DIGESTS, partition, columns=3) for one in answered]
     joined = np.concatenate(answers) if answers else np.empty((0, 3), np.uint64)
     return most_repeated(offsets, all_windows(crowds, offsets, len(answered)), joined)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.dedup.addresses import bytes_hash
+from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.slices import highs_of, lows_of, positions_of
 from corpusmill.kernels import kernel
 
@@ -110,9 +111,9 @@ def write_crowds(folder: Path, crowds: Sequence[NDArray[np.uint64]]) -> None:
     (folder / CROWDS).write_bytes(np.ascontiguousarray(rows, "<u8").data)
 
 
-def read_crowds(folder: Path) -> list[Crowd]:
+def read_crowds(shared: Sections) -> list[Crowd]:
     """What write_crowds wrote."""
-    rows = np.fromfile(folder / CROWDS, "<u8").astype(np.uint64, copy=False).reshape(-1, 3)
+    rows = shared.whole(CROWDS).reshape(-1, 3)
     crowds = []
     for number in range(int(rows[:, 0].max()) + 1 if len(rows) else 0):
         own = rows[rows[:, 0] == np.uint64(number)]

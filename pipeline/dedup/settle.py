@@ -125,7 +125,7 @@ def _ask_borders(
 
 
 def _ask_windows(shared: Sections, answered: Sequence[Sections], partition: int, folder: Path) -> None:
-    crowds = read_crowds(shared.folder)
+    crowds = read_crowds(shared)
     answers = [one.read(WINDOW_DIGESTS, partition, columns=3) for one in answered]
     joined = np.concatenate(answers) if answers else np.empty((0, 3), np.uint64)
     offsets = best_offsets(crowds, sample_windows(crowds, len(answered)), joined)

@@ -24,7 +24,7 @@ from corpusmill.dedup.anchors import ANCHOR_ROWS, open_anchors, partition_bucket
 from corpusmill.dedup.exchange import CONTEXTS, WINDOWS
 from corpusmill.dedup.match_kernels import find_groups, sort_by_position
 from corpusmill.dedup.repeated import largest_groups, read_crowds, sample_windows, write_crowds
-from corpusmill.dedup.sections import Require, as_written, write_sections
+from corpusmill.dedup.sections import Require, Sections, as_written, write_sections
 from corpusmill.errors import ConfigError, CorruptDataError
 
 MOST_SHARDS = 1 << 19
@@ -67,7 +67,7 @@ def share(
     del rows
     write_crowds(folder, largest_groups(candidates))
     write_sections(folder, CONTEXTS, [one[:, 0] for one in candidates])
-    write_sections(folder, WINDOWS, sample_windows(read_crowds(folder), len(shards)).rows())
+    write_sections(folder, WINDOWS, sample_windows(read_crowds(Sections(folder)), len(shards)).rows())
     return {"anchors": int((starts[-1] - starts[0]).sum()), "candidates": sum(map(len, candidates))}
 
 

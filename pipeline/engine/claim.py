@@ -8,6 +8,7 @@ run has the dataset also while none is there. Commands that only read, and the p
 `{"instance", "job", "run", "plan"}`. `instance` tells apart what is called alike: an Airflow's own id, or for a process
 the boot of its machine. The file's time of change is the heartbeat: whoever works sets it every BEAT_SECONDS. It is
 compared with the time that the same file system gives a file that is written now, so no two clocks have to agree.
+In a bucket it is a lease: an object that is put over the one that was looked at, and times are the store's.
 `.run.lock` is held while the file is looked at and written; a process holds it on, and the kernel lets it go with it.
 Tasks take `.run.asking.lock` before, so that those of a cleared run which begin at once are in no one's way.
 
@@ -32,6 +33,7 @@ import json
 import logging
 import os
 import platform
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -40,8 +42,13 @@ from threading import Event, Thread
 
 from corpusmill.errors import PermanentError, TransientError
 from corpusmill.ledger import RUN_LOCK, held
+from corpusmill.mirrored import object_of
+from corpusmill.work_folder.check import require_conditions
+from corpusmill.work_folder.small import age_seconds, is_shared, put, refresh, write
 
 CLAIM = ".run.json"
+RELEASED = b"{}\n"
+MIRROR = ".mirror"
 ASKING_LOCK = ".run.asking.lock"
 BEAT_SECONDS = 30.0
 EXPIRES_SECONDS = 600.0  # a task whose disk was full is tried again after 300
@@ -70,10 +77,21 @@ class Holder:
         return f"run {self.run} of {self.job}" if self.job else self.run
 
 
-def this_process() -> Holder:
-    """This process, of the machine's present boot."""
+def this_process(work: Path) -> Holder:
+    """This process, of the machine's present boot; where the work folder is in a bucket, of its mirror here."""
     boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else platform.node()
-    return Holder(boot, "", f"process {os.getpid()} on {platform.node()}")
+    return Holder(boot + _mirror(work), "", f"process {os.getpid()} on {platform.node()}")
+
+
+def _mirror(work: Path) -> str:
+    """What tells mirrors of one boot apart, whose processes share no lock; "" for a folder that all of them see."""
+    if not is_shared(work):
+        return ""
+    name = work / MIRROR
+    if not name.exists():
+        with suppress(FileExistsError), name.open("x", encoding="utf-8") as file:
+            file.write(f" {secrets.token_hex(8)}")
+    return name.read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -87,7 +105,8 @@ def claimed(work: Path, *, remove_empty: bool = False) -> Iterator[None]:
     """
     made = [folder for folder in (work, *work.parents) if not folder.exists()] or [work] * remove_empty
     work.mkdir(parents=True, exist_ok=True)
-    me = this_process()
+    _require_fit(work)
+    me = this_process(work)
     with held(work / RUN_LOCK, wait=False):
         _require_free(work, me, lambda _: False)
         _write(work, me)
@@ -174,6 +193,7 @@ def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iter
 
 def _take(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: str) -> None:
     work.mkdir(parents=True, exist_ok=True)
+    _require_fit(work)
     with _asking(work):
         _require_free(work, me, is_under_way)
         if _claim(work)[0] != me:  # else another task of the run has just taken it
@@ -191,11 +211,11 @@ def _asking(work: Path) -> Iterator[None]:
 
 def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]) -> None:
     """RunUnderWayError if another has the dataset; for whoever holds its lock, whose time of change is now."""
-    other, _ = _claim(work)
-    here = this_process().instance
+    idle = abs(age_seconds(work / CLAIM))
+    other, _ = _read(work)  # the same look: what is written next is put over that one
+    here = this_process(work).instance
     if other is None or other == me or (not other.job and other.instance == here):
         return
-    idle = abs((work / RUN_LOCK).stat().st_mtime - (work / CLAIM).stat().st_mtime)
     own = bool(me.job) and other.instance == me.instance
     if not (is_under_way(other) if own else idle < EXPIRES_SECONDS):
         return
@@ -212,6 +232,11 @@ def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]
 
 def _claim(work: Path) -> tuple[Holder | None, str]:
     """(who has the dataset, the plan that is built); none if nobody has, or a power cut tore the file."""
+    refresh(work / CLAIM, again=True)
+    return _read(work)
+
+
+def _read(work: Path) -> tuple[Holder | None, str]:
     try:
         claim = json.loads((work / CLAIM).read_text(encoding="utf-8"))
         return Holder(str(claim.get("instance", "")), str(claim["job"]), str(claim["run"])), str(claim.get("plan", ""))
@@ -220,9 +245,14 @@ def _claim(work: Path) -> tuple[Holder | None, str]:
 
 
 def _write(work: Path, me: Holder, plan: str = "") -> None:
-    temporary = work / f"{CLAIM}.new"
-    temporary.write_text(json.dumps(asdict(me) | {"plan": plan}) + "\n", encoding="utf-8")
-    temporary.replace(work / CLAIM)
+    """Write a claim where the one is that was looked at; RunUnderWayError if another machine was quicker."""
+    path, content = work / CLAIM, f"{json.dumps(asdict(me) | {'plan': plan})}\n".encode()
+    if not is_shared(path):
+        write(path, content)
+        return
+    while not put(path, content):
+        if (other := _claim(work)[0]) not in {None, me}:
+            raise RunUnderWayError(f"another run of the dataset {work.name} has just begun", where=work, got=other)
 
 
 def _touch(work: Path, me: Holder) -> bool:
@@ -230,10 +260,22 @@ def _touch(work: Path, me: Holder) -> bool:
     if _claim(work)[0] != me:
         return False
     with suppress(FileNotFoundError):
-        os.utime(work / CLAIM, follow_symlinks=False)
+        if not is_shared(work):
+            os.utime(work / CLAIM, follow_symlinks=False)
+        elif not put(work / CLAIM, (work / CLAIM).read_bytes()):
+            return _claim(work)[0] == me  # another task of the run has just touched it
     return True
 
 
 def _remove(work: Path, me: Holder) -> None:
     if _claim(work)[0] == me:
-        (work / CLAIM).unlink(missing_ok=True)
+        if is_shared(work):
+            put(work / CLAIM, RELEASED)  # not every store removes on a condition
+        else:
+            (work / CLAIM).unlink(missing_ok=True)
+
+
+def _require_fit(work: Path) -> None:
+    """StoreUnfitError if the work folder is in a bucket whose store ignores conditions."""
+    if there := object_of(work):
+        require_conditions(*there)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig
 from corpusmill.fingerprint import fingerprint
+from corpusmill.work_folder.small import refresh, write
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -55,7 +56,8 @@ class Estimate:
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:
     """Write an estimate of these source files to a dataset's work folder."""
     saved = {SUBJECT: _subject(config, files), **asdict(estimate)}
-    (work / FILE).write_text(json.dumps(saved, indent=1) + "\n")
+    work.mkdir(parents=True, exist_ok=True)
+    write(work / FILE, json.dumps(saved, indent=1).encode() + b"\n")
 
 
 def last_estimate(build: Build) -> Estimate | None:
@@ -65,6 +67,7 @@ def last_estimate(build: Build) -> Estimate | None:
 
 def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) -> Estimate | None:
     """The same for a configuration with its lock, and the planned files; None, too, if the file is torn."""
+    refresh(work / FILE)
     try:
         saved = json.loads((work / FILE).read_bytes())
         return Estimate(**saved) if saved.pop(SUBJECT, None) == _subject(config, files) else None

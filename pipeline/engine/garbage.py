@@ -23,7 +23,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +33,20 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN, Graph
 from corpusmill.engine.running import open_build
 from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
-from corpusmill.errors import CorpusmillError, PermanentError
+from corpusmill.errors import CorpusmillError, CorruptDataError, PermanentError
 from corpusmill.fingerprint import FOLDER_DIGITS
-from corpusmill.ledger import RECEIPT_NAME, LockHeldError, held
+from corpusmill.ledger import RECEIPT_NAME, LockHeldError, Receipt, held
 from corpusmill.ledger.lock import LOCK_NAME
+from corpusmill.ledger.receipt import parse_receipt
+from corpusmill.work_folder.outputs import abandoned, remove_abandoned
+from corpusmill.work_folder.outputs import remove as remove_outputs
+from corpusmill.work_folder.small import is_shared, refresh_all, remove, remove_all
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
 HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
+ABANDONED = "no receipt names these outputs: their worker was killed, or another was first"
+LONGEST_TASK_SECONDS = 2 * 24 * 3600.0  # dag.task_timeout, unless configured
 SUPERSEDED = "no step of a plan that is needed leads here"
 
 
@@ -61,6 +67,8 @@ def find_garbage(
     The newest plan of `config` keeps its steps, too: another configuration of that name may have been built since.
     Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
     """
+    for stage in (PLAN, *graph.names):
+        refresh_all(work / stage, RECEIPT_NAME)
     folders = [folder for stage in (PLAN, *graph.names) for folder in _step_folders(work / stage)]
     plans = needed_plans(work, keep_plans)
     if config is not None:
@@ -83,7 +91,7 @@ def find_garbage(
         needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
-    return found
+    return [*found, *_abandoned(work, folders)]
 
 
 def superseded(folder: Path) -> Garbage:
@@ -91,17 +99,36 @@ def superseded(folder: Path) -> Garbage:
     return Garbage(folder, _size_bytes(folder), SUPERSEDED)
 
 
-def remove_garbage(work: Path, graph: Graph, garbage: Iterable[Garbage]) -> list[Garbage]:
+def _abandoned(work: Path, folders: list[Path]) -> list[Garbage]:
+    """Outputs in a bucket that no receipt names: their worker was killed, or another was first."""
+    if not is_shared(work):
+        return []
+    named = {receipt.attempt for folder in folders if (receipt := _receipt(folder))}
+    return [Garbage(place, size, ABANDONED) for place, size in abandoned(work, named, 2 * LONGEST_TASK_SECONDS)]
+
+
+def _receipt(folder: Path) -> Receipt | None:
+    try:
+        return parse_receipt(folder / RECEIPT_NAME)
+    except (FileNotFoundError, CorruptDataError):
+        return None
+
+
+def remove_garbage(work: Path, graph: Graph, garbage: Collection[Garbage]) -> list[Garbage]:
     """Remove what find_garbage found; returns what is gone, which leaves out folders that were locked since.
 
     PermanentError, before anything is removed, for a folder that is not a step folder below `work`.
     """
     order = (PLAN, *graph.names)
-    wanted = list(garbage)
+    wanted = [one for one in garbage if one.reason != ABANDONED]
+    attempts = [one for one in garbage if one.reason == ABANDONED]
     for one in wanted:
         _require_inside(work, one.folder, order)
     wanted.sort(key=lambda one: (-order.index(one.folder.parent.name), one.folder.name))
-    return [one for one in wanted if _remove(one.folder)]
+    removed = [one for one in wanted if _remove(one.folder)]
+    for one in attempts:
+        remove_abandoned(one.folder)
+    return [*removed, *attempts]
 
 
 def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
@@ -183,7 +210,10 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _size_bytes(folder: Path) -> int:
-    """Size of all files below a folder; links are not followed."""
+    """Size of all files below a folder; links are not followed. Of one in a bucket, of the outputs there."""
+    if is_shared(folder):
+        receipt = _receipt(folder)
+        return sum(one.size_bytes for one in receipt.outputs if one.name not in receipt.given_back) if receipt else 0
     return sum(Path(parent, name).lstat().st_size for parent, _, names in os.walk(folder) for name in names)
 
 
@@ -205,7 +235,11 @@ def _remove(folder: Path) -> bool:
         (folder / LOCK_NAME).unlink()  # taking the lock would write to what it points to
     try:
         with held(folder / LOCK_NAME, wait=False):
-            (folder / RECEIPT_NAME).unlink(missing_ok=True)
+            receipt = _receipt(folder)
+            remove(folder / RECEIPT_NAME)
+            remove_all(folder)
+            if receipt and receipt.attempt:
+                remove_outputs(folder, receipt.attempt)
             for path in sorted(folder.iterdir()):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)

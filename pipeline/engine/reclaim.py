@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from corpusmill.engine.stage import StepMissingError, StepName
 from corpusmill.ledger import Step, asked_again, give_back, nobody_reading, reading
+from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -72,8 +73,9 @@ def _find_readers(build: Build, stage: str) -> dict[str, list[StepName]]:
 def inputs_kept(build: Build, step: Step) -> Iterator[None]:
     """Keep the files that a step reads from being given back while it works."""
     with ExitStack() as locks:
-        if build.config.reclaim == "eager":
-            for stage in sorted({one.stage for one in step.inputs if build.graph[one.stage].reclaimed}):
+        eager, shared = build.config.reclaim == "eager", is_shared(build.work)
+        for stage in sorted({one.stage for one in step.inputs}) if eager or shared else ():
+            if shared or build.graph[stage].reclaimed:
                 locks.enter_context(reading(build.work / stage))
         yield
 

@@ -13,7 +13,6 @@ removed, of all plans.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ import xxhash
 
 from corpusmill.engine.graph import PLAN
 from corpusmill.ledger import Receipt
+from corpusmill.work_folder.small import names_below, refresh, remove, write
 
 _NAME = ".rollup-"
 
@@ -51,6 +51,7 @@ def roll_up(receipts: Sequence[Receipt], details: Callable[[Sequence[Receipt]], 
 
 def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
     """The rollup of a stage; None if there is none, or if it is not as it was written."""
+    refresh(plan_folder / f"{_NAME}{stage}")
     try:
         seal, _, text = (plan_folder / f"{_NAME}{stage}").read_bytes().partition(b"\n")
     except FileNotFoundError:
@@ -61,15 +62,12 @@ def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
 def write_rollup(rollup: Rollup, plan_folder: Path, stage: str) -> None:
     """Write a rollup, by atomic rename. Whoever may not write does without: it saves time and nothing else."""
     text = json.dumps(asdict(rollup)).encode()
-    path = plan_folder / f"{_NAME}{stage}"
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with suppress(OSError):
-        temporary.write_bytes(xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
-        temporary.replace(path)
+        write(plan_folder / f"{_NAME}{stage}", xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
 
 
 def remove_rollups(work: Path, stages: Collection[str]) -> None:
     """Remove the rollups of some stages, of all plans."""
-    for path in sorted((work / PLAN).glob(f"*/{_NAME}*")):
+    for path in names_below(work / PLAN, _NAME):
         if path.name.removeprefix(_NAME) in stages:
-            path.unlink(missing_ok=True)
+            remove(path)

@@ -19,11 +19,14 @@ from corpusmill.ledger import (
     Outcome,
     Receipt,
     ask_again,
+    let_go,
     read_receipt,
     require_balanced,
     run_once,
 )
+from corpusmill.mirrored import path_of
 from corpusmill.schedule import MOST_TASKS
+from corpusmill.work_folder.small import refresh
 
 if TYPE_CHECKING:
     from corpusmill.engine.graph import Graph
@@ -139,6 +142,7 @@ class RunnableBuild(Build):
             verify=verify,
             versions=tokenizer_versions(self.config),
         )
+        let_go(self.work)
         written = read_receipt(path)
         if receipt is None or receipt.digest != written.digest:
             self._remove_rollups(stage)
@@ -208,8 +212,8 @@ class RunnableBuild(Build):
 
 def open_build(plan_receipt: str | Path, graph: Graph) -> RunnableBuild:
     """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
-    path = Path(plan_receipt)
-    if not path.is_file():
+    path = path_of(plan_receipt)
+    if not refresh(path):
         raise PlanGoneError(
             "the plan is no longer there",
             where=path,

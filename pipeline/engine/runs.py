@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import RECEIPT_NAME
+from corpusmill.work_folder.small import refresh, refresh_all, write
 
 STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
 DELIVERED = ".delivered"
@@ -53,18 +54,18 @@ def mark_delivered(plan_folder: Path, version: str) -> None:
 def begun_at(plan_folder: Path) -> float:
     """When the newest run of a plan began; 0 if none has."""
     started = plan_folder / STARTED
-    return started.stat().st_mtime if started.exists() else 0.0
+    return started.stat().st_mtime if refresh(started) else 0.0
 
 
 def delivered_plans(work: Path) -> list[Path]:
     """Receipts of the plans whose runs delivered: first those that moved `latest`, the newest first."""
-    delivered = [path for path in _plans(work) if (path.parent / DELIVERED).exists()]
+    delivered = [path for path in _plans(work) if refresh(path.parent / DELIVERED, again=True)]
     return sorted(delivered, key=lambda path: _rank(_mark(path.parent, DELIVERED)), reverse=True)
 
 
 def begun_plans(work: Path) -> list[Path]:
     """Receipts of the plans of which a run began, the newest first."""
-    begun = [path for path in _plans(work) if (path.parent / STARTED).exists()]
+    begun = [path for path in _plans(work) if refresh(path.parent / STARTED, again=True)]
     return sorted(begun, key=lambda path: _mark(path.parent, STARTED).number, reverse=True)
 
 
@@ -119,6 +120,7 @@ def why_latest_stays(plan_receipt: Path) -> str:
 
 
 def _plans(work: Path) -> list[Path]:
+    refresh_all(work / "plan", RECEIPT_NAME)
     return sorted((work / "plan").glob(f"*/{RECEIPT_NAME}"))
 
 
@@ -132,6 +134,7 @@ def _rank(mark: RunMark) -> tuple[bool, int]:
 
 def _mark(plan_folder: Path, name: str) -> RunMark:
     """What a mark says; one that is missing, empty (of an older version) or torn comes before all others."""
+    refresh(plan_folder / name, again=True)
     try:
         return RunMark.model_validate_json((plan_folder / name).read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -139,6 +142,4 @@ def _mark(plan_folder: Path, name: str) -> RunMark:
 
 
 def _write(path: Path, mark: RunMark) -> None:
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_text(mark.model_dump_json() + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write(path, f"{mark.model_dump_json()}\n".encode())

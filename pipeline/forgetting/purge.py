@@ -24,11 +24,13 @@ from corpusmill.engine.runs import DELIVERED, delivered_versions
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, forgotten_documents, search_for
 from corpusmill.ledger import give_back
+from corpusmill.mirrored import address_of
 from corpusmill.stages.description import version_of
 from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.retention import find_old_versions, places_of, remove_old_version
 from corpusmill.stages.versions import latest_version
 from corpusmill.storage import is_hub, is_local, open_store
+from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -57,6 +59,13 @@ def purge(build: Build) -> Purge:
     """
     if build.config.forget is None:
         raise PermanentError("there is no list of documents to forget", next_step="add `forget` to the configuration")
+    if is_shared(build.work):
+        raise PermanentError(
+            "a work folder in a bucket cannot be purged",
+            where=address_of(build.work),
+            expected="a folder: every file in it is searched afterwards",
+            next_step="corpusmill gc CONFIG --remove removes superseded steps, gc --destinations older versions",
+        )
     if not (build.plan_folder / DELIVERED).exists():
         raise PermanentError(
             "the newest version was not built from this configuration, list and sources",

@@ -33,6 +33,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 from corpusmill.ledger.again import ask_again, asked_again
 from corpusmill.ledger.balance import Check, require_balanced
 from corpusmill.ledger.blocks import Blocks, DamagedStepError
+from corpusmill.ledger.cached import let_go
 from corpusmill.ledger.given_back import give_back, nobody_reading, reading
 from corpusmill.ledger.lock import RUN_LOCK, LockHeldError, held
 from corpusmill.ledger.once import Outcome, Step, run_once, valid_receipt
@@ -62,6 +63,7 @@ __all__ = [
     "asked_again",
     "give_back",
     "held",
+    "let_go",
     "nobody_reading",
     "output_file",
     "read_receipt",

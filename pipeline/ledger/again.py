@@ -3,6 +3,8 @@
 Whoever asks for it makes the folder `.again` in the step's folder. Readers go on reading what is beside it; whoever
 runs the step writes into `.again`, moves the files up by rename, writes the receipt, and removes `.again` last. So a
 try that fails, or is killed at any moment, has lost nothing and leaves the step asked for.
+
+Of a work folder in a bucket the receipt says it, too (`again`), for every other machine.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from corpusmill.ledger.receipt import RECEIPT_NAME, sync_folder
+from corpusmill.errors import CorruptDataError
+from corpusmill.ledger.receipt import RECEIPT_NAME, read_receipt, sync_folder
+from corpusmill.work_folder.small import is_shared, put, refresh
 
 AGAIN = ".again"
 
@@ -22,8 +26,37 @@ def ask_again(folder: Path) -> None:
     mark = folder / AGAIN
     if mark.is_symlink():
         mark.unlink()  # what is written there would go wherever it leads
-    if (folder / RECEIPT_NAME).exists():
+    if refresh(folder / RECEIPT_NAME):
         mark.mkdir(exist_ok=True)
+        if is_shared(folder):
+            _tell_others(folder)
+
+
+def look(folder: Path) -> None:
+    """Bring the receipt of a step in a bucket here, and whether the step is to run again."""
+    if not is_shared(folder):
+        return
+    mark = folder / AGAIN
+    if refresh(folder / RECEIPT_NAME) and _says_again(folder):
+        mark.mkdir(exist_ok=True)
+    elif mark.is_dir():
+        shutil.rmtree(mark, ignore_errors=True)  # another machine has run it
+
+
+def _tell_others(folder: Path) -> None:
+    while refresh(folder / RECEIPT_NAME) and not _says_again(folder):
+        try:
+            receipt = read_receipt(folder / RECEIPT_NAME)
+        except CorruptDataError:
+            return  # nobody takes it for valid
+        put(folder / RECEIPT_NAME, receipt.model_copy(update={"again": True}).text())
+
+
+def _says_again(folder: Path) -> bool:
+    try:
+        return read_receipt(folder / RECEIPT_NAME).again
+    except CorruptDataError:
+        return False
 
 
 def asked_again(folder: Path) -> bool:

@@ -8,6 +8,9 @@ blocks that it touches, and nobody reads a file twice as large as what it wants.
     .blocks   16 B | 16 B | 16 B      16 B
 
 A process compares a block once, as long as the file stays the same (inode, size, time of change).
+
+Of a work folder in a bucket, what a reader needs and this machine has not is fetched here: the blocks of a file that
+are not here yet are a hole, which has another digest than they, as has a block that was damaged.
 """
 
 from __future__ import annotations
@@ -23,11 +26,15 @@ import xxhash
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger.receipt import Receipt
+from corpusmill.work_folder import outputs
+from corpusmill.work_folder.objects import GoneError
+from corpusmill.work_folder.small import is_shared, write_here
 
 BLOCKS_NAME = ".blocks"
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
-WINDOW_BLOCKS = 8
+WINDOW_BLOCKS = 8  # mapped at once
+MOST_BLOCKS = 64  # fetched at once
 
 _compared: dict[tuple[str, int, int, int], bytearray] = {}
 """(path, inode, size, time of change) -> a byte per block: 1 once it was right."""
@@ -52,8 +59,15 @@ class Blocks:
             self._first[output.name] = blocks, output.size_bytes
             blocks += blocks_of(output.size_bytes)
         self._digests = read_digests(folder)
+        if is_shared(folder) and xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks:
+            self._digests = self._fetched_digests(blocks)
         if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
             raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
+        if is_shared(folder):
+            os.utime(folder / BLOCKS_NAME)  # the cache lets go of what was opened longest ago
+            for output in receipt.outputs:
+                if output.name not in receipt.given_back:
+                    _make_room(folder / output.name, output.size_bytes)
 
     def require(self, names: Iterable[str] | None = None) -> None:
         """Compare some outputs, by default all. DamagedStepError names the first file that differs."""
@@ -63,24 +77,58 @@ class Blocks:
     def require_bytes(self, name: str, first: int, last: int) -> None:
         """Compare the blocks of an output that hold bytes [first, last)."""
         path = self.folder / name
-        begin, size = self._first[name]
+        _, size = self._first[name]
         try:
             status = path.stat()
         except OSError as error:
             raise self._damaged(path, f"{size:,} bytes") from error
         if status.st_size != size:
             raise self._damaged(path, f"{size:,} bytes")
-        key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
-        compared = _compared.setdefault(key, bytearray(blocks_of(size)))
+        compared = _compared.setdefault(_same_file(path, status), bytearray(blocks_of(size)))
         wanted = [number for number in range(first // BLOCK_BYTES, blocks_of(min(last, size))) if not compared[number]]
         if not wanted:
             return
+        differing = []
         with path.open("rb", buffering=0) as file:
             for number, digest in _digests_of(file, wanted, size):
-                place = (begin + number) * DIGEST_BYTES
-                if digest != self._digests[place : place + DIGEST_BYTES]:
-                    raise self._damaged(path, f"block {number:,} as it was written")
+                if self._is_of(name, number, digest):
+                    compared[number] = 1
+                else:
+                    differing.append(number)
+        if differing and not is_shared(path):
+            raise self._damaged(path, f"block {differing[0]:,} as it was written")
+        if differing:
+            self._fetch(name, differing)
+            _compared[_same_file(path, path.stat())] = compared
+            for number in differing:
                 compared[number] = 1
+
+    def _is_of(self, name: str, number: int, digest: bytes) -> bool:
+        place = (self._first[name][0] + number) * DIGEST_BYTES
+        return digest == self._digests[place : place + DIGEST_BYTES]
+
+    def _fetch(self, name: str, numbers: list[int]) -> None:
+        """Fetch blocks of an output, a request per stretch; each is compared before it is written."""
+        path, size = self.folder / name, self._first[name][1]
+        with path.open("r+b", buffering=0) as file:
+            for begin, end in _stretches(numbers):
+                data = memoryview(self._read(name, begin * BLOCK_BYTES, min(end * BLOCK_BYTES, size)))
+                for number in range(begin, end):
+                    block = data[(number - begin) * BLOCK_BYTES : (number - begin + 1) * BLOCK_BYTES]
+                    if not self._is_of(name, number, xxhash.xxh3_128_digest(block)):
+                        raise self._damaged(path, f"block {number:,} as it was written")
+                    _write_all(file.fileno(), block, number * BLOCK_BYTES)
+
+    def _fetched_digests(self, blocks: int) -> bytes:
+        digests = self._read(BLOCKS_NAME, 0, blocks * DIGEST_BYTES) if blocks else b""
+        write_here(self.folder / BLOCKS_NAME, digests)
+        return digests
+
+    def _read(self, name: str, first: int, last: int) -> bytes:
+        try:
+            return outputs.read(self.folder, self._receipt.attempt, name, first, last)
+        except GoneError as error:
+            raise self._damaged(self.folder / name, f"{last:,} bytes or more in the bucket") from error
 
     def _damaged(self, path: Path, expected: str) -> DamagedStepError:
         gone = path.relative_to(self.folder).as_posix() in self._receipt.given_back
@@ -117,6 +165,36 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
             for number in numbers:
                 start = number * BLOCK_BYTES - begin
                 yield number, xxhash.xxh3_128_digest(view[start : start + BLOCK_BYTES])
+
+
+def _same_file(path: Path, status: os.stat_result) -> tuple[str, int, int, int]:
+    return str(path), status.st_ino, status.st_size, status.st_ctime_ns
+
+
+def _make_room(path: Path, size_bytes: int) -> None:
+    """Let a file that is not here be one great hole; other processes may be filling it."""
+    if not path.is_file() or path.stat().st_size != size_bytes:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            os.ftruncate(descriptor, size_bytes)
+        finally:
+            os.close(descriptor)
+
+
+def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """[begin, end) of stretches of following numbers, each of which is held in memory."""
+    begin = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - begin == MOST_BLOCKS:
+            yield numbers[begin], numbers[at - 1] + 1
+            begin = at
+
+
+def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def blocks_of(size_bytes: int) -> int:

@@ -17,9 +17,11 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from corpusmill.ledger.again import asked_again
+from corpusmill.ledger.again import asked_again, look
 from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, Receipt, read_receipt, write_receipt
+from corpusmill.work_folder.outputs import remove
+from corpusmill.work_folder.small import put
 
 READING_LOCK = ".reading"
 GIVING_LOCK = ".giving_back"
@@ -33,6 +35,7 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
     """
     with suppress(LockHeldError), held(folder / LOCK_NAME, wait=False):
         path = folder / RECEIPT_NAME
+        look(folder)
         if not path.exists() or asked_again(folder):
             return None
         receipt = read_receipt(path)
@@ -41,9 +44,14 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
         )
         if names != receipt.given_back:
             receipt = receipt.model_copy(update={"given_back": names})
-            write_receipt(receipt, folder, finished_ns=path.stat().st_mtime_ns)
+            if not receipt.attempt:
+                write_receipt(receipt, folder, finished_ns=path.stat().st_mtime_ns)
+            elif not put(path, receipt.text()):
+                return None
         for name in names:
             (folder / name).unlink(missing_ok=True)
+        if receipt.attempt:
+            remove(folder, receipt.attempt, names)
         return receipt
     return None
 
@@ -74,6 +82,7 @@ def nobody_reading(stage_folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def _lock_file(path: Path) -> Iterator[int]:
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         yield descriptor

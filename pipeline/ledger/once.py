@@ -19,8 +19,9 @@ import xxhash
 
 from corpusmill.errors import CorpusmillError, PermanentError, full_device_explained
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
-from corpusmill.ledger.again import AGAIN, ask_again, asked_again, move_up, remove_others
-from corpusmill.ledger.blocks import BLOCKS_NAME, read_digests
+from corpusmill.ledger.again import AGAIN, ask_again, asked_again, look, move_up, remove_others
+from corpusmill.ledger.blocks import BLOCKS_NAME, Blocks, DamagedStepError, read_digests
+from corpusmill.ledger.commit import commit
 from corpusmill.ledger.lock import LOCK_NAME, held
 from corpusmill.ledger.open_files import open_files
 from corpusmill.ledger.receipt import (
@@ -35,6 +36,8 @@ from corpusmill.ledger.receipt import (
     sync_folder,
     write_receipt,
 )
+from corpusmill.work_folder.outputs import new_attempt, send
+from corpusmill.work_folder.small import is_shared, refresh
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,8 @@ def run_once(
     folder = step.folder(work)
     with _explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
+        refresh(receipt_path, again=True)
+        look(folder)
         receipt = valid_receipt(step, work, verify=verify) if reuse and not asked_again(folder) else None
         if receipt and not receipt.given_back:
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
@@ -137,12 +142,19 @@ def run_once(
             seconds=round(time.monotonic() - started, 3),
             peak_rss_bytes=_peak_memory_bytes(),
             blocks=xxhash.xxh3_128_hexdigest(blocks),
+            attempt=new_attempt() if is_shared(folder) else "",
         )
-        if written == folder:
-            return write_receipt(receipt, folder)
-        move_up(written, folder)
-        write_receipt(receipt, folder)
-        remove_others(folder, {RECEIPT_NAME, BLOCKS_NAME, LOCK_NAME, *(one.name for one in outputs)})
+        names = {BLOCKS_NAME, *(one.name for one in outputs)}
+        if receipt.attempt:
+            send(written, folder, receipt.attempt, sorted(names))
+        if written != folder:
+            move_up(written, folder)
+        if receipt.attempt:
+            commit(receipt, folder, reuse=reuse)
+        else:
+            write_receipt(receipt, folder)
+        if written != folder:
+            remove_others(folder, {RECEIPT_NAME, LOCK_NAME, *names})
         return receipt_path
 
 
@@ -155,6 +167,7 @@ def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | 
     """
     folder = step.folder(work)
     path = folder / RECEIPT_NAME
+    look(folder)
     try:
         receipt = read_receipt(path)
     except FileNotFoundError:
@@ -171,9 +184,28 @@ def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | 
 def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) -> str | None:
     if receipt.fingerprint != step.fingerprint():
         return "its receipt was edited"
+    if receipt.attempt:
+        # In a bucket; whoever needs an output that is not there notices it.
+        if not verify:
+            return None
+        try:
+            Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
+        except DamagedStepError as error:
+            return str(error)
+    return _what_is_wrong_here(receipt, folder, verify=verify)
+
+
+def _what_is_wrong_here(receipt: Receipt, folder: Path, *, verify: bool) -> str | None:
     place = os.fspath(
         folder
     )  # a build of many shards looks at a million outputs: a Path of each takes ten times as long
+    if receipt.attempt:
+        if not verify:
+            return None  # what is not in the bucket is noticed by whoever needs it
+        try:
+            Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
+        except DamagedStepError as error:
+            return str(error)
     for output in receipt.outputs:
         if output.name in receipt.given_back:
             continue

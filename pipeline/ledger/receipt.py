@@ -91,9 +91,10 @@ class Receipt(BaseModel):
     `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of
     the data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the
     wire), `versions` and `inputs` say how the step came about and are outside the digest, and so is `given_back`: the
-    names of outputs that were deleted since because no step needs them (given_back.py). `blocks` is the XXH3-128
-    of the outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was damaged
-    or edited is none.
+    names of outputs that were deleted since because no step needs them (given_back.py). In a bucket, `attempt` is the
+    name below which the outputs lie, and `again` says that the step is to run again (again.py). `blocks` is the
+    XXH3-128 of the outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was
+    damaged or edited is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -113,6 +114,8 @@ class Receipt(BaseModel):
     peak_rss_bytes: int
     blocks: str = ""
     given_back: tuple[str, ...] = ()
+    attempt: str = ""
+    again: bool = False
     seal: str = ""
 
     @cached_property

@@ -20,6 +20,7 @@ from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receip
 from corpusmill.stages.index import text_stage
 from corpusmill.stages.tokenize import configured_tokenizer, engine_of, selection_of
 from corpusmill.stages.union import CUT_RANGES
+from corpusmill.work_folder.small import refresh_all
 
 if TYPE_CHECKING:
     from corpusmill.documents.text_shard import TextShard
@@ -160,6 +161,7 @@ def _last_audit(build: Build, folder: Path) -> Receipt | None:
     One that is damaged, or was written by a version whose receipts are sealed in another way, is passed over.
     """
     own = {folder, folder.parent}  # the second if the step runs again: see ledger/once.py
+    refresh_all(build.work / "audit", RECEIPT_NAME)
     paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent not in own]
     for path in sorted(paths, key=lambda path: (-path.stat().st_mtime, path.parent.name)):
         try:

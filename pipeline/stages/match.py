@@ -58,8 +58,6 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
 
     partition = build.units("match").index(unit)
     shared, settled = sections_of(build, "shared", unit), sections_of(build, "settle", unit)
-    build.blocks("shared", unit).require()
-    build.blocks("settle", unit).require()
     answered = [sections_of(build, "border", shard) for shard in build.units("border")]
     matches = match_borders(
         settled,
@@ -95,7 +93,7 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     """The strings that each partition repeats most: how often, where first (file, 1-based line), their beginning."""
     import numpy as np
 
-    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, open_text_shard
 
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
@@ -105,11 +103,15 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
         blocks.require([REPEATED])
         rows += json.loads((blocks.folder / REPEATED).read_bytes())
     shards = build.units("index")
-    names = {shards[shard]: shard for _, shard, _ in rows}
-    texts = {place: open_text_shard(build.step_folder(text_stage(build, name), name)) for name, place in names.items()}
     strings = []
     for count, shard, position in rows:
-        text = texts[shard]
+        step = text_stage(build, shards[shard]), shards[shard]
+        blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
+        blocks.require(one.name for one in outputs if one.name != TEXT_FILE)
+        last = int(np.fromfile(blocks.folder / OFFSET_FILE, "<u8")[-1])  # a text shard is opened by its separators
+        for place in (0, last, position):
+            blocks.require_bytes(TEXT_FILE, place, place + EXCERPT_BYTES)
+        text = open_text_shard(blocks.folder)
         document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
         source, line = text.source_of(document)
         string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()

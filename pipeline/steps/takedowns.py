@@ -21,6 +21,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.ledger import held
 from corpusmill.steps.decisions import DECISION_ENDINGS, read_keys
 from corpusmill.storage import StoredFile, list_sources
+from corpusmill.work_folder.small import is_shared, refresh, write
 
 LOG = "forgotten.jsonl"
 LIST_ENDING = ".jsonl"
@@ -77,7 +78,7 @@ def note_gone(
 ) -> None:
     """Add to the log that a version was delivered without the documents of the list that the log does not have yet."""
     columns = _columns(forget)
-    before = log.read_bytes() if log.exists() else b""
+    before = log.read_bytes() if refresh(log, again=True) else b""
     known = {tuple(row.get(column) for column in columns) for row in map(json.loads, before.splitlines())}
     rows = []
     for row in _rows(forget, files, log.parent):
@@ -85,12 +86,12 @@ def note_gone(
         if key not in known:
             known.add(key)
             rows.append({**row, "version": version, "gone_at": _written(now())})
-    _replace(log, before + _lines(rows))
+    (write if is_shared(log) else _replace)(log, before + _lines(rows))
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
     """The rows of a log, in order; none if it is not there."""
-    return [json.loads(line) for line in log.read_bytes().splitlines()] if log.exists() else []
+    return [json.loads(line) for line in log.read_bytes().splitlines()] if refresh(log) else []
 
 
 def _columns(forget: ForgetConfig) -> tuple[str, ...]:

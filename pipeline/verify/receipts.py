@@ -9,9 +9,11 @@ import xxhash
 
 from corpusmill.engine.build import Build
 from corpusmill.ledger import RECEIPT_NAME, Receipt, output_file
-from corpusmill.ledger.blocks import BLOCKS_NAME, read_digests
+from corpusmill.ledger.blocks import BLOCKS_NAME, Blocks, read_digests
 from corpusmill.ledger.lock import LOCK_NAME
+from corpusmill.mirrored import address_of
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
+from corpusmill.work_folder.outputs import sent, sent_digest
 
 
 def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
@@ -20,6 +22,8 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
     Hidden files (a name or a folder that starts with a dot) and `*.partial` are the mill's temporaries and locks: what
     a killed writer left of them is never read, and is not named.
     """
+    if receipt.attempt:
+        return _check_objects(folder, receipt)
     found: list[Finding] = []
     there = _files_below(folder)
     files = read_bytes = 0
@@ -49,6 +53,34 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
         if not _is_temporary(name):
             what = "a file lies beside the outputs that no receipt names"
             found.append(Finding(what, str(there[name]), "only the outputs and the receipt", name))
+    return found, files, read_bytes
+
+
+def _check_objects(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
+    """The same of a step in a bucket, whose outputs are then here, too, for whoever recounts them."""
+    found: list[Finding] = []
+    sizes = sent(folder, receipt.attempt)
+    files = read_bytes = 0
+    for output in receipt.outputs:
+        size = sizes.pop(output.name, None)
+        if output.name in receipt.given_back:
+            continue
+        where = address_of(folder / output.name)
+        if size != output.size_bytes:
+            got = "nothing" if size is None else f"{size:,} bytes"
+            found.append(Finding("an output is missing", where, f"{output.size_bytes:,} bytes, {output.digest}", got))
+            continue
+        digest = f"{output.algorithm}:{sent_digest(folder, receipt.attempt, output.name, size, output.algorithm)}"
+        files, read_bytes = files + 1, read_bytes + size
+        if digest != output.digest:
+            what = "an output's bytes are not those that were written"
+            found.append(Finding(what, where, output.digest, digest))
+    if not found:
+        Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
+    sizes.pop(BLOCKS_NAME, None)
+    for name in sorted(sizes):
+        what = "an object lies beside the outputs that no receipt names"
+        found.append(Finding(what, address_of(folder / name), "only the outputs", name))
     return found, files, read_bytes
 
 

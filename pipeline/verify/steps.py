@@ -15,6 +15,7 @@ from corpusmill.engine.stage import StepName
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step, read_receipt
 from corpusmill.verify.finding import DAMAGE, Finding, finding_of
+from corpusmill.work_folder.small import refresh, refresh_all
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class StepFolder:
 def open_folder(stage: str, unit: str, folder: Path) -> StepFolder:
     """A step's folder with its receipt, if that is whole and the folder's; outputs are not looked at."""
     name, path = f"{stage} {unit}", folder / RECEIPT_NAME
+    refresh(path)
     try:
         receipt = read_receipt(path)
     except FileNotFoundError:
@@ -121,6 +123,7 @@ def _behind(
 
 
 def _folders(parent: Path) -> list[Path]:
+    refresh_all(parent, RECEIPT_NAME)
     return sorted(parent.glob(f"*-{'[0-9a-f]' * FOLDER_DIGITS}"))
 
 

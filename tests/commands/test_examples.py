@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from contextlib import chdir
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +51,17 @@ def typed(line: str) -> int:
     return done.exit_code
 
 
+@pytest.fixture
+def bucket(moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The bucket that an example names."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    moto_client.create_bucket(Bucket="bucket")
+    yield
+    moto_client.delete_object(Bucket="bucket", Key="work/.store-check")
+    moto_client.delete_bucket(Bucket="bucket")
+
+
+@pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize("name", quick(sorted(EXAMPLES, key="sample-corpus".__eq__), len(EXAMPLES) - 1))
 def test_example_of_a_commands_help_runs_as_it_is_typed(name: str, built: Path) -> None:
     with chdir(built):

@@ -170,7 +170,7 @@ def test_process_that_was_killed_on_another_machine_holds_up_for_minutes(work: P
     process.send_signal(signal.SIGKILL)
     process.wait()
     claim = json.loads((work / CLAIM).read_text())
-    assert claim["instance"] == this_process().instance
+    assert claim["instance"] == this_process(work).instance
     (work / CLAIM).write_text(json.dumps(claim | {"instance": "another boot"}))
     with pytest.raises(RunUnderWayError, match=f"process {process.pid} on "), claimed(work):
         pytest.fail("another one has it")

@@ -1,0 +1,123 @@
+"""Claim: a build whose work folder is in a bucket takes at most 1.5 times the CPU of a local one, on the worker's side.
+
+The same configuration, everything on, one process, in turns: a local work folder, one in a bucket, and one in a bucket
+whose every stage is run by a machine with an empty cache. CPU is that of the process, user and kernel; requests and
+bytes are counted by the store's client. Compiled modules, every build behind one that warmed up.
+
+    AWS_ENDPOINT_URL=http://127.0.0.1:8333 python benchmarks/bucket_build.py CORPUS_FOLDER SCRATCH_FOLDER s3://bucket/prefix
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from results import write_result
+
+ROUNDS = 2
+
+
+def configuration(corpus: Path, scratch: Path, work_folder: str) -> dict[str, Any]:
+    return {
+        "name": "whole",
+        "source": {"paths": [str(corpus)], "shard_bytes": "32MiB"},
+        "dedup": {"mode": "remove", "minimum_bytes": 500, "writeback": True},
+        "tokenizer": {"name": "cl100k_base"},
+        "shuffle": {"seed": 1},
+        "exports": {"webdataset": {}, "numpy": {}, "megatron": {}, "nanoset": {}},
+        "destinations": [{"path": str(scratch / "outputs")}],
+        "work_folder": work_folder,
+    }
+
+
+def build(corpus: Path, scratch: Path, work_folder: str, apart: bool, told: Any) -> None:
+    """Build in this process: wall and CPU seconds, what the store's clients count, the version of the dataset."""
+    from corpusmill.builds.plan import plan_dataset
+    from corpusmill.config import check_config
+    from corpusmill.engine.runs import begin_run
+    from corpusmill.mirrored import CACHE, address_of
+    from corpusmill.stages.graph import GRAPH, open_build
+    from corpusmill.work_folder import objects
+
+    clients: list[Any] = []
+    made = objects.Objects.__init__
+
+    def counted(self: Any, bucket: str) -> None:
+        made(self, bucket)
+        clients.append(self)
+
+    objects.Objects.__init__ = counted  # type: ignore[method-assign]
+    config = check_config(configuration(corpus, scratch, work_folder), where="benchmark")
+    os.environ[CACHE] = str(scratch / "cache" / "plan")
+    began, cpu = time.monotonic(), time.process_time()
+    plan = address_of(begin_run(plan_dataset(config, to_build=True)))
+    for stage in GRAPH.names:
+        if apart:
+            os.environ[CACHE] = str(scratch / "cache" / stage)
+        opened = open_build(plan)
+        for unit in opened.units(stage):
+            opened.run(stage, unit)
+    seconds, used = time.monotonic() - began, time.process_time() - cpu
+    traffic = [one.store.traffic for one in clients]
+    told.put(
+        {
+            "seconds": round(seconds, 2),
+            "cpu_seconds": round(used, 2),
+            **{name: sum(getattr(one, name) for one in traffic) for name in ("requests", "retries")},
+            "bytes_read": sum(one.bytes_received for one in traffic),
+            "bytes_sent": sum(one.bytes_sent for one in traffic),
+            "text_bytes": opened.total("index", "text_bytes_out"),
+            "version": opened.receipt("manifest", "dataset").digest,
+        }
+    )
+
+
+def measure(corpus: Path, scratch: Path, place: str, kind: str, number: int) -> dict[str, Any]:
+    for name in ("work", "outputs", "cache"):
+        shutil.rmtree(scratch / name, ignore_errors=True)
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    work_folder = str(scratch / "work") if kind == "folder" else f"{place}/{os.getpid()}-{kind}-{number}"
+    process = context.Process(target=build, args=(corpus, scratch, work_folder, kind == "machines", told))
+    process.start()
+    outcome: dict[str, Any] = told.get()
+    process.join()
+    return outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("place")
+    asked = parser.parse_args()
+    kinds = ("folder", "bucket", "machines")
+    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    for number in range(ROUNDS + 1):
+        for kind in kinds:
+            outcome = measure(asked.corpus, asked.scratch, asked.place, kind, number)
+            if number:  # the first compiles
+                runs[kind].append(outcome)
+    assert len({one["version"] for of_kind in runs.values() for one in of_kind}) == 1
+    least = {kind: min(of_kind, key=lambda one: one["cpu_seconds"]) for kind, of_kind in runs.items()}
+    of_folder = least["folder"]["cpu_seconds"]
+    result = {
+        "runs": runs,
+        "cpu_of_a_folders": {kind: round(one["cpu_seconds"] / of_folder, 2) for kind, one in least.items()},
+        "requests_per_gb_of_text": {
+            kind: round(one["requests"] / one["text_bytes"] * 1e9) for kind, one in least.items()
+        },
+        "bytes_moved_per_byte_of_text": {
+            kind: round((one["bytes_read"] + one["bytes_sent"]) / one["text_bytes"], 2) for kind, one in least.items()
+        },
+    }
+    write_result("bucket_build", (__doc__ or "").partition("\n")[0].removeprefix("Claim: "), result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The commit of a step whose work folder lies in a bucket: one conditional request, which decides between attempts."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from corpusmill.errors import CorruptDataError, PermanentError, TransientError
+from corpusmill.ledger.receipt import RECEIPT_NAME, Receipt, read_receipt
+from corpusmill.work_folder.outputs import remove, send, sent
+from corpusmill.work_folder.small import put
+
+TRIES = 16
+
+log = logging.getLogger(__name__)
+
+
+class NotDeterministicError(PermanentError):
+    """Two attempts at one step wrote different bytes."""
+
+
+def commit(receipt: Receipt, folder: Path, *, reuse: bool) -> None:
+    """Make a step's receipt everybody's, unless one that says the same was there first: then that counts.
+
+    The outputs have been sent. What was there when the step began, or nothing, must still be there; of a step that
+    runs every time (not `reuse`), whatever is there is replaced. NotDeterministicError if another attempt made
+    something else, TransientError if others write it again and again.
+    """
+    path = folder / RECEIPT_NAME
+    for _ in range(TRIES):
+        if put(path, receipt.text()):
+            _require_whole(receipt, folder)
+            return
+        try:
+            theirs = read_receipt(path)
+        except (FileNotFoundError, CorruptDataError):
+            continue
+        if not reuse or theirs.again or theirs.given_back or theirs.fingerprint != receipt.fingerprint:
+            continue
+        if theirs.digest != receipt.digest:
+            raise NotDeterministicError(
+                f"two attempts at {receipt.stage} {receipt.unit} wrote different bytes",
+                where=path,
+                expected=f"digest {theirs.digest}, of attempt {theirs.attempt}",
+                got=f"digest {receipt.digest}, of attempt {receipt.attempt}",
+                next_step="report this with both receipts; a step of one's own may depend on time, order or a machine",
+            )
+        log.info("%s %s: another worker was first, with the same bytes", receipt.stage, receipt.unit)
+        remove(folder, receipt.attempt)
+        return
+    raise TransientError(f"the receipt of {receipt.stage} {receipt.unit} is being written by others", where=path)
+
+
+def _require_whole(receipt: Receipt, folder: Path) -> None:
+    """Send again what was collected as garbage while a slow attempt had no receipt."""
+    there = sent(folder, receipt.attempt)
+    lost = [one.name for one in receipt.outputs if there.get(one.name) != one.size_bytes]
+    if lost:
+        log.warning("%s %s: %d outputs are sent again", receipt.stage, receipt.unit, len(lost))
+        send(folder, folder, receipt.attempt, lost)

@@ -1,0 +1,196 @@
+"""Objects of one bucket: small ones, put on conditions; stretches of large ones; listings."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from corpusmill.errors import PermanentError, TransientError
+from corpusmill.fingerprint import file_digest
+from corpusmill.mirrored import cache_folder
+
+TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+RANGE_BYTES = 8 << 20
+THREADS = 4
+
+
+class TakenError(TransientError):
+    """An object is there already, or is another one than it was: somebody else was first."""
+
+
+class GoneError(PermanentError):
+    """An object is not there."""
+
+
+@dataclass(frozen=True)
+class Small:
+    """An object that is read whole. `tag`: its ETag. Times are the store's, in seconds: its change, the answer."""
+
+    content: bytes
+    tag: str
+    changed_at: float
+    asked_at: float
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An object of a listing."""
+
+    key: str
+    size_bytes: int
+    changed_at: float
+    tag: str
+
+
+@lru_cache(maxsize=32)
+def _of_process(bucket: str, _pid: int, _mirror: Path, _endpoint: str | None) -> Objects:
+    return Objects(bucket)
+
+
+def objects_of(bucket: str) -> Objects:
+    """The objects of a bucket; a client of its own for each process, since none survives a fork."""
+    return _of_process(bucket, os.getpid(), cache_folder(), os.environ.get("AWS_ENDPOINT_URL"))
+
+
+class Objects:
+    """Requests to one bucket, at the endpoint and with the credentials that the environment says.
+
+    What a process knows of it: `tags`, of small objects by key as they were last seen, "" for one that was not there;
+    `keeps_conditions`, once that is known; `looked_at`, the bytes it had moved when it looked what the cache holds.
+    """
+
+    def __init__(self, bucket: str) -> None:
+        from corpusmill.storage.s3 import S3Store
+
+        self.store = S3Store(f"s3://{bucket}")
+        self.bucket = bucket
+        self.tags: dict[str, str] = {}
+        self.keeps_conditions = False
+        self.looked_at = 0
+
+    def get(self, key: str) -> Small | None:
+        """A small object, or None."""
+
+        def get() -> Small | None:
+            try:
+                answer = self.store.client.get_object(Bucket=self.bucket, Key=key)
+            except self.store.client.exceptions.ClientError as error:
+                if _is_absent(error):
+                    return None
+                raise
+            content: bytes = answer["Body"].read()
+            self.store.require_etag(answer, _md5(content).hexdigest(), self._address(key))
+            return Small(content, answer["ETag"], answer["LastModified"].timestamp(), _date(answer).timestamp())
+
+        found = self.store.call("read", self._address(key), get)
+        self.store.traffic.add(bytes_received=len(found.content) if found else 0)
+        return found
+
+    def put(self, key: str, content: bytes, *, over: str | None = None) -> Small:
+        """Write a small object: where none is (`over` is ""), over the one of that tag, or whatever is there (None).
+
+        TakenError if another is there. One's own success may be answered so, where an answer was lost: look.
+        """
+        condition = {} if over is None else {"IfMatch": over} if over else {"IfNoneMatch": "*"}
+        md5 = _md5(content)
+        headers = {"ContentMD5": base64.b64encode(md5.digest()).decode(), **condition}
+
+        def put() -> Small:
+            try:
+                answer = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=content, **headers)
+            except self.store.client.exceptions.ClientError as error:
+                if condition and (error.response["Error"]["Code"] in TAKEN or _is_absent(error)):
+                    raise TakenError("an object was written by somebody else", where=self._address(key)) from error
+                raise
+            self.store.require_etag(answer, md5.hexdigest(), self._address(key))
+            return Small(content, answer["ETag"], _date(answer).timestamp(), _date(answer).timestamp())
+
+        written = self.store.call("write", self._address(key), put)
+        self.store.traffic.add(bytes_sent=len(content))
+        return written
+
+    def send(self, path: Path, key: str) -> None:
+        """Upload a file; what arrived is compared, part by part and whole."""
+        self.store.receive(path, key, file_digest(path))
+
+    def read(self, key: str, first: int, last: int) -> bytes:
+        """The bytes [first, last) of an object; GoneError if it is not there, or is shorter."""
+        ranges = [(begin, min(begin + RANGE_BYTES, last)) for begin in range(first, last, RANGE_BYTES)]
+        if len(ranges) == 1:
+            return self._range(key, *ranges[0])
+        with ThreadPoolExecutor(THREADS) as pool:
+            return b"".join(pool.map(lambda one: self._range(key, *one), ranges))
+
+    def _range(self, key: str, first: int, last: int) -> bytes:
+        def read() -> bytes:
+            try:
+                answer = self.store.client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={first}-{last - 1}")
+            except self.store.client.exceptions.ClientError as error:
+                if _is_absent(error) or error.response["Error"]["Code"] in {"416", "InvalidRange"}:
+                    raise GoneError("an object is gone, or shorter than it was", where=self._address(key)) from error
+                raise
+            data: bytes = answer["Body"].read()
+            if len(data) != last - first:
+                raise ValueError("an answer of another length")
+            return data
+
+        data = self.store.call("read", self._address(key), read)
+        self.store.traffic.add(bytes_received=len(data))
+        return data
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Every object whose key begins with `prefix`, in the store's order."""
+        token = ""
+        while True:
+            page = self.store.call("list", self._address(prefix), partial(self._page, prefix, token))
+            for row in page.get("Contents", []):
+                yield Listed(row["Key"], row["Size"], row["LastModified"].timestamp(), row["ETag"])
+            if not page["IsTruncated"]:
+                return
+            token = page["NextContinuationToken"]
+
+    def _page(self, prefix: str, token: str) -> Any:
+        more = {"ContinuationToken": token} if token else {}
+        return self.store.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **more)
+
+    def moved_bytes(self) -> int:
+        """Bytes that this process has read and written."""
+        return self.store.traffic.bytes_received + self.store.traffic.bytes_sent
+
+    def clock(self) -> float:
+        """What time it is for the store, in seconds."""
+        ask = partial(self.store.client.list_objects_v2, Bucket=self.bucket, MaxKeys=1)
+        return float(_date(self.store.call("list", self._address(""), ask)).timestamp())
+
+    def delete(self, key: str) -> None:
+        """Remove an object; nothing happens if there is none."""
+        self.store.call(
+            "delete", self._address(key), lambda: self.store.client.delete_object(Bucket=self.bucket, Key=key)
+        )
+
+    def _address(self, key: str) -> str:
+        return f"s3://{self.bucket}/{key}"
+
+
+def _md5(content: bytes) -> Any:
+    return hashlib.md5(content, usedforsecurity=False)
+
+
+def _is_absent(error: Any) -> bool:
+    from corpusmill.storage.s3_errors import is_absent
+
+    return is_absent(error)
+
+
+def _date(answer: Any) -> Any:
+    """When the store answered, by its own clock."""
+    from email.utils import parsedate_to_datetime
+
+    return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])

@@ -1,0 +1,95 @@
+"""Outputs of steps in a bucket: sent by whoever made them, read block by block by whoever needs them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+import xxhash
+
+from corpusmill.errors import PermanentError
+from corpusmill.fingerprint import Algorithm
+from corpusmill.mirrored import object_of
+from corpusmill.work_folder.objects import Listed, objects_of
+
+OUTPUTS = "outputs"
+PIECE_BYTES = 64 << 20
+
+
+def new_attempt() -> str:
+    """A name under which nobody else writes: no byte of an output depends on it."""
+    return secrets.token_hex(8)
+
+
+def send(written: Path, step_folder: Path, attempt: str, names: Iterable[str]) -> None:
+    """Upload what a step wrote, of these names below the folder `written`."""
+    bucket, folder = attempt_key(step_folder, attempt)
+    for name in names:
+        objects_of(bucket).send(written / name, f"{folder}/{name}")
+
+
+def read(step_folder: Path, attempt: str, name: str, first: int, last: int) -> bytes:
+    """The bytes [first, last) of an output; GoneError if the attempt's outputs were removed."""
+    bucket, folder = attempt_key(step_folder, attempt)
+    return objects_of(bucket).read(f"{folder}/{name}", first, last)
+
+
+def sent(step_folder: Path, attempt: str) -> dict[str, int]:
+    """What lies in the bucket of an attempt: sizes in bytes by name."""
+    bucket, folder = attempt_key(step_folder, attempt)
+    return {one.key.removeprefix(f"{folder}/"): one.size_bytes for one in objects_of(bucket).list(f"{folder}/")}
+
+
+def sent_digest(step_folder: Path, attempt: str, name: str, size_bytes: int, algorithm: Algorithm) -> str:
+    """The digest of an output as the bucket holds it, in hex digits; it is read piece by piece."""
+    digest = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
+    for first in range(0, size_bytes, PIECE_BYTES):
+        digest.update(read(step_folder, attempt, name, first, min(first + PIECE_BYTES, size_bytes)))
+    return digest.hexdigest()
+
+
+def remove(step_folder: Path, attempt: str, names: Iterable[str] | None = None) -> None:
+    """Remove outputs of an attempt, by default all."""
+    bucket, folder = attempt_key(step_folder, attempt)
+    for name in sent(step_folder, attempt) if names is None else names:
+        objects_of(bucket).delete(f"{folder}/{name}")
+
+
+def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> list[tuple[Path, int]]:
+    """(what would be its mirror, bytes) of each attempt whose outputs no receipt names, and nobody writes any more.
+
+    named   attempts that receipts name
+    """
+    bucket, key = object_of(work) or ("", "")
+    objects = objects_of(bucket)
+    now = objects.clock()
+    found: dict[str, list[Listed]] = {}
+    for one in objects.list(f"{key}/{OUTPUTS}/"):
+        fingerprint, attempt, *_ = one.key.removeprefix(f"{key}/{OUTPUTS}/").split("/")
+        if attempt not in named:
+            found.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append(one)
+    return [
+        (work / place, sum(one.size_bytes for one in those))
+        for place, those in sorted(found.items())
+        if max(one.changed_at for one in those) < now - older_than_seconds
+    ]
+
+
+def remove_abandoned(attempt: Path) -> None:
+    """Remove what `abandoned` named."""
+    bucket, key = object_of(attempt) or ("", "")
+    for one in list(objects_of(bucket).list(f"{key}/")):
+        objects_of(bucket).delete(one.key)
+
+
+def attempt_key(step_folder: Path, attempt: str) -> tuple[str, str]:
+    """(bucket, key of the folder of an attempt's outputs). Keys begin with a fingerprint below the dataset, so that a
+    store's partitions share the load.
+    """
+    bucket, key = object_of(step_folder) or ("", "")
+    dataset, _, name = key.rsplit("/", 2)
+    if not attempt:
+        raise PermanentError("a receipt in a bucket names no attempt", where=step_folder)
+    return bucket, f"{dataset}/{OUTPUTS}/{name.rpartition('-')[2]}/{attempt}"

@@ -1,0 +1,41 @@
+"""Machines that share nothing but a bucket: each has a mirror of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.config import DatasetConfig
+from corpusmill.engine.runs import begin_run
+from corpusmill.mirrored import CACHE, address_of
+from corpusmill.stages.graph import GRAPH, open_build
+
+
+@contextmanager
+def machine(folder: Path, name: str) -> Iterator[Path]:
+    """Be the machine of a name, whose mirror lies below `folder`; the mirror."""
+    before = os.environ.get(CACHE)
+    os.environ[CACHE] = str(folder / name)
+    try:
+        yield folder / name
+    finally:
+        if before is None:
+            del os.environ[CACHE]
+        else:
+            os.environ[CACHE] = before
+
+
+def build_apart(config: DatasetConfig, folder: Path, *, until: str = "") -> str:
+    """Build with each step, and each list of units, on a machine of its own; the address of the plan's receipt."""
+    with machine(folder, "plan"):
+        plan = address_of(begin_run(plan_dataset(config, to_build=True)))
+    for stage in (stage for wave in GRAPH.waves(until) for stage in wave):
+        with machine(folder, f"list {stage}"):
+            units = open_build(plan).units(stage)
+        for unit in units:
+            with machine(folder, f"{stage} {unit}"):
+                open_build(plan).run(stage, unit)
+    return plan

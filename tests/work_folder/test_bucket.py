@@ -1,0 +1,209 @@
+"""Work folders in a bucket: machines that share nothing else build what one machine builds in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.reprocess import ask_for_shard
+from corpusmill.config import DatasetConfig, check_config, work_of
+from corpusmill.engine import garbage
+from corpusmill.engine.running import RunnableBuild
+from corpusmill.engine.runs import begin_run
+from corpusmill.ledger.cached import held_bytes
+from corpusmill.mirrored import address_of
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.verify.verification import verify_build
+from tests.system.corpus import configuration, write_corpus
+from tests.work_folder.machines import build_apart, machine
+
+Machine = Callable[[str], AbstractContextManager[Path]]
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str) -> Iterator[Machine]:
+    """A bucket, and the machine `first`; the fixture makes others, whose mirrors share nothing."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    with machine(tmp_path, "first"):
+        yield partial(machine, tmp_path)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    write_corpus(tmp_path / "corpus", documents=40)
+    return tmp_path
+
+
+def config_in(root: Path, work_folder: str, **changes: Any) -> DatasetConfig:
+    out = [{"path": str(root / f"out-{len(work_folder)}")}]
+    values = {**configuration(root), "work_folder": work_folder, "destinations": out, **changes}
+    return check_config(values, where="test")
+
+
+def in_bucket(root: Path, **changes: Any) -> DatasetConfig:
+    return config_in(root, "s3://corpus/work", **changes)
+
+
+def delivered(config: DatasetConfig) -> dict[str, bytes]:
+    folder = Path(config.destinations[0].path, config.name, "latest")
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+@pytest.fixture
+def locally(corpus: Path) -> dict[str, bytes]:
+    config = config_in(corpus, str(corpus / "work"))
+    build_dataset(config, workers=1)
+    return delivered(config)
+
+
+def outputs_in_bucket(client: Any) -> list[str]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket="corpus", Prefix="work/tiny/outputs/")
+    return [one["Key"] for page in pages for one in page.get("Contents", [])]
+
+
+@pytest.mark.slow
+def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_does(
+    corpus: Path, bucket: Machine, locally: dict[str, bytes]
+) -> None:
+    config = in_bucket(corpus)
+    build_apart(config, corpus / "machines")
+    assert delivered(config) == locally
+
+
+@pytest.mark.slow
+def test_build_that_gives_back_what_nobody_needs_delivers_the_same(
+    corpus: Path, bucket: Machine, locally: dict[str, bytes], moto_client: Any
+) -> None:
+    config = in_bucket(corpus, reclaim="eager")
+    plan = build_apart(config, corpus / "machines")
+    assert delivered(config) == locally
+    build = open_build(plan)
+    gone = [
+        f"{build.receipt(stage, unit).attempt}/{name}"
+        for stage, unit in steps_of(build)
+        for name in build.receipt(stage, unit).given_back
+    ]
+    there = outputs_in_bucket(moto_client)
+    assert gone
+    assert not [key for key in there if any(key.endswith(one) for one in gone)]
+
+
+def test_another_machine_reuses_every_step(corpus: Path, bucket: Machine) -> None:
+    first = build_dataset(in_bucket(corpus), workers=1)
+    made = {
+        step: open_build(first).receipt(*step).attempt for step in steps_of(open_build(first)) if step[0] != "report"
+    }
+    with bucket("second"):
+        build = open_build(build_dataset(in_bucket(corpus), workers=1))
+        again = {step: build.receipt(*step).attempt for step in made if step[0] != "upload"}
+    assert again == {step: made[step] for step in again}
+
+
+@pytest.mark.slow
+def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, bucket: Machine, moto_client: Any) -> None:
+    address = address_of(build_dataset(in_bucket(corpus), workers=1))
+    assert not verify_build(open_build(address)).findings
+    lost = next(key for key in outputs_in_bucket(moto_client) if key.endswith("/tokenized"))
+    flipped = next(key for key in outputs_in_bucket(moto_client) if key.endswith("/tokens"))
+    moto_client.delete_object(Bucket="corpus", Key=lost)
+    content = bytearray(moto_client.get_object(Bucket="corpus", Key=flipped)["Body"].read())
+    content[len(content) // 2] ^= 1
+    moto_client.put_object(Bucket="corpus", Key=flipped, Body=bytes(content))
+    for name in ("first", "second"):  # whose cache holds both as they were, and whose cache is empty
+        with bucket(name):
+            found = verify_build(open_build(address)).findings
+        assert {finding.where.rpartition("/")[2] for finding in found} >= {"tokenized", "tokens"}, name
+
+
+@pytest.mark.slow
+def test_object_that_is_lost_after_its_receipt_is_made_again_by_its_step(
+    corpus: Path, bucket: Machine, moto_client: Any, locally: dict[str, bytes]
+) -> None:
+    config = in_bucket(corpus)
+    plan = address_of(begin_run(plan_dataset(config, to_build=True)))
+    for stage in ("download", "index"):
+        for unit in open_build(plan).units(stage):
+            open_build(plan).run(stage, unit)
+    for key in outputs_in_bucket(moto_client):
+        if key.endswith(("/tokenized", "/.blocks")):
+            moto_client.delete_object(Bucket="corpus", Key=key)
+    with bucket("second"):
+        build_dataset(config, workers=1)
+    assert delivered(config) == locally
+    with bucket("third"):
+        assert not verify_build(open_build(plan)).findings
+
+
+@pytest.mark.slow
+def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, bucket: Machine) -> None:
+    build = open_build(build_dataset(in_bucket(corpus), workers=1))
+    path = build.step_folder("index", "00000") / "tokenized"
+    before = path.read_bytes()
+    path.write_bytes(before[:5] + bytes([before[5] ^ 1]) + before[6:])
+    assert (open_build(build.plan_receipt).folder("index", "00000") / "tokenized").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Path, bucket: Machine) -> None:
+    plan = build_dataset(in_bucket(corpus), workers=1)
+    address, before = address_of(plan), open_build(plan).receipt("tokenize", "00000").attempt
+    with bucket("second"):
+        ask_for_shard(open_build(address), "tokenize", "00000")
+    with bucket("third"):
+        open_build(address).run("tokenize", "00000")
+    with bucket("fourth"):
+        receipt = open_build(address).receipt("tokenize", "00000")
+    assert receipt.attempt != before
+    assert not receipt.again
+
+
+@pytest.mark.slow
+def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
+    corpus: Path, bucket: Machine, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = in_bucket(corpus)
+    build_dataset(config, workers=1)
+    moto_client.put_object(Bucket="corpus", Key="work/tiny/outputs/0123456789abcdef/killed/tokens", Body=b"half")
+    other = in_bucket(corpus, shuffle={"seed": 8})
+    build_dataset(other, workers=1)
+    needed = delivered(other)
+    monkeypatch.setattr(garbage, "LONGEST_TASK_SECONDS", -1)
+    with bucket("second"):
+        found = garbage.find_garbage(work_of(other), GRAPH)
+        assert {one.reason for one in found} == {garbage.SUPERSEDED, garbage.ABANDONED}
+        assert garbage.remove_garbage(work_of(other), GRAPH, found)
+        assert not garbage.find_garbage(work_of(other), GRAPH)
+    with bucket("third"):
+        build = open_build(build_dataset(other, workers=1))
+        assert not verify_build(build).findings
+    assert delivered(other) == needed
+    attempts = {build.receipt(*step).attempt for step in steps_of(build)}
+    left = {key.split("/")[4] for key in outputs_in_bucket(moto_client)} - attempts
+    assert not any("killed" in one for one in left)
+
+
+@pytest.mark.slow
+def test_cache_keeps_its_bound_and_the_build_its_bytes(
+    corpus: Path, bucket: Machine, locally: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_CACHE_BYTES", "400000")
+    config = in_bucket(corpus)
+    plan = build_dataset(config, workers=1)
+    assert delivered(config) == locally
+    kept = sum(held_bytes(path.parent) for path in work_of(config).glob("*/*/receipt.json"))
+    receipts = sum(1 for path in work_of(config).glob("*/*/receipt.json"))
+    assert kept <= 400_000 + 3 * 4096 * receipts
+    assert not verify_build(open_build(plan)).findings
+
+
+def steps_of(build: RunnableBuild) -> list[tuple[str, str]]:
+    return [(stage, unit) for stage in GRAPH.names for unit in build.units(stage)]

@@ -1,0 +1,99 @@
+"""One claim on a dataset whose work folder is in a bucket: machines share no lock and no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.engine import claim
+from corpusmill.engine.claim import Holder, RunUnderWayError, beating, claim_dataset, claimed, release_dataset
+from corpusmill.mirrored import mirror_of
+from corpusmill.work_folder.check import StoreUnfitError
+from corpusmill.work_folder.small import refresh
+from tests.servers import Server
+from tests.work_folder.machines import machine
+
+ONE, OTHER = Holder("here", "dataset__tiny", "one"), Holder("elsewhere", "dataset__tiny", "two")
+
+
+def never(_: Holder) -> bool:
+    return False
+
+
+def work() -> Path:
+    return mirror_of("s3://corpus/work/tiny")
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str) -> Iterator[str]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    with machine(tmp_path, "first"):
+        yield moto
+
+
+def test_dataset_of_one_machine_is_refused_to_another_until_it_ends(bucket: str, tmp_path: Path) -> None:
+    with claimed(work()), machine(tmp_path, "second"), pytest.raises(RunUnderWayError), claimed(work()):
+        pass
+    with machine(tmp_path, "second"), claimed(work()):
+        pass
+
+
+def test_dataset_of_a_machine_that_was_not_heard_of_is_given_to_another(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_dataset(work(), ONE, never, "plan-1")
+    with machine(tmp_path, "second"):
+        with pytest.raises(RunUnderWayError):
+            claim_dataset(work(), OTHER, never)
+        monkeypatch.setattr(claim, "EXPIRES_SECONDS", -1.0)
+        claim_dataset(work(), OTHER, never)
+        monkeypatch.undo()
+
+
+def test_holder_whose_claim_was_taken_over_may_not_renew_it(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_dataset(work(), ONE, never)
+    assert claim._touch(work(), ONE)
+    with machine(tmp_path, "second"), monkeypatch.context() as expired:
+        expired.setattr(claim, "EXPIRES_SECONDS", -1.0)
+        claim_dataset(work(), OTHER, never)
+    assert not claim._touch(work(), ONE)
+    release_dataset(work(), ONE)  # is no longer its own
+    with machine(tmp_path, "third"), pytest.raises(RunUnderWayError):
+        claim_dataset(work(), ONE, never)
+
+
+def test_tasks_of_one_run_on_many_machines_keep_its_claim_together(bucket: str, tmp_path: Path) -> None:
+    claim_dataset(work(), ONE, never)
+    with beating(work(), ONE, every_seconds=0.01), machine(tmp_path, "second"):
+        for _ in range(20):
+            assert claim._touch(work(), ONE)
+    release_dataset(work(), ONE)
+    with machine(tmp_path, "third"):
+        claim_dataset(work(), OTHER, never)
+
+
+def test_process_that_was_killed_gives_its_dataset_to_the_next_of_its_machine(bucket: str, tmp_path: Path) -> None:
+    gone = Holder(claim.this_process(_made(work())).instance, "", "process 1 on here")
+    claim._write(work(), gone)
+    with machine(tmp_path, "second"), pytest.raises(RunUnderWayError), claimed(work()):
+        pass
+    with claimed(work()):
+        assert refresh(work() / claim.CLAIM, again=True)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_store_that_ignores_conditions_is_refused(
+    tmp_path: Path, rclone: Server, monkeypatch: pytest.MonkeyPatch, rclone_client: Any
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", rclone.endpoint)
+    with machine(tmp_path, "first"), pytest.raises(StoreUnfitError), claimed(work()):
+        pass
