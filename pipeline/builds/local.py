@@ -26,7 +26,7 @@ from corpusmill.engine.claim import claimed
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.errors import ConfigError, TransientError
-from corpusmill.mirrored import address_of
+from corpusmill.mirrored import address_of, path_of
 from corpusmill.stages.graph import GRAPH, open_build
 
 PR_SET_PDEATHSIG = 1
@@ -119,8 +119,8 @@ def run_task(
 
     Whoever calls it has claimed the dataset.
     """
+    require_same_code(path_of(plan_receipt))
     build = open_build(plan_receipt)
-    require_same_code(build.plan_receipt)
     name = _task_called(build, stage, task)
     if name is None:
         return []

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Blocks, Receipt, read_receipt
+from corpusmill.work_folder.small import refresh
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
@@ -53,6 +54,7 @@ def read_planned(plan_receipt: Path, name: str) -> bytes:
 
 def plan_of(plan_receipt: Path) -> Receipt:
     """The receipt of a plan, which may be megabytes: it is read once for as long as it stays the same file."""
+    refresh(plan_receipt)
     status = plan_receipt.stat()
     return _read_once(plan_receipt, status.st_ino, status.st_mtime_ns)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 
 def how_to_load(content: dict[str, Any]) -> Iterator[str]:
     """A Markdown section for the documents and for each format of tokens."""
@@ -25,6 +23,8 @@ def _holds_tokens(name: str) -> bool:
 
 
 def _code(kind: str, first: str, content: dict[str, Any]) -> str:
+    import numpy as np
+
     width = np.dtype(content["vocabulary"]["dtype"]).itemsize
     return {
         "megatron": f'megatron.core.datasets.indexed_dataset.IndexedDataset("{first.removesuffix(".bin")}")',

@@ -243,7 +243,7 @@ def test_tasks_of_a_dataset_are_made_once_though_two_files_look_at_its_configura
     bag = parse(one=named("one"), two=named("two"), bad="name: bad")
     assert set(bag.dags) == {"dataset__one", "dataset__two"}
     assert "bad.yaml" in error_of(bag)
-    assert len(made) == 2 + len({"build_dataset", "reprocess_shard"})
+    assert len(made) == 2 + len({"build_dataset", "forget_documents", "reprocess_shard"})
 
 
 def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(parse: Callable[..., Any]) -> None:

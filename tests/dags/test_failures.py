@@ -46,7 +46,9 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
 
     def install(fail: Callable[[str, str], None]) -> None:
         def plan(config: DatasetConfig, **_: bool) -> Path:
-            return tmp_path / "work" / config.name / "plan" / "all" / "receipt.json"
+            folder = tmp_path / "work" / config.name / "plan" / "all"
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder / "receipt.json"
 
         monkeypatch.setattr("corpusmill.builds.plan.plan_dataset", plan)
         monkeypatch.setattr("corpusmill.builds.plan.require_same_code", lambda _receipt: None)
