@@ -71,10 +71,15 @@ def test_records_of_every_export_are_the_files_own_and_add_up(root: Path) -> Non
         assert sum(len(record) for record in records) == stated["slots"]
 
 
+FORGOTTEN = {7, 60}  # takedowns.jsonl
+
+
 def test_documents_are_those_that_were_delivered(root: Path) -> None:
     dataset = corpusmill.open_dataset(root / "outputs" / "web" / "latest")
     documents = list(dataset.documents())
-    assert sorted(document["id"] for document in documents) == sorted(f"doc-{number}" for number in range(80))
+    assert sorted(document["id"] for document in documents) == sorted(
+        f"doc-{number}" for number in range(80) if number not in FORGOTTEN
+    )
 
 
 def test_documents_of_parquet_sources_are_their_rows(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ Writes `shuffle_quality.json` (see shuffle/quality.py) unless the order is the s
 `manifest.jsonl`; if asked for, `sample/`, the first documents of Megatron and Nanoset, and numpy's placeholders and
 checkpoints. Then `dataset.json`: every file with size and sha256, what it holds, the tokenizer. Its sha256 names the
 dataset's version, so **two datasets of one version have the same files**. Four kinds of file are not listed there:
-`dataset.json` itself; the card, `README.md` and `croissant.json` (report/card.py), which also tell how the build came
-to these files; `exp_data.json`, DCLM's dataset reference, which holds the version in its address (one for each
-destination; what it is made from is listed instead); and `SHA256SUMS` of all but the card, for `sha256sum --check` and
-`corpusmill repair`.
+`dataset.json` itself; the card if there is one, `README.md` and `croissant.json` (report/card.py), which also tell how
+the build came to these files; `exp_data.json`, DCLM's dataset reference, which holds the version in its address (one
+for each destination; what it is made from is listed instead); and `SHA256SUMS` of all but the card, for
+`sha256sum --check` and `corpusmill repair`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ from corpusmill.stages.union import ranges_match_check
 from corpusmill.storage import is_local
 
 if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+    from corpusmill.config.sections import CardConfig
     from corpusmill.engine.build import Build
     from corpusmill.shuffle.quality import OrderQuality
 
@@ -79,9 +81,9 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    # The audit: a later receipt binds it. Of index, union and benchmarks the card has counts.
+    # The audit: a later receipt binds it. Of the others the card has counts.
     read = ["export", "writeback", "filter", "decontaminate", "gather", "scatter", "tokenize", "audit"]
-    read += ["index", "union", "benchmarks"]
+    read += ["index", "union", "benchmarks"] if build.config.card else []
     return [step for stage in read for step in every(build, stage)]
 
 
@@ -98,10 +100,14 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
             for name in config.exports.formats()
         },
         "references": _references(build),
-        "card": config.card.model_dump(mode="json") if config.card else None,
-        "locations": [path for path in config.source.paths if not is_local(path)],  # stand in the card
         "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
+        **(_of_the_card(config, config.card) if config.card else {}),
     }
+
+
+def _of_the_card(config: DatasetConfig, card: CardConfig) -> dict[str, Any]:
+    locations = [path for path in config.source.paths if not is_local(path)]
+    return {"card": card.model_dump(mode="json"), "locations": locations}
 
 
 def _references(build: Build) -> list[dict[str, Any]]:
@@ -162,8 +168,9 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     for reference in references:
         (folder / reference["name"]).write_text(reference_text(description, reference, version))
     _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
-    for name, card in card_texts(description, card_figures(build), version).items():
-        (folder / name).write_text(card)
+    if build.config.card:
+        for name, card in card_texts(description, card_figures(build), version).items():
+            (folder / name).write_text(card)
     sizes = [int(file["size_bytes"]) for file in files]
     return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
 
@@ -342,7 +349,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "manifest",
-    version=7,
+    version=6,
     after=("export", "writeback"),
     group="exports",
     unit_word="dataset",

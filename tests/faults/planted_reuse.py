@@ -106,7 +106,7 @@ REUSE = [
           '"exports": config.exports.model_dump(mode="json"),\n        "order": config.shuffle.order,', "",
           edit="placeholders"),
     Fault("manifest leaves out the writebacks", "stages.manifest",
-          'read = ("export", "writeback", ', 'read = ("export", ', edit="drop empty"),
+          'read = ["export", "writeback", ', 'read = ["export", ', edit="drop empty"),
     Fault("a step of another fingerprint counts as its own", "ledger.once",
           'self._folders[work] = work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"',
           'self._folders[work] = next(iter(sorted((work / self.stage).glob(f"{self.unit}-*"))), '

@@ -1,9 +1,8 @@
 """Digests of everything that is delivered, and the file that holds those of the family and of the commands.
 
 A digest covers the files of one format: 64 bits of the sha256 of their names and contents. "dataset" covers the files
-beside the formats: dataset.json, SHA256SUMS, shuffle_quality.json and latest.json; "card" covers README.md and
-croissant.json. They are digested whole, because none holds a time, a version of this program or a path of this machine.
-dataset.json's own sha256 is the dataset's
+beside the formats: dataset.json, SHA256SUMS, shuffle_quality.json and latest.json. They are digested whole, because
+none holds a time, a version of this program or a path of this machine. dataset.json's own sha256 is the dataset's
 version, which must not change either. The digests do depend on the pinned libraries that compress and write parquet:
 an upgrade of one may need the digests written anew, in a commit that changes nothing else:
 
@@ -17,7 +16,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from corpusmill.report.card import CROISSANT, README
 from tests.sameness.corpus import write_sources
 from tests.search.folders import built_from_scratch, small_limits
 from tests.search.settings import Settings, configuration
@@ -44,8 +42,7 @@ def digests_by_format(files: Mapping[str, bytes]) -> Digests:
     formats: dict[str, dict[str, bytes]] = {}
     for name, content in files.items():
         top = name.partition("/")[0]
-        beside = "card" if name in {README, CROISSANT} else "dataset"
-        formats.setdefault(beside if top in {name, ".."} else top, {})[name] = content
+        formats.setdefault("dataset" if top in {name, ".."} else top, {})[name] = content
     return {name: digest_of(held) for name, held in sorted(formats.items())}
 
 

@@ -28,7 +28,6 @@ from tests.search.settings import Settings, configuration, first_settings
 Files = dict[str, bytes]
 
 NOT_VARIED = {
-    "card": "stands in dataset.json: tests/system/test_card.py",
     "name": "part of every file's name",
     "destinations": "exp_data.json holds the address",
     "source.endpoint_url": "tests/system/test_remote_builds.py builds from stores",

@@ -21,8 +21,7 @@ from tests.search.folders import SMALL
 from tests.search.sources import Source
 from tests.search.vocabularies import ranks_of, special_tokens
 
-CARD = {"README.md", "croissant.json"}
-NOT_SAID = {"dataset.json", "SHA256SUMS", "shuffle_quality.json", "webdataset/exp_data.json", "../latest.json"} | CARD
+NOT_SAID = {"dataset.json", "SHA256SUMS", "shuffle_quality.json", "webdataset/exp_data.json", "../latest.json"}
 
 
 def file_of(name: str, source: Source, size_bytes: int) -> File:
@@ -88,7 +87,7 @@ def misstated(files: dict[str, bytes]) -> list[str]:
     described = json.loads(files["dataset.json"])
     listed = {one["name"]: one["sha256"] for one in described["files"]}
     sizes = {one["name"]: one["size_bytes"] for one in described["files"]}
-    own = {"dataset.json", "SHA256SUMS", "webdataset/exp_data.json"} | CARD
+    own = {"dataset.json", "SHA256SUMS", "webdataset/exp_data.json"}
     wrong = [name for name in listed if listed[name] != digests.get(name) or sizes[name] != len(files[name])]
     wrong += [name for name in digests.keys() - own if name not in listed]
-    return wrong + [name for name in digests.keys() - CARD - {"SHA256SUMS"} if sums.get(name) != digests[name]]
+    return wrong + [name for name in digests.keys() - {"SHA256SUMS"} if sums.get(name) != digests[name]]

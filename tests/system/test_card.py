@@ -1,4 +1,4 @@
-"""The card that every dataset is delivered with: from receipts, checked again by both kinds of verify."""
+"""The card that a dataset is delivered with if its configuration has one: from receipts, checked by both verifies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ CARD = {"README.md", "croissant.json"}
 
 
 def config(root: Path, **changes: object):
-    return check_config(configuration(root, **{"exports": {"megatron": {}, "numpy": {}}, **changes}), where="x.yaml")
+    return check_config(
+        configuration(root, **{"exports": {"megatron": {}, "numpy": {}}, "card": {}, **changes}), where="x.yaml"
+    )
 
 
 def delivered(root: Path, outputs: str = "outputs") -> Path:
