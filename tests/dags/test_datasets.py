@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from corpusmill.engine.estimates import Estimate
 from corpusmill.errors import ConfigError
 from corpusmill_airflow.folder import named_folder
 from tests.system.corpus import write_corpus
@@ -270,11 +270,8 @@ def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]
     assert "waits for" not in bag.dags["dataset__two"].doc_md
 
 
-@dataclass
-class Figures:
-    """Stands for an estimate: what it says is no matter here."""
-
-    tokens: int = 0
+# What it says is no matter here.
+FIGURES = Estimate(0, 1.0, 0, 0, 0, 0, 0.0, 1, 0.0, 0, {}, [])
 
 
 @pytest.mark.slow
@@ -289,7 +286,7 @@ def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
     form: dict[str, Any],
     state: str,
 ) -> None:
-    monkeypatch.setattr("corpusmill.builds.estimate.estimate_dataset", lambda _: Figures())
+    monkeypatch.setattr("corpusmill.builds.estimate.estimate_dataset", lambda _: FIGURES)
     monkeypatch.setattr("corpusmill.builds.estimate.render_estimate", str)
     write_corpus(tmp_path / "corpus", documents=20)
     dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
