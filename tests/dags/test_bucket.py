@@ -1,0 +1,52 @@
+"""A run whose work folder is in a bucket: what tasks hand on are addresses, and the pages read the bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from corpusmill.mirrored import path_of
+from tests.system.corpus import configuration, write_corpus
+from tests.work_folder.machines import machine
+
+
+@pytest.mark.slow
+def test_run_of_a_dataset_in_a_bucket_delivers_and_its_report_is_read_elsewhere(
+    airflow_database: None, tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from corpusmill_airflow.pages.finished import report_page, shard_table
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    folder = tmp_path / "datasets"
+    folder.mkdir()
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(folder))
+    write_corpus(tmp_path / "corpus", documents=20)
+    values = configuration(tmp_path, exports={"nanoset": {}}, work_folder="s3://corpus/work")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(values))
+    with machine(tmp_path, "worker"):
+        run = run_of_tiny()
+        assert run.state == "success"
+        handed = {one.task_id: one.xcom_pull(task_ids=one.task_id) for one in run.get_task_instances()}
+    assert handed["plan"].startswith("s3://corpus/work/tiny/plan/")
+    assert list((tmp_path / "outputs" / "tiny" / "latest" / "nanoset").iterdir())
+    with machine(tmp_path, "api-server"):
+        report = path_of(handed["report"])
+        page, table = report_page(report), shard_table(report)
+    assert page is not None
+    assert "tiny" in page
+    assert table is not None
+
+
+def run_of_tiny() -> Any:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    root = Path(__file__).resolve().parents[2] / "dags"
+    bag = BundleDagBag(str(root / "dataset_dags.py"), bundle_path=root)
+    dag = bag.dags["dataset__tiny"]
+    for task in dag.tasks:
+        task.retries = 0
+    return dag.test(run_conf={})
