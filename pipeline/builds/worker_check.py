@@ -58,7 +58,9 @@ def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = L
     PermanentError for a host with other versions, StorageFullError for one without room, TransientError when nothing
     was probed.
     """
-    found: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in probes if refresh(path)]
+    for path in probes:
+        refresh(path)
+    found: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in probes]
     for path in (work_folder / FOLDER / BEGUN, *probes):
         remove(path)
     shutil.rmtree(work_folder / FOLDER)

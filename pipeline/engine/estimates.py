@@ -19,15 +19,8 @@ if TYPE_CHECKING:
 
 FILE = "estimate.json"
 SUBJECT = "of"
-UNRELATED = {
-    "card",
-    "dag",
-    "destinations",
-    "estimate",
-    "keep_versions",
-    "reclaim",
-    "work_folder",
-}  # keys that change no figure
+# Keys that change no figure.
+UNRELATED = {"card", "dag", "destinations", "estimate", "keep_versions", "reclaim", "work_folder"}
 
 
 @dataclass(frozen=True)

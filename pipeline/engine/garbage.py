@@ -38,6 +38,7 @@ from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, LockHeldError, Receipt, held
 from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.ledger.receipt import parse_receipt
+from corpusmill.schedule import ScheduleConfig
 from corpusmill.work_folder.outputs import abandoned, remove_abandoned
 from corpusmill.work_folder.outputs import remove as remove_outputs
 from corpusmill.work_folder.small import is_shared, refresh_all, remove, remove_all
@@ -46,17 +47,17 @@ STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
 HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
 ABANDONED = "no receipt names these outputs: their worker was killed, or another was first"
-LONGEST_TASK_SECONDS = 2 * 24 * 3600.0  # dag.task_timeout, unless configured
 SUPERSEDED = "no step of a plan that is needed leads here"
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """A step folder that may go, the size of what is in it, and why."""
+    """A step folder that may go, the size of what is in it, and why; or the outputs of an attempt in a bucket."""
 
     folder: Path
     size_bytes: int
     reason: str
+    is_attempt: bool = False
 
 
 def find_garbage(
@@ -91,7 +92,7 @@ def find_garbage(
         needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
-    return [*found, *_abandoned(work, folders)]
+    return [*found, *_abandoned(work, folders, config)]
 
 
 def superseded(folder: Path) -> Garbage:
@@ -99,12 +100,14 @@ def superseded(folder: Path) -> Garbage:
     return Garbage(folder, _size_bytes(folder), SUPERSEDED)
 
 
-def _abandoned(work: Path, folders: list[Path]) -> list[Garbage]:
-    """Outputs in a bucket that no receipt names: their worker was killed, or another was first."""
+def _abandoned(work: Path, folders: list[Path], config: DatasetConfig | None) -> list[Garbage]:
+    """Outputs in a bucket that no receipt names, and that are older than any task that could still name them."""
     if not is_shared(work):
         return []
     named = {receipt.attempt for folder in folders if (receipt := _receipt(folder))}
-    return [Garbage(place, size, ABANDONED) for place, size in abandoned(work, named, 2 * LONGEST_TASK_SECONDS)]
+    limit = ((config and config.dag) or ScheduleConfig()).task_timeout
+    left = abandoned(work, named, 2 * limit.total_seconds())
+    return [Garbage(place, size_bytes, ABANDONED, is_attempt=True) for place, size_bytes in left]
 
 
 def _receipt(folder: Path) -> Receipt | None:
@@ -120,8 +123,8 @@ def remove_garbage(work: Path, graph: Graph, garbage: Collection[Garbage]) -> li
     PermanentError, before anything is removed, for a folder that is not a step folder below `work`.
     """
     order = (PLAN, *graph.names)
-    wanted = [one for one in garbage if one.reason != ABANDONED]
-    attempts = [one for one in garbage if one.reason == ABANDONED]
+    wanted = [one for one in garbage if not one.is_attempt]
+    attempts = [one for one in garbage if one.is_attempt]
     for one in wanted:
         _require_inside(work, one.folder, order)
     wanted.sort(key=lambda one: (-order.index(one.folder.parent.name), one.folder.name))

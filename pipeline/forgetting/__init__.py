@@ -3,8 +3,8 @@
 In:  a configuration with a list (`forget`), its last build, folders and destinations.
 Out: rows in the list, a log of what was asked for and when it was gone, places where a text still stands.
 
-    list file <--add_requests-- ids of a file               requests.py
-    list file --note_gone--> log: asked by whom, gone since  requests.py
+    list file <--add_requests-- ids of a file               steps/takedowns.py
+    list file --note_gone--> log: asked by whom, gone since  steps/takedowns.py
     a forgotten text --stretches_of--> Stretch, in all forms forms.py
     files --Finder--> the stretches that stand in them       finding.py, files.py
     a build --find_remains--> remains of forgotten documents remains.py

@@ -7,6 +7,8 @@ Only texts as long as a forgotten one are read. Empty texts are copies of nothin
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,19 +52,21 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
 
     from corpusmill.documents.text_shard import open_text_shard
 
-    forgotten, sizes, own = set(), [0], np.empty(0, np.int64)
+    forgotten: set[bytes] = set()
+    sizes, own = [0], np.empty(0, np.int64)
     for name in build.settings["forgetting"]:
         reasons = left_out_of(build, name)
         ordinals = np.array([one for one in reasons if reasons[one] == FORGOTTEN], np.int64)
         text = open_text_shard(build.folder("index", name))
-        forgotten |= _hashes(text, ordinals)
+        forgotten.update(_digests(text, ordinals.tolist()))
         sizes += _lengths(text)[ordinals].tolist()
         own = ordinals if name == shard else own
     text = open_text_shard(build.folder("index", shard))
     lengths = _lengths(text)
     alike = np.flatnonzero(np.isin(lengths, sizes) & (lengths > 0))
     alike = np.setdiff1d(alike, own, assume_unique=True)
-    copies = [one for one in alike.tolist() if forgotten & _hashes(text, np.array([one]))]
+    places = alike.tolist()
+    copies = [place for place, digest in zip(places, _digests(text, places), strict=True) if digest in forgotten]
     (folder / LEFT_OUT).write_bytes(np.array(copies, "<u8").tobytes())
     return Outcome(counts={"left_out": len(copies), "bytes_read": int(lengths[alike].sum())})
 
@@ -74,13 +78,11 @@ def _lengths(text: TextShard) -> NDArray[np.int64]:
     return bounds[1:] - bounds[:-1] - 1
 
 
-def _hashes(text: TextShard, ordinals: NDArray[np.int64]) -> set[tuple[int, int]]:
-    """Two hashes of the text of each of some documents."""
-    from corpusmill.content_kernels import text_hashes
-
-    bounds = text.bounds(0, text.documents)
-    low, high = text_hashes(text.text, bounds[ordinals] + bounds.dtype.type(1), bounds[ordinals + 1]).tolist()
-    return set(zip(low, high, strict=True))
+def _digests(text: TextShard, ordinals: Iterable[int]) -> Iterator[bytes]:
+    """The sha256 of the text of each of some documents: one that anybody can make alike would remove another's text."""
+    bounds = text.bounds(0, text.documents).astype("<i8")
+    for ordinal in ordinals:
+        yield hashlib.sha256(text.text[bounds[ordinal] + 1 : bounds[ordinal + 1]].data).digest()
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:

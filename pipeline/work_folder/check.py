@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from corpusmill.errors import PermanentError
 from corpusmill.work_folder.objects import Objects, TakenError, objects_of
+from corpusmill.work_folder.outputs import new_attempt
 
 RACERS = 16
 NAME = ".store-check"
@@ -17,19 +17,12 @@ class StoreUnfitError(PermanentError):
     """A store that ignores conditions: two workers could both commit a step, or both have a dataset."""
 
 
-@dataclass(frozen=True)
-class Races:
-    """How many of RACERS writers won each race: one, if the store is fit."""
-
-    winners_of_new: list[int]
-    winners_over_old: list[int]
-
-
 def require_conditions(bucket: str, folder: str) -> None:
     """StoreUnfitError for a store that writes although a condition forbids it; a process asks once."""
-    objects, key = objects_of(bucket), f"{folder}/{NAME}"
+    objects = objects_of(bucket)
     if objects.keeps_conditions:
         return
+    key = f"{folder}/{NAME}-{new_attempt()}"  # others may ask at this moment
     tag = objects.put(key, b"here\n").tag
     if _wins(objects, key, b"again\n", ""):
         raise _unfit(objects, key, "If-None-Match: *", "written over an object that is there")
@@ -37,29 +30,30 @@ def require_conditions(bucket: str, folder: str) -> None:
         raise _unfit(objects, key, "If-Match", "written over an object of another ETag")
     if not _wins(objects, key, b"mine\n", tag):
         raise _unfit(objects, key, "If-Match", "refused for the ETag that it gave out itself")
+    objects.delete(key)
     objects.keeps_conditions = True
 
 
-def race_writers(bucket: str, folder: str, races: int) -> Races:
+def race_writers(bucket: str, folder: str, races: int) -> None:
     """Let RACERS threads write one object at the same time: where none is, then over the one that is there.
 
     StoreUnfitError if in any race more or less than one wins.
     """
-    objects, new, old = objects_of(bucket), [], []
+    objects = objects_of(bucket)
     with ThreadPoolExecutor(RACERS) as pool:
-        for number in range(races):
-            key = f"{folder}/{NAME}-{number}"
-            objects.delete(key)
-            new.append(sum(pool.map(lambda one, at=key: _wins(objects, at, b"%d\n" % one, ""), range(RACERS))))
+
+        def winners(key: str, over: str) -> int:
+            texts = [b"%d over %s\n" % (number, over.encode()) for number in range(RACERS)]
+            return sum(pool.map(lambda text: _wins(objects, key, text, over), texts))
+
+        for _ in range(races):
+            key = f"{folder}/{NAME}-{new_attempt()}"
+            if (count := winners(key, "")) != 1:
+                raise _unfit(objects, key, "If-None-Match: *", f"{count} of {RACERS} writers won a race")
             there = objects.get(key)
-            tag = there.tag if there else ""
-            contents = [b"%d again\n" % one for one in range(RACERS)]
-            old.append(sum(pool.map(lambda text, at=key, tag=tag: _wins(objects, at, text, tag), contents)))
+            if (count := winners(key, there.tag if there else OTHER_TAG)) != 1:
+                raise _unfit(objects, key, "If-Match", f"{count} of {RACERS} writers won a race")
             objects.delete(key)
-    for condition, winners in (("If-None-Match: *", new), ("If-Match", old)):
-        if set(winners) - {1}:
-            raise _unfit(objects, folder, condition, f"{max(winners)} of {RACERS} writers won a race")
-    return Races(new, old)
 
 
 def _wins(objects: Objects, key: str, content: bytes, over: str) -> bool:
@@ -75,7 +69,7 @@ def _unfit(objects: Objects, key: str, condition: str, got: str) -> StoreUnfitEr
     return StoreUnfitError(
         "this store cannot hold a work folder: it ignores conditions",
         where=f"s3://{objects.bucket}/{key}",
-        expected=f"{condition} honoured, as Amazon S3, SeaweedFS, MinIO and Ceph do",
+        expected=f"{condition} honoured, as Amazon S3 and SeaweedFS do",
         got=got,
         next_step="take another store for work_folder; sources and destinations may stay in this one",
     )

@@ -89,9 +89,9 @@ class Objects:
             self.store.require_etag(answer, _md5(content).hexdigest(), self._address(key))
             return Small(content, answer["ETag"], answer["LastModified"].timestamp(), _date(answer).timestamp())
 
-        found = self.store.call("read", self._address(key), get)
-        self.store.traffic.add(bytes_received=len(found.content) if found else 0)
-        return found
+        small = self.store.call("read", self._address(key), get)
+        self.store.traffic.add(bytes_received=len(small.content) if small else 0)
+        return small
 
     def put(self, key: str, content: bytes, *, over: str | None = None) -> Small:
         """Write a small object: where none is (`over` is ""), over the one of that tag, or whatever is there (None).

@@ -65,14 +65,14 @@ def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> l
     bucket, key = object_of(work) or ("", "")
     objects = objects_of(bucket)
     now = objects.clock()
-    found: dict[str, list[Listed]] = {}
+    unnamed: dict[str, list[Listed]] = {}
     for one in objects.list(f"{key}/{OUTPUTS}/"):
         fingerprint, attempt, *_ = one.key.removeprefix(f"{key}/{OUTPUTS}/").split("/")
         if attempt not in named:
-            found.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append(one)
+            unnamed.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append(one)
     return [
         (work / place, sum(one.size_bytes for one in those))
-        for place, those in sorted(found.items())
+        for place, those in sorted(unnamed.items())
         if max(one.changed_at for one in those) < now - older_than_seconds
     ]
 

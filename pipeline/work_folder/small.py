@@ -80,9 +80,9 @@ def age_seconds(path: Path) -> float:
         return now - path.stat().st_mtime if path.exists() else math.inf
     bucket, key = there
     objects = objects_of(bucket)
-    found = objects.get(key)
-    _take_over(path, found, objects, key)
-    return found.asked_at - found.changed_at if found else math.inf
+    newest = objects.get(key)
+    _take_over(path, newest, objects, key)
+    return newest.asked_at - newest.changed_at if newest else math.inf
 
 
 def write(path: Path, content: bytes) -> None:

@@ -57,7 +57,6 @@ def bucket(moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
     moto_client.create_bucket(Bucket="bucket")
     yield
-    moto_client.delete_object(Bucket="bucket", Key="work/.store-check")
     moto_client.delete_bucket(Bucket="bucket")
 
 

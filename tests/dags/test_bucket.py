@@ -25,13 +25,13 @@ def test_run_of_a_dataset_in_a_bucket_delivers_and_its_report_is_read_elsewhere(
     folder.mkdir()
     monkeypatch.setenv("CORPUSMILL_DATASETS", str(folder))
     write_corpus(tmp_path / "corpus", documents=20)
-    values = configuration(tmp_path, exports={"nanoset": {}}, work_folder="s3://corpus/work")
+    values = configuration(tmp_path, exports={"nanoset": {}}, work_folder="s3://corpus/mill")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(values))
     with machine(tmp_path, "worker"):
         run = run_of_tiny()
         assert run.state == "success"
         handed = {one.task_id: one.xcom_pull(task_ids=one.task_id) for one in run.get_task_instances()}
-    assert handed["plan"].startswith("s3://corpus/work/tiny/plan/")
+    assert handed["plan"].startswith("s3://corpus/mill/tiny/plan/")
     assert list((tmp_path / "outputs" / "tiny" / "latest" / "nanoset").iterdir())
     with machine(tmp_path, "api-server"):
         report = path_of(handed["report"])

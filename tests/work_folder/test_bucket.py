@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.ledger.cached import held_bytes
 from corpusmill.mirrored import address_of
+from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify.verification import verify_build
 from tests.system.corpus import configuration, write_corpus
@@ -48,7 +50,7 @@ def config_in(root: Path, work_folder: str, **changes: Any) -> DatasetConfig:
 
 
 def in_bucket(root: Path, **changes: Any) -> DatasetConfig:
-    return config_in(root, "s3://corpus/work", **changes)
+    return config_in(root, "s3://corpus/mill", **changes)
 
 
 def delivered(config: DatasetConfig) -> dict[str, bytes]:
@@ -66,7 +68,7 @@ def locally(corpus: Path) -> dict[str, bytes]:
 
 
 def outputs_in_bucket(client: Any) -> list[str]:
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket="corpus", Prefix="work/tiny/outputs/")
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket="corpus", Prefix="mill/tiny/outputs/")
     return [one["Key"] for page in pages for one in page.get("Contents", [])]
 
 
@@ -172,11 +174,12 @@ def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
 ) -> None:
     config = in_bucket(corpus)
     build_dataset(config, workers=1)
-    moto_client.put_object(Bucket="corpus", Key="work/tiny/outputs/0123456789abcdef/killed/tokens", Body=b"half")
+    moto_client.put_object(Bucket="corpus", Key="mill/tiny/outputs/0123456789abcdef/killed/tokens", Body=b"half")
     other = in_bucket(corpus, shuffle={"seed": 8})
     build_dataset(other, workers=1)
     needed = delivered(other)
-    monkeypatch.setattr(garbage, "LONGEST_TASK_SECONDS", -1)
+    at_once = ScheduleConfig.model_construct(task_timeout=timedelta(seconds=-1))
+    monkeypatch.setattr(garbage, "ScheduleConfig", lambda: at_once)
     with bucket("second"):
         found = garbage.find_garbage(work_of(other), GRAPH)
         assert {one.reason for one in found} == {garbage.SUPERSEDED, garbage.ABANDONED}

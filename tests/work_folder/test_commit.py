@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import Outcome, Step, read_receipt, run_once
+from corpusmill.ledger import Outcome, Step, blocks, read_receipt, run_once
 from corpusmill.ledger.again import ask_again, asked_again, look
 from corpusmill.ledger.blocks import BLOCK_BYTES, Blocks
 from corpusmill.ledger.commit import NotDeterministicError
@@ -46,7 +49,7 @@ def write(content: bytes = CONTENT) -> Any:
 
 
 def work() -> Path:
-    return mirror_of("s3://corpus/work/tiny")
+    return mirror_of("s3://corpus/mill/tiny")
 
 
 def run(content: bytes = CONTENT) -> Path:
@@ -81,11 +84,19 @@ def test_slice_of_an_output_brings_its_blocks_alone(bucket: str, tmp_path: Path)
     with machine(tmp_path, "second"):
         folder = STEP.folder(work())
         look(folder)
-        blocks = Blocks(folder, read_receipt(folder / "receipt.json"))
-        blocks.require_bytes("tokens", BLOCK_BYTES + 4, BLOCK_BYTES + 9)
+        outputs = Blocks(folder, read_receipt(folder / "receipt.json"))
+        outputs.require_bytes("tokens", BLOCK_BYTES + 4, BLOCK_BYTES + 9)
         there = (folder / "tokens").read_bytes()
         assert there[BLOCK_BYTES:] == CONTENT[BLOCK_BYTES:]
         assert not any(there[:BLOCK_BYTES])
+
+
+@given(wanted=st.sets(st.integers(0, 11), min_size=1), most=st.integers(1, 5))
+def test_blocks_come_in_stretches_that_hold_each_once_and_none_too_long(wanted: set[int], most: int) -> None:
+    with patch.object(blocks, "MOST_BLOCKS", most):
+        stretches = list(blocks._stretches(sorted(wanted)))
+    assert [number for begin, end in stretches for number in range(begin, end)] == sorted(wanted)
+    assert all(end - begin <= most for begin, end in stretches)
 
 
 def race(folder: Path, name: str, content: bytes, start: Any, told: Any) -> None:

@@ -24,7 +24,7 @@ def never(_: Holder) -> bool:
 
 
 def work() -> Path:
-    return mirror_of("s3://corpus/work/tiny")
+    return mirror_of("s3://corpus/mill/tiny")
 
 
 @pytest.fixture

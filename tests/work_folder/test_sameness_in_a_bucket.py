@@ -32,7 +32,7 @@ def test_build_of_machines_that_share_a_bucket_delivers_the_recorded_bytes(
     config = configuration(FAMILY[name], Path(".."), Path("..") / FAMILY[name]["tokenizer"]["file"])
     try:
         with small_limits(), rooted(root):
-            build_apart(config.model_copy(update={"work_folder": "s3://corpus/work"}), tmp_path, until="upload")
+            build_apart(config.model_copy(update={"work_folder": "s3://corpus/mill"}), tmp_path, until="upload")
         assert digests_by_format(delivered(root, config.name).files) == recorded()[name]
     finally:
         shutil.rmtree(root)
