@@ -20,6 +20,7 @@ from airflow.sdk import DAG, get_parsing_context
 from corpusmill.errors import ConfigError
 from corpusmill_airflow.build_dataset import build_dataset
 from corpusmill_airflow.check_workers import check_workers
+from corpusmill_airflow.compare_versions import compare_versions
 from corpusmill_airflow.configurations import PREFIX, dataset_dags
 from corpusmill_airflow.folder import datasets_folder
 from corpusmill_airflow.forget_documents import forget_documents
@@ -29,6 +30,7 @@ ALWAYS = {
     "build_dataset": build_dataset,
     "reprocess_shard": reprocess_shard,
     "forget_documents": forget_documents,
+    "compare_versions": compare_versions,
     "check_workers": check_workers,
 }
 

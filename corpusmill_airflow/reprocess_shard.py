@@ -54,7 +54,7 @@ def reprocess_shard(folder: Path) -> DAG:
     def plan(params: dict[str, Any] | None = None) -> str:
         """Ask for the shard's steps from the stage on again; returns the receipt of the plan that is built again."""
         from corpusmill.bounds import require_folder
-        from corpusmill.builds.reprocess import plan_to_reprocess
+        from corpusmill.builds.plan import find_plan
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of, path_of
         from corpusmill_airflow import running
@@ -66,7 +66,7 @@ def reprocess_shard(folder: Path) -> DAG:
         with running.refusal_shown(context):
             refuse_unknown(values, form, where="the form of reprocess_shard")
             require_folder("work_folder", values["work_folder"], work_folders(folder))
-            last = plan_to_reprocess(values["work_folder"], values["dataset"], values["plan"] or "")
+            last = find_plan(values["work_folder"], values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
             asked = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
             connections = connections_of(last)

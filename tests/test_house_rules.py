@@ -50,14 +50,14 @@ MAY_IMPORT = {
     "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
     " report shuffle slices sources steps storage tokens version work_folder",
     "forgetting": "config documents engine errors kernels ledger mirrored stages steps storage work_folder",
-    "builds": "config content_kernels documents engine errors fingerprint forgetting installed ledger mirrored report"
-    " sources stages steps storage tokens version work_folder",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint forgetting ledger mirrored report sources stages storage"
     " work_folder",
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
     " storage tokens verify",
+    "builds": "config content_kernels difference documents engine errors fingerprint forgetting installed ledger"
+    " mirrored report sources stages steps storage tokens version work_folder",
     "mixture": "datasets errors export kernels report",
     "training": "datasets errors export lineage mixture stages",
     "reshuffle": "documents errors export shuffle slices storage tokens",

@@ -22,7 +22,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 import corpusmill.report
-from corpusmill.mirrored import path_of
+from corpusmill.mirrored import address_of, path_of
 from corpusmill.report.html import report_environment
 from corpusmill.stages.graph import GRAPH
 from corpusmill_airflow.folder import named_folder
@@ -93,7 +93,22 @@ def asset(name: str, user: GetUserDep) -> Response:  # noqa: ARG001
 
 def run_page(request: Request, dag_id: str, run_id: str, user: GetUserDep, session: SessionDep) -> HTMLResponse:
     """The page of a run."""
+    if dag_id == records.COMPARE:
+        return _comparison(request, session, _run(session, dag_id, run_id))
     return _page("run.html", base=_base(request), **state_of(session, dag_id, run_id, user))
+
+
+def _comparison(request: Request, session: Session, run: records.Run) -> HTMLResponse:
+    """How two versions differ, or why that cannot be said; until the run is over the browser asks again."""
+    html = finished.difference_page(records.returned(session, run))
+    if html is not None:
+        return HTMLResponse(html, headers=REPORT_HEADERS)
+    if run.is_over:
+        why = records.why_not(session, run)
+        return _page("note.html", 404, title=NOT_COMPARED[0], text=NOT_COMPARED[1], why=why, base=_base(request))
+    page = _page("note.html", title=COMPARING[0], text=COMPARING[1], base=_base(request))
+    page.headers["Refresh"] = "3"
+    return page
 
 
 def live_parts(request: Request, dag_id: str, run_id: str, user: GetUserDep, session: SessionDep) -> HTMLResponse:
@@ -114,6 +129,14 @@ def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
 
 WAITS_FOR_THE_DATASET = "up_for_reschedule"  # of any task (running.py)
 WAITS_FOR_SOMEBODY = {"awaiting_input", "deferred"}
+COMPARING = (
+    "The two versions are being compared",
+    "This takes about as long as reading their text. If the run stays queued, see whether compare_versions is paused.",
+)
+NOT_COMPARED = (
+    "There is no comparison to show",
+    "The log of the task compare says more. If its page was removed, clear the task: it is made anew.",
+)
 NOT_YET = ("No report yet", "The report appears here when the build has finished.")
 GONE = (
     "The report is no longer there",
@@ -257,6 +280,7 @@ def _base(request: Request) -> str:
 def _page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
     environment = report_environment(HERE / "templates")
     values |= {"as_moment": as_moment, "folder": named_folder(configurations_folder())}
+    environment.filters["address_of"] = address_of
     return HTMLResponse(environment.get_template(template).render(values), status_code, HEADERS)
 
 

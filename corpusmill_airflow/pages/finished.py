@@ -1,5 +1,6 @@
-"""The files of a report's step, and what reprocessing changed."""
+"""The files of a report's step, what reprocessing changed, and how two versions differ."""
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, read_receipt
 from corpusmill.ledger.blocks import Blocks
+from corpusmill.mirrored import path_of
 from corpusmill.report.shards import SHARDS, ShardTable, shards_from_json
 from corpusmill.stages.graph import GRAPH
 from corpusmill.work_folder.small import refresh
 
 STAGE, PAGE = "report", "report.html"
+DIFFERENCE = re.compile(r"(?:^|/)differences/[0-9a-f]{12}-[0-9a-f]{12}\.html\Z")  # below a dataset's work folder
 
 
 def report_receipt(path: Path) -> Receipt | None:
@@ -36,6 +39,17 @@ def report_page(path: Path) -> str | None:
     try:
         return (path.parent / PAGE).read_text(encoding="utf-8")
     except OSError:
+        return None
+
+
+def difference_page(address: str) -> str | None:
+    """The page that a comparison of two versions wrote, or None if the address is of something else, or it is gone."""
+    if not DIFFERENCE.search(address):
+        return None
+    path = path_of(address)
+    try:
+        return path.read_text(encoding="utf-8") if refresh(path) else None
+    except (OSError, CorpusmillError):
         return None
 
 

@@ -21,6 +21,7 @@ from corpusmill.stages.graph import GRAPH
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
+COMPARE = "compare_versions"
 ESTIMATE = "estimate"
 APPROVALS = tuple(f"approve_{stage.approved or stage.name}" for stage in GRAPH if stage.approval)  # their tasks
 WHY = "why"  # the XCom of a task that does not go on (running.py)
@@ -165,6 +166,11 @@ def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
     """The figures of a dry run's estimate; None for any other run."""
     figures = _xcom(session, run, ESTIMATE)
     return figures if isinstance(figures, dict) else None
+
+
+def returned(session: Session, run: Run) -> str:
+    """What the only task of a run returned, as text; "" if it has not."""
+    return str(_xcom(session, run, "return_value") or "")
 
 
 def why_not(session: Session, run: Run) -> str:

@@ -11,11 +11,13 @@ from corpusmill.builds.apart import require_apart, require_none_written, written
 from corpusmill.config import FORGOTTEN, DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
 from corpusmill.engine.planned import plan_of
-from corpusmill.errors import PermanentError
-from corpusmill.ledger import Outcome, Step, run_once
+from corpusmill.engine.runs import delivered_plans
+from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, run_once
+from corpusmill.mirrored import path_of
 from corpusmill.sources.plan import OtherFiles, Plan, SourceFile, plan_files
 from corpusmill.stages.graph import GRAPH
-from corpusmill.storage import StoredFile
+from corpusmill.storage import StoredFile, safe_relative_name
 from corpusmill.storage.listing import Listing, list_all
 from corpusmill.version import __version__
 from corpusmill.work_folder.small import refresh
@@ -211,3 +213,29 @@ def list_dataset(config: DatasetConfig) -> Listing:
     listing = list_all(paths, SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(NAMED_ENDINGS))
     require_none_written(listing.files, places)
     return listing
+
+
+def find_plan(work_folder: str, dataset: str, plan: str = "") -> Path:
+    """The receipt of a dataset's plan whose folder is called `plan`, or of the one that `latest` follows.
+
+    A dry run, a failed and a refused run have delivered nothing, so only by its name is their plan found.
+    ConfigError if there is none.
+    """
+    work = path_of(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
+    if plan:
+        receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
+        if not refresh(receipt):
+            raise ConfigError(
+                "the dataset has no such plan any more",
+                where=receipt.parent,
+                next_step="leave the plan empty for the last one that delivered, or build the dataset again",
+            )
+        return receipt
+    delivered = delivered_plans(work)
+    if not delivered:
+        raise ConfigError(
+            "no build of this dataset has finished here",
+            where=work,
+            next_step="check the dataset's name and its work folder, or build it first",
+        )
+    return delivered[0]

@@ -21,6 +21,8 @@ from corpusmill.config import DatasetConfig
 from corpusmill.errors import CorpusmillError, TransientError, visible
 from corpusmill.mirrored import address_of, path_of
 
+DIFFERENCES = "differences"  # the folder of a dataset's work folder that holds pages of what differs between versions
+
 
 def plan(config: str, to_build: bool) -> str:
     """Plan a configuration, given as JSON; the path of the plan's receipt."""
@@ -77,6 +79,21 @@ def finish_reprocessing(plan_receipt: str) -> str:
     return finish(plan_receipt)
 
 
+def compare(plan_receipt: str, old: str, new: str) -> str:
+    """Compare two versions of a planned dataset, named as `corpusmill diff` says; the path of the page."""
+    from corpusmill.difference import compare_versions, render_difference_page
+    from corpusmill.stages.graph import open_build
+    from corpusmill.work_folder.small import write
+
+    build = open_build(plan_receipt)
+    difference = compare_versions(old, new, build.config)
+    versions = "-".join(difference[side]["version"] for side in ("old", "new"))
+    page = build.work / DIFFERENCES / f"{versions}.html"
+    page.parent.mkdir(exist_ok=True)
+    write(page, render_difference_page(difference).encode())
+    return address_of(page)
+
+
 def check_requests(config: str, ids: str) -> int:
     """How many documents a text names, an id a line, that may be put on the list of a configuration, given as JSON."""
     from corpusmill.steps.takedowns import id_lines, require_own_list
@@ -125,6 +142,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
         report,
         begin_reprocessing,
         finish_reprocessing,
+        compare,
         check_requests,
         forget,
         purge,

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.builds.plan import plan_dataset
-from corpusmill.config import absolute
 from corpusmill.engine.build import Build
-from corpusmill.engine.runs import begin_run, delivered_plans, why_latest_stays
+from corpusmill.engine.runs import begin_run, why_latest_stays
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import RECEIPT_NAME, ask_again
 from corpusmill.mirrored import path_of
 from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.storage import safe_relative_name
 from corpusmill.work_folder.small import refresh, write
 
 BEFORE = ".before.json"
@@ -77,31 +75,6 @@ def digests(build: Build) -> Digests:
             continue
         found.update({(stage, unit): receipt.digest for unit in units if (receipt := build.find(stage, unit))})
     return found
-
-
-def plan_to_reprocess(work_folder: str, dataset: str, plan: str = "") -> Path:
-    """The receipt of the plan whose folder is called `plan`, or of the one that `latest` follows.
-
-    A dry run, a failed and a refused run have delivered nothing, so only by its name is their plan found.
-    """
-    work = path_of(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)
-    if plan:
-        receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
-        if not refresh(receipt):
-            raise ConfigError(
-                "the dataset has no such plan any more",
-                where=receipt.parent,
-                next_step="leave the plan empty for the last one that delivered, or build the dataset again",
-            )
-        return receipt
-    delivered = delivered_plans(work)
-    if not delivered:
-        raise ConfigError(
-            "no build of this dataset has finished here",
-            where=work,
-            next_step="check the dataset's name and its work folder, or build it first",
-        )
-    return delivered[0]
 
 
 def begin(last_plan: Path, stage: str, shard: int) -> Path:

@@ -22,7 +22,14 @@ def test_first_files_are_the_repositorys_own_and_a_configuration_that_can_be_use
     monkeypatch.delenv("CORPUSMILL_DATASETS", raising=False)
     bag = BundleDagBag(str(tmp_path), bundle_path=tmp_path)
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"build_dataset", "check_workers", "dataset__first", "forget_documents", "reprocess_shard"}
+    assert set(bag.dags) == {
+        "build_dataset",
+        "check_workers",
+        "compare_versions",
+        "dataset__first",
+        "forget_documents",
+        "reprocess_shard",
+    }
     assert load_config(tmp_path / "datasets" / "first.yaml").name == "first"
     for ours, written in (("dataset_dags", "corpusmill_datasets"), ("refused_configurations", "corpusmill_refused")):
         assert (ROOT / "dags" / f"{ours}.py").read_text() == (tmp_path / f"{written}.py").read_text()

@@ -341,11 +341,11 @@ def test_second_stage_with_an_approval_has_a_task_of_its_own(monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a/b", "", "."])
 def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: Path) -> None:
-    from corpusmill.builds.reprocess import plan_to_reprocess
+    from corpusmill.builds.plan import find_plan
     from corpusmill.errors import CorpusmillError
 
     with pytest.raises(CorpusmillError):
-        plan_to_reprocess(str(tmp_path), name)
+        find_plan(str(tmp_path), name)
 
 
 def test_late_dataset_is_logged_with_its_name_and_run(caplog: pytest.LogCaptureFixture) -> None:

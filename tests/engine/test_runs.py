@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from corpusmill.builds.local import build_dataset, run_build
-from corpusmill.builds.plan import plan_dataset
-from corpusmill.builds.reprocess import begin, plan_to_reprocess
+from corpusmill.builds.plan import find_plan, plan_dataset
+from corpusmill.builds.reprocess import begin
 from corpusmill.config import check_config
 from corpusmill.engine.garbage import find_garbage
 from corpusmill.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
@@ -126,14 +126,14 @@ def test_upload_of_an_older_run_leaves_latest_at_the_newer_one_and_says_so(
 def test_reprocess_takes_the_delivered_plan_not_that_of_a_dry_run(rebuilt: tuple[Path, Path], tmp_path: Path) -> None:
     dry = plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="a test"))
     work, name = str(tmp_path / "work"), rebuilt[1].parents[2].name
-    assert plan_to_reprocess(work, name) == rebuilt[1]
-    assert plan_to_reprocess(work, name, dry.parent.name) == dry
-    assert plan_to_reprocess(work, name, rebuilt[0].parent.name) == rebuilt[0]
+    assert find_plan(work, name) == rebuilt[1]
+    assert find_plan(work, name, dry.parent.name) == dry
+    assert find_plan(work, name, rebuilt[0].parent.name) == rebuilt[0]
     with pytest.raises(ConfigError, match="no such plan any more"):
-        plan_to_reprocess(work, name, "tiny-0123456789abcdef")
+        find_plan(work, name, "tiny-0123456789abcdef")
     with pytest.raises(PermanentError, match="would leave its folder"):
-        plan_to_reprocess(work, name, "../plan")
-    assert begin(plan_to_reprocess(work, name), "tokenize", 0) == rebuilt[1]
+        find_plan(work, name, "../plan")
+    assert begin(find_plan(work, name), "tokenize", 0) == rebuilt[1]
     assert why_latest_stays(rebuilt[1]) == ""
 
 
@@ -149,7 +149,7 @@ def test_reprocess_of_an_older_runs_plan_builds_that_plan_and_leaves_latest(
         for unit in build.units(stage):
             build.run(stage, unit)
     assert latest(tmp_path) == newest
-    assert plan_to_reprocess(str(tmp_path / "work"), plan.parents[2].name) == rebuilt[1]
+    assert find_plan(str(tmp_path / "work"), plan.parents[2].name) == rebuilt[1]
 
 
 def test_reprocess_before_anything_was_delivered_says_to_build_first(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_reprocess_before_anything_was_delivered_says_to_build_first(tmp_path: P
     plan = plan_dataset(check_config(configuration(tmp_path), where="a test"))
     run_build(plan, workers=1, until="index")
     with pytest.raises(ConfigError, match="no build of this dataset has finished here"):
-        plan_to_reprocess(str(tmp_path / "work"), plan.parents[2].name)
+        find_plan(str(tmp_path / "work"), plan.parents[2].name)
 
 
 def test_gc_after_a_dry_run_of_older_settings_keeps_the_delivered_build(

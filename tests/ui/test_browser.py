@@ -186,6 +186,27 @@ def test_datasets_page_lists_the_dataset_and_follows_airflows_theme(
     dark.close()
 
 
+def test_two_versions_of_a_datasets_history_are_compared(page: Page) -> None:
+    page.goto(f"{URL}/plugin/datasets")
+    frame = our_frame(page)
+    frame.click(".trend-button")
+    button = frame.locator("[data-compare]")
+    expect(button).to_be_disabled()
+    versions = [box.get_attribute("data-version") for box in frame.locator("[data-version]").all()][:2]
+    for version in versions:
+        frame.check(f"[data-version='{version}']")
+    button.click()
+    expect(frame.locator(".history .answer")).to_contain_text("has begun")
+    with page.expect_navigation():
+        frame.click(".history .answer a")
+    # The page of a comparison holds no script, and the frame is a new one with every answer.
+    content = page.frame_locator("iframe")
+    expect(content.locator("h1")).to_contain_text("demo", timeout=BUILD_MS)
+    for version in versions:
+        expect(content.locator("body")).to_contain_text(str(version))
+    picture(page, "12-difference")
+
+
 def test_pictures_were_taken() -> None:
     names = {path.relative_to(OUT).as_posix() for path in Path(OUT).rglob("*.png")}
     assert {"readme/report.png", "readme/reprocessed.png", "readme/datasets.png", "02-form.png"} <= names

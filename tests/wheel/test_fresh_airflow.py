@@ -109,7 +109,15 @@ def test_dags_parse_with_nothing_of_the_repository_on_the_path(fresh: Fresh) -> 
     parsed = json.loads(fresh.python(PARSED))
     assert parsed["airflow"] == fresh.folder.name
     assert all(place.startswith(str(fresh.folder / "airflow-env")) for place in parsed["places"])
-    assert parsed["dags"] == ["build_dataset", "check_workers", DAG, "forget_documents", "own", "reprocess_shard"]
+    assert parsed["dags"] == [
+        "build_dataset",
+        "check_workers",
+        "compare_versions",
+        DAG,
+        "forget_documents",
+        "own",
+        "reprocess_shard",
+    ]
     assert parsed["heavy"] == []
     (error,) = parsed["errors"]
     assert "spoilt.yaml" in error

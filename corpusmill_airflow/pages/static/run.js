@@ -5,7 +5,6 @@ const BUSY_MS = 2000;
 const OVER_MS = 15000;
 const FOLLOW_MS = 60000;
 const FIRST = ["latest-stays", "flow"];
-const base = document.body.dataset.base;
 const here = location.pathname.replace(/\/$/, "");
 let shownReport = "";
 let filter = "";
@@ -111,7 +110,7 @@ document.addEventListener("input", (event) => {
   showFiltered();
 });
 
-// --- reprocessing: through Airflow's own API, so that Airflow decides whether this user may -------------------------
+// --- reprocessing ---------------------------------------------------------------------------------------------------
 
 const dialog = document.getElementById("reprocess");
 let place = -1; // the map index of the shard's tasks
@@ -140,18 +139,14 @@ async function reprocess() {
   const form = dialog.querySelector("form");
   const shard = Number(dialog.querySelector("[data-shard]").textContent);
   if (form.where.value === "here") await clearTask(form.stage.selectedOptions[0].dataset.task);
-  else await startRun(form, shard);
+  else await reprocessAnew(form, shard);
 }
 
-async function startRun(form, shard) {
+async function reprocessAnew(form, shard) {
   const conf = { dataset: head().dataset, work_folder: head().work, plan: head().plan, stage: form.stage.value, shard };
   if (form.unpause?.checked) await ask("PATCH", "/api/v2/dags/reprocess_shard?update_mask=is_paused", { is_paused: false });
-  const run = await ask("POST", "/api/v2/dags/reprocess_shard/dagRuns", { logical_date: null, conf });
-  const link = document.createElement("a");
-  link.href = `${base}/dags/reprocess_shard/runs/${encodeURIComponent(run.dag_run_id)}/plugin/dataset-report`;
-  link.dataset.outside = "";
-  link.textContent = "Watch it";
-  answer(`The run ${run.dag_run_id} has begun. `, false, link);
+  const [begun, link] = await startRun("reprocess_shard", conf);
+  answer(begun, false, link);
 }
 
 async function clearTask(task) {
@@ -162,26 +157,6 @@ async function clearTask(task) {
   answer("The shard's task and what follows begin again. This page shows how far they are.", false);
   begunAgain = Date.now();
   keepUp();
-}
-
-async function ask(method, path, body) {
-  const headers = { "Content-Type": "application/json", Accept: "application/json" };
-  const reply = await fetch(base + path, { method, headers, credentials: "same-origin", body: JSON.stringify(body) });
-  if (reply.ok) return reply.json();
-  const refusal = await reply.json().catch(() => ({}));
-  throw new Error(why(reply.status, refusal.detail));
-}
-
-function why(status, detail) {
-  const reason = typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "";
-  const words = {
-    401: "You are not logged in any more. Log in to Airflow again, then reload this page.",
-    403: "You may look at this run, but not start work on it. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
-    404: "The DAG reprocess_shard is not there. See Airflow's import errors.",
-    409: "Airflow is starting such a run already. Wait a moment and try again.",
-    422: "Airflow did not accept the values.",
-  };
-  return `${words[status] ?? `Airflow answered ${status}.`}${reason && status !== 403 ? ` (${reason})` : ""}`;
 }
 
 function answer(text, isBad, link) {

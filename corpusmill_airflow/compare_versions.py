@@ -1,0 +1,85 @@
+"""The DAG `compare_versions`: what differs between two versions of a dataset, as the page of its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from corpusmill_airflow.by_version import retried_as_its_error_says
+from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.stage_tasks import RETRYING
+
+DOC = """The page *Datasets* starts this: open a dataset's history there and choose two versions. The tab *Dataset report*
+of the run shows what differs. Both versions must be at a destination of the dataset.
+
+On the command line: `corpusmill diff OLD NEW --config CONFIG`.
+"""
+VERSION = "^(latest|[0-9a-f]{12})$"
+
+
+def compare_versions(folder: Path) -> DAG:
+    """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
+    form = {
+        "dataset": Param(
+            "demo",
+            type="string",
+            examples=configuration_names(folder),
+            title="Dataset",
+            description="Its name, as in its configuration.",
+        ),
+        "work_folder": Param(
+            "work",
+            type="string",
+            title="Work folder",
+            description="Where the dataset's receipts lie, as in its configuration.",
+        ),
+        "old": Param(
+            "",
+            type="string",
+            pattern=VERSION,
+            title="Old version",
+            description="12 digits; the page Datasets lists them, and fills this form in.",
+        ),
+        "new": Param(
+            "latest", type="string", pattern=VERSION, title="New version", description="12 digits, or latest."
+        ),
+    }
+
+    @task
+    @retried_as_its_error_says
+    def compare(params: dict[str, Any] | None = None) -> str:
+        """Compare two versions at the dataset's destinations; returns the address of the page that is written."""
+        from corpusmill.bounds import require_folder
+        from corpusmill.builds.plan import find_plan
+        from corpusmill.form import refuse_unknown
+        from corpusmill.mirrored import address_of
+        from corpusmill_airflow import running
+        from corpusmill_airflow.configurations import work_folders
+        from corpusmill_airflow.connections import connections_of, credentials
+        from corpusmill_airflow.worker import ask, require_worker
+
+        values = params or {}
+        with running.refusal_shown(get_current_context()):
+            refuse_unknown(values, form, where="the form of compare_versions")
+            require_folder("work_folder", values["work_folder"], work_folders(folder))
+            require_worker()
+            last = find_plan(values["work_folder"], values["dataset"])
+            with credentials(connections_of(last)):
+                return str(ask("compare", plan_receipt=address_of(last), old=values["old"], new=values["new"]))
+
+    with DAG(
+        dag_id="compare_versions",
+        dag_display_name="Compare versions",
+        description="What differs between two versions: documents, tokens, duplicates, settings. Changes nothing.",
+        schedule=None,
+        is_paused_upon_creation=False,  # it changes nothing, and runs when somebody asks
+        params=form,
+        doc_md=DOC,
+        tags=["corpusmill"],
+        default_args=RETRYING,
+        auto_register=False,
+    ) as dag:
+        compare()
+    return dag
