@@ -11,8 +11,8 @@ from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.folder import configuration_names
 from corpusmill_airflow.stage_tasks import RETRYING
 
-DOC = """The page *Datasets* starts this: open a dataset's history there and choose two versions. The tab *Dataset report*
-of the run shows what differs. Both versions must be at a destination of the dataset.
+DOC = """The page *Datasets* starts this: open a dataset's history there and choose two versions. The tab *Dataset
+report* of the run shows what differs. Both versions must be at a destination of the dataset.
 
 On the command line: `corpusmill diff OLD NEW --config CONFIG`.
 """
