@@ -19,7 +19,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corpusmill.errors import StoreUnavailableError
 from corpusmill.storage.checksums import etag_value, multipart_etag
@@ -90,7 +90,9 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
             return there[number], md5.digest()
 
         def once() -> str:
-            done = store.client.upload_part(**named, PartNumber=number, Body=data, **_content_md5(store, md5.digest()))
+            done = store.client.upload_part(
+                **named, PartNumber=number, Body=data, **content_md5(store, data, md5.digest())
+            )
             store.require_etag(done, md5.hexdigest(), where)
             return f'"{etag_value(done["ETag"])}"'
 
@@ -108,10 +110,11 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
         raise
 
 
-def _content_md5(store: S3Store, md5: bytes) -> dict[str, str]:
-    """The header that lets the store check a part. Without TLS the SDK signs the sha256 of the body, which does so."""
-    over_tls = store.client.meta.endpoint_url.startswith("https")
-    return {"ContentMD5": base64.b64encode(md5).decode()} if over_tls else {}
+def content_md5(store: S3Store, data: bytes | bytearray, md5: bytes | None = None) -> dict[str, str]:
+    """The header that lets the store check what it gets. Without TLS the SDK signs the sha256 of it, which does so."""
+    if not store.client.meta.endpoint_url.startswith("https"):
+        return {}
+    return {"ContentMD5": base64.b64encode(md5 or hashlib.md5(data, usedforsecurity=False).digest()).decode()}
 
 
 def _each_part(source: Path, part_bytes: int, parts: int, send: Any) -> tuple[list[tuple[str, bytes]], str]:
@@ -137,6 +140,31 @@ def _each_part(source: Path, part_bytes: int, parts: int, send: Any) -> tuple[li
     return sent, digest.hexdigest()
 
 
+def send_in_parts(store: S3Store, source: Path, name: str) -> None:
+    """Send a local file under a name that nobody else writes, and whose readers compare its bytes with digests of their
+    own: none is recorded here, and an upload that broke off is not gone on with.
+    """
+    size = source.stat().st_size
+    where, part_bytes = store.location(name), part_size(size)
+    names = {"Bucket": store.bucket, "Key": store.key(name)}
+    named = {**names, "UploadId": _begun(store, names, "write", {})}
+
+    def send(number: int) -> dict[str, Any]:
+        with source.open("rb", buffering=0) as file:
+            file.seek((number - 1) * part_bytes)
+            data = file.read(part_bytes)
+
+        def once() -> str:
+            headers = content_md5(store, data)
+            return str(store.client.upload_part(**named, PartNumber=number, Body=data, **headers)["ETag"])
+
+        etag = store.call("write", f"{where} part {number}", once)
+        store.traffic.add(bytes_sent=len(data))
+        return {"PartNumber": number, "ETag": f'"{etag_value(etag)}"'}
+
+    _send_each(store, named, send, -(-size // part_bytes), None)
+
+
 def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> None:
     """Copy an object inside its bucket by ranges, which has no limit but S3's 5 TiB; its recorded sha256 goes along."""
     where, sha256 = store.location(new_name), store.digest(name)
@@ -155,11 +183,16 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
 
         return {"PartNumber": number, "ETag": store.call("copy", f"{where} part {number}", once)}
 
+    _send_each(store, named, send, -(-size_bytes // COPY_PART_BYTES), sha256)
+
+
+def _send_each(store: S3Store, named: dict[str, str], send: Any, parts: int, sha256: str | None) -> None:
+    """Make the object of what `send(number)` answers for each of its parts."""
     try:
         with ThreadPoolExecutor(THREADS) as pool:
-            sent = list(pool.map(send, range(1, -(-size_bytes // COPY_PART_BYTES) + 1)))
+            sent = list(pool.map(send, range(1, parts + 1)))
         etag = multipart_etag(bytes.fromhex(etag_value(one["ETag"])) for one in sent)
-        _complete(store, named, sent, where, etag, sha256)
+        _complete(store, named, sent, f"s3://{named['Bucket']}/{named['Key']}", etag, sha256)
     except BaseException:
         _abort(store, named)
         raise
@@ -215,40 +248,55 @@ def _is_there(store: S3Store, named: dict[str, Any], etag: str, sha256: str | No
     return (got == etag or "-" not in got) and recorded_sha256(head) == sha256
 
 
-def unfinished(store: S3Store, prefix: str) -> list[tuple[str, str]]:
-    """(key, id) of every upload in parts of keys that begin so, which was begun and neither completed nor aborted."""
-    behind: dict[str, str] | None = {}
-    uploads: list[tuple[str, str]] = []
+class Unfinished(NamedTuple):
+    """An upload in parts that was begun, and neither completed nor aborted; when, in the store's seconds."""
 
-    def page(behind: dict[str, str]) -> tuple[list[tuple[str, str]], dict[str, str] | None]:
+    key: str
+    upload: str
+    begun_at: float
+
+
+def unfinished(store: S3Store, prefix: str) -> list[Unfinished]:
+    """Every unfinished upload of keys that begin with `prefix`."""
+    behind: dict[str, str] | None = {}
+    uploads: list[Unfinished] = []
+
+    def page(behind: dict[str, str]) -> tuple[list[Unfinished], dict[str, str] | None]:
         try:
             answer = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, **behind)
         except store.client.exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
                 return [], None
             raise
-        rows = [(row["Key"], row["UploadId"]) for row in answer.get("Uploads") or []]
+        rows = [
+            Unfinished(row["Key"], row["UploadId"], row["Initiated"].timestamp()) for row in answer.get("Uploads") or []
+        ]
         more = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         return rows, {key: answer[marker] for key, marker in more.items()} if answer.get("IsTruncated") else None
 
     while behind is not None:
         rows, behind = store.call("list uploads of", f"s3://{store.bucket}/{prefix}", partial(page, behind))
-        uploads += [row for row in rows if row[0].startswith(prefix)]
+        uploads += [row for row in rows if row.key.startswith(prefix)]
     return uploads
 
 
 def abort_unfinished(store: S3Store, prefix: str, *, keep: str) -> int:
     """Abort every unfinished upload of keys that begin with `prefix` and not with `keep`; how many there were."""
-    uploads = [(key, upload) for key, upload in unfinished(store, prefix) if not key.startswith(keep)]
-    for key, upload in uploads:
-        _abort(store, {"Bucket": store.bucket, "Key": key, "UploadId": upload})
+    uploads = [one for one in unfinished(store, prefix) if not one.key.startswith(keep)]
+    for one in uploads:
+        abort(store, one)
     return len(uploads)
+
+
+def abort(store: S3Store, one: Unfinished) -> None:
+    """Abort an unfinished upload."""
+    _abort(store, {"Bucket": store.bucket, "Key": one.key, "UploadId": one.upload})
 
 
 def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
     """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
     chosen: tuple[str | None, dict[int, str]] = (None, {})
-    for key, upload in unfinished(store, names["Key"]):
+    for key, upload, _ in unfinished(store, names["Key"]):
         if key != names["Key"]:
             continue
         named = {**names, "UploadId": upload}

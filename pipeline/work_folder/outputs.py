@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Container, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import xxhash
@@ -12,10 +13,11 @@ import xxhash
 from corpusmill.errors import PermanentError
 from corpusmill.fingerprint import Algorithm
 from corpusmill.mirrored import object_of
-from corpusmill.work_folder.objects import Listed, objects_of
+from corpusmill.work_folder.objects import objects_of
 
 OUTPUTS = "outputs"
 PIECE_BYTES = 64 << 20
+FILES_AT_ONCE = 2  # those above 8 MiB are sent in four parts at once: 64 MiB of memory at most
 
 
 def new_attempt() -> str:
@@ -26,8 +28,9 @@ def new_attempt() -> str:
 def send(written: Path, step_folder: Path, attempt: str, names: Iterable[str]) -> None:
     """Upload what a step wrote, of these names below the folder `written`."""
     bucket, folder = attempt_key(step_folder, attempt)
-    for name in names:
-        objects_of(bucket).send(written / name, f"{folder}/{name}")
+    objects = objects_of(bucket)
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        list(pool.map(lambda name: objects.send(written / name, f"{folder}/{name}"), names))
 
 
 def read(step_folder: Path, attempt: str, name: str, first: int, last: int) -> bytes:
@@ -59,29 +62,35 @@ def remove(step_folder: Path, attempt: str, names: Iterable[str] | None = None) 
 
 def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> list[tuple[Path, int]]:
     """(what would be its mirror, bytes) of each attempt whose outputs no receipt names, and nobody writes any more.
+    Uploads that broke off belong to it; their bytes are not counted.
 
     named   attempts that receipts name
     """
     bucket, key = object_of(work) or ("", "")
     objects = objects_of(bucket)
-    now = objects.clock()
-    unnamed: dict[str, list[Listed]] = {}
-    for one in objects.list(f"{key}/{OUTPUTS}/"):
-        fingerprint, attempt, *_ = one.key.removeprefix(f"{key}/{OUTPUTS}/").split("/")
+    now, prefix = objects.clock(), f"{key}/{OUTPUTS}/"
+    written = [(one.key, one.size_bytes, one.changed_at) for one in objects.list(prefix)]
+    written += [(one.key, 0, one.begun_at) for one in objects.unfinished(prefix)]
+    unnamed: dict[str, list[tuple[int, float]]] = {}
+    for name, size_bytes, at in written:
+        fingerprint, attempt, *_ = name.removeprefix(prefix).split("/")
         if attempt not in named:
-            unnamed.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append(one)
+            unnamed.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append((size_bytes, at))
     return [
-        (work / place, sum(one.size_bytes for one in those))
+        (work / place, sum(size_bytes for size_bytes, _ in those))
         for place, those in sorted(unnamed.items())
-        if max(one.changed_at for one in those) < now - older_than_seconds
+        if max(at for _, at in those) < now - older_than_seconds
     ]
 
 
 def remove_abandoned(attempt: Path) -> None:
     """Remove what `abandoned` named."""
     bucket, key = object_of(attempt) or ("", "")
-    for one in list(objects_of(bucket).list(f"{key}/")):
-        objects_of(bucket).delete(one.key)
+    objects = objects_of(bucket)
+    for upload in objects.unfinished(f"{key}/"):
+        objects.abort(upload)
+    for one in list(objects.list(f"{key}/")):
+        objects.delete(one.key)
 
 
 def attempt_key(step_folder: Path, attempt: str) -> tuple[str, str]:
