@@ -18,11 +18,13 @@ from corpusmill.config import DatasetConfig, check_config, work_of
 from corpusmill.engine import garbage
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
+from corpusmill.errors import PermanentError
 from corpusmill.ledger.cached import held_bytes
 from corpusmill.mirrored import address_of
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify.verification import verify_build
+from corpusmill.work_folder.objects import objects_of
 from tests.system.corpus import configuration, write_corpus
 from tests.work_folder.machines import build_apart, machine
 
@@ -175,6 +177,7 @@ def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
     config = in_bucket(corpus)
     build_dataset(config, workers=1)
     moto_client.put_object(Bucket="corpus", Key="mill/tiny/outputs/0123456789abcdef/killed/tokens", Body=b"half")
+    moto_client.create_multipart_upload(Bucket="corpus", Key="mill/tiny/outputs/0123456789abcdef/in-parts/tokens")
     other = in_bucket(corpus, shuffle={"seed": 8})
     build_dataset(other, workers=1)
     needed = delivered(other)
@@ -192,6 +195,33 @@ def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
     attempts = {build.receipt(*step).attempt for step in steps_of(build)}
     left = {key.split("/")[4] for key in outputs_in_bucket(moto_client)} - attempts
     assert not any("killed" in one for one in left)
+    assert "Uploads" not in moto_client.list_multipart_uploads(Bucket="corpus")
+
+
+def test_output_of_several_parts_arrives_as_it_was(tmp_path: Path, bucket: Machine, moto_client: Any) -> None:
+    content = b"".join(number.to_bytes(4, "little") for number in range(5 << 20))  # 20 MiB: three parts
+    (tmp_path / "output").write_bytes(content)
+    objects_of("corpus").send(tmp_path / "output", "mill/output")
+    assert objects_of("corpus").read("mill/output", 0, len(content)) == content
+    assert moto_client.head_object(Bucket="corpus", Key="mill/output")["ETag"].strip('"').endswith("-3")
+
+
+def test_output_whose_upload_fails_leaves_no_upload_behind(
+    tmp_path: Path, bucket: Machine, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "output").write_bytes(bytes(20 << 20))
+    objects = objects_of("corpus")
+    usual = objects.store.client.upload_part
+
+    def upload_part(**names: Any) -> Any:
+        if names["PartNumber"] == 2:
+            raise PermanentError("the disk of this test is broken")
+        return usual(**names)
+
+    monkeypatch.setattr(objects.store.client, "upload_part", upload_part)
+    with pytest.raises(PermanentError):
+        objects.send(tmp_path / "output", "mill/output")
+    assert "Uploads" not in moto_client.list_multipart_uploads(Bucket="corpus")
 
 
 @pytest.mark.slow
