@@ -21,9 +21,9 @@ RUN pip install --require-hashes -r requirements-setup.lock \
     && pip install --no-deps --no-build-isolation . \
     && rm -rf build corpusmill.egg-info \
     && useradd --uid 50000 --create-home mill \
-    && mkdir -p /data /auth /logs /home/mill/airflow /home/mill/numba \
-    && chown -R mill:mill /data /auth /logs /home/mill
+    && mkdir -p /data /auth /logs /cache /home/mill/airflow /home/mill/numba \
+    && chown -R mill:mill /data /auth /logs /cache /home/mill
 
 USER mill
-VOLUME ["/data", "/auth", "/logs"]
+VOLUME ["/data", "/auth", "/logs", "/cache"]
 CMD ["airflow", "version"]

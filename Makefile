@@ -78,7 +78,7 @@ check: $(STAMP) ## lint, format and types
 lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
 	$(TOOLS)/bin/uv pip compile requirements.in $(LOCK) -o requirements.lock
 	$(TOOLS)/bin/uv pip compile requirements-setup.in $(LOCK) -o requirements-setup.lock
-	for asked in tests/consumers/*/requirements*.in tests/ui/requirements.in docs/site/requirements.in; do \
+	for asked in tests/consumers/*/requirements*.in tests/ui/requirements.in tests/deploy/requirements.in docs/site/requirements.in; do \
 	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) -o $${asked%.in}.lock || exit 1; \
 	done
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 SECRETS = (
-    *("POSTGRES_PASSWORD", "REDIS_PASSWORD", "BUCKET_PASSWORD", "BUCKET_ADMIN_PASSWORD"),
-    *("JWT_SECRET", "API_SECRET_KEY", "ADMIN_PASSWORD"),
+    *("POSTGRES_PASSWORD", "REDIS_PASSWORD", "BUCKET_PASSWORD", "BUCKET_READER_PASSWORD"),
+    *("BUCKET_ADMIN_PASSWORD", "JWT_SECRET", "API_SECRET_KEY", "ADMIN_PASSWORD"),
 )
 
 
@@ -21,6 +21,7 @@ def main(path: Path) -> None:
     made = {name: secrets.token_urlsafe(32) for name in SECRETS}
     made["FERNET_KEY"] = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     made["MEMORY_GIB"] = str(max(1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30))
+    made["COMPOSE_PROFILES"] = "shared"  # workers share /data; `apart`: nothing but the bucket
     new = {name: value for name, value in made.items() if name not in known}
     text = before + ("\n" if before and not before.endswith("\n") else "")
     text += "".join(f"{name}={value}\n" for name, value in new.items())

@@ -16,10 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -55,20 +57,25 @@ class Cluster:
     ports: dict[str, int]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def environment(self, service: str) -> dict[str, str]:
-        """What compose gives a container, with this machine's addresses in the place of the containers'."""
+    def environment(self, service: str, name: str = "") -> dict[str, str]:
+        """What compose gives a container, with this machine's addresses in the place of the containers'; /cache is the
+        own disk of `name`.
+        """
         env_file = dict(line.split("=", 1) for line in (self.folder / ".env").read_text().splitlines())
         given = {}
-        for name, value in COMPOSE["services"][service]["environment"].items():
+        for variable, value in COMPOSE["services"][service]["environment"].items():
             text = re.sub(r"\$\{(\w+)(?::[-?]([^}]*))?\}", lambda m: env_file.get(m[1], m[2] or ""), str(value))
             for there, here in (
                 ("@postgres/", f"@127.0.0.1:{self.ports['postgres']}/"),
                 ("@redis:6379", f"@127.0.0.1:{self.ports['redis']}"),
                 ("api-server:8080", f"127.0.0.1:{self.ports['api']}"),
+                ("seaweedfs:8333", f"127.0.0.1:{self.ports.get('bucket')}"),
                 ("/opt/corpusmill", str(self.folder)),
             ):
                 text = text.replace(there, here)
-            given[name] = str(self.folder / text[1:]) if text in {"/data", "/logs", "/auth/passwords.json"} else text
+            inside = {"/cache": self.disk(name or service)}
+            inside |= {place: self.folder / place[1:] for place in ("/data", "/logs", "/auth/passwords.json")}
+            given[variable] = str(inside.get(text, text))
         here = {
             "AIRFLOW_HOME": str(self.folder / "home" / service),
             "AIRFLOW__API__HOST": "127.0.0.1",
@@ -88,8 +95,13 @@ class Cluster:
             for name, value in os.environ.items()
             if not name.startswith(("AIRFLOW", "CORPUSMILL", "PYTHONDONT")) and name.lower() != "no_proxy"
         }
-        given.pop("CORPUSMILL_BUCKET", None)  # there is no SeaweedFS here
+        if "bucket" not in self.ports:
+            given.pop("CORPUSMILL_BUCKET", None)
         return kept | given | here
+
+    def disk(self, name: str) -> Path:
+        """What a container calls /cache."""
+        return self.folder / "disks" / name
 
     def command(self, service: str) -> list[str]:
         first, *rest = COMPOSE["services"][service]["command"]
@@ -101,7 +113,7 @@ class Cluster:
         self.processes[name or service] = subprocess.Popen(
             [*self.command(service), *more],
             cwd=self.folder,
-            env=self.environment(service),
+            env=self.environment(service, name or service),
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -149,14 +161,14 @@ def start_postgres(folder: Path, port: int, password: str) -> subprocess.Popen[b
     return server
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """PostgreSQL, Redis, and every Airflow service of the compose file."""
+@contextmanager
+def running_cluster(weed: Path | None = None) -> Iterator[Cluster]:
+    """PostgreSQL, Redis, and every Airflow service of the compose file but for workers; with `weed`, SeaweedFS."""
     program("postgres")
     redis = program("redis-server")
     folder = Path(tempfile.mkdtemp(prefix="corpusmill-cluster-"))
     folder.chmod(0o755)
-    ports = {name: free_port() for name in ("postgres", "redis", "api", "scheduler")}
+    ports = {name: free_port() for name in ("postgres", "redis", "api", "scheduler", *(["bucket"] if weed else []))}
     cluster = Cluster(folder, Live(folder, ports["api"]), ports)
     shutil.copytree(ROOT / "deploy", folder / "deploy")
     for name in ("data", "logs", "home"):
@@ -171,6 +183,8 @@ def cluster() -> Iterator[Cluster]:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        if weed is not None:
+            start_seaweedfs(cluster, weed, secrets)
         initialize = cluster.command("initialize")
         done = subprocess.run(
             initialize, cwd=folder, env=cluster.environment("initialize"), capture_output=True, text=True, check=False
@@ -178,12 +192,45 @@ def cluster() -> Iterator[Cluster]:
         assert done.returncode == 0, done.stdout + done.stderr
         for service in ("api-server", "scheduler", "dag-processor", "triggerer"):
             cluster.run(service)
-        cluster.run("worker", "--celery-hostname", "ordinary@%h")
-        cluster.run("worker-heavy", "--celery-hostname", "heavy@%h")
         yield cluster
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_seaweedfs(cluster: Cluster, weed: Path, secrets: dict[str, str]) -> None:
+    """The compose file's store with its users, on loopback."""
+    users = re.sub(r"\$\{(\w+)[^}]*\}", lambda m: secrets[m[1]], COMPOSE["configs"]["bucket_users"]["content"])
+    (cluster.folder / "users.json").write_text(users)
+    (cluster.folder / "objects").mkdir()
+    own = {"master.port": free_port(), "volume.port": free_port(), "filer.port": free_port()}
+    own |= {f"{name.split('.')[0]}.port.grpc": free_port() for name in own} | {"s3.port.grpc": free_port()}
+    options = {"dir": cluster.folder / "objects", "ip": "127.0.0.1", "s3.port": cluster.ports["bucket"], **own}
+    options |= {"s3.config": cluster.folder / "users.json", "volume.max": 50}
+    with (cluster.folder / "seaweedfs.log").open("wb") as log:
+        cluster.processes["seaweedfs"] = subprocess.Popen(
+            [weed, "server", "-filer", "-s3", *(f"-{name}={value}" for name, value in options.items())],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    cluster.live.wait_for("the object store", lambda: answers(f"http://127.0.0.1:{cluster.ports['bucket']}/status"))
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(address, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """With two workers that share a folder."""
+    with running_cluster() as cluster:
+        cluster.run("worker", "--celery-hostname", "ordinary@%h")
+        cluster.run("worker-heavy", "--celery-hostname", "heavy@%h")
+        yield cluster
 
 
 def healthy(cluster: Cluster) -> bool:
@@ -210,6 +257,23 @@ def settings(root: Path) -> dict[str, Any]:
     }
 
 
+def begin(cluster: Cluster, configuration: dict[str, Any]) -> None:
+    """Log in, begin the run `killed`, and wait until it tokenizes."""
+    live = cluster.live
+    live.configure(configuration)
+    live.wait_for("health", lambda: healthy(cluster))
+    password = dict(line.split("=", 1) for line in (cluster.folder / ".env").read_text().splitlines())["ADMIN_PASSWORD"]
+    token = live.call("POST", "/auth/token", {"username": "admin", "password": password})["access_token"]
+    live.client.headers["Authorization"] = f"Bearer {token}"
+    live.trigger(DAG, "killed")
+
+    def tokenizes() -> bool:
+        task = live.tasks(DAG, "killed", "tokenize").get(("tokenize", 0))
+        return bool(task and task["state"] == "running")
+
+    live.wait_for("tokenize", tokenizes, every_seconds=0.2)
+
+
 def files_below(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -219,18 +283,7 @@ def test_worker_killed_in_the_middle_of_a_shard_costs_no_byte_and_less_than_a_mi
     write_sample_corpus(data / "corpus", target_bytes=40_000_000, files=2)
     for path in sorted((data / "corpus").iterdir()):
         shutil.copy(path, path.with_name(f"copy-{path.name}"))  # 80 MB: six seconds and more of the slow engine
-    live.configure(settings(data))
-    live.wait_for("health", lambda: healthy(cluster))
-    password = dict(line.split("=", 1) for line in (cluster.folder / ".env").read_text().splitlines())["ADMIN_PASSWORD"]
-    token = live.call("POST", "/auth/token", {"username": "admin", "password": password})["access_token"]
-    live.client.headers["Authorization"] = f"Bearer {token}"
-    live.trigger(DAG, "killed")
-
-    def in_the_middle() -> bool:
-        found = live.tasks(DAG, "killed", "tokenize").get(("tokenize", 0))
-        return bool(found and found["state"] == "running")
-
-    live.wait_for("tokenize", in_the_middle, every_seconds=0.2)
+    begin(cluster, settings(data))
     cluster.kill("worker")
     killed_at = time.monotonic()
     cluster.run("worker", "--celery-hostname", "ordinary@%h")  # as `restart: unless-stopped` would

@@ -30,7 +30,7 @@ def write_env(path: Path) -> tuple[str, dict[str, str]]:
 def test_env_holds_every_variable_that_compose_requires(tmp_path: Path) -> None:
     _, written = write_env(tmp_path / ".env")
     required = set(re.findall(r"\$\{(\w+):\?", TEXT))
-    assert len(required) == 8
+    assert len(required) == 9
     assert required <= set(written)
     assert len({written[name] for name in required}) == len(required)
     assert all(len(written[name]) >= 32 for name in required)
@@ -105,11 +105,27 @@ def test_forms_may_name_the_data_folder_and_the_bucket_alone(monkeypatch: pytest
     assert form_roots() == [("/data", None), ("s3://corpusmill", "http://seaweedfs:8333")]
 
 
-def test_two_workers_serve_two_queues_and_heavy_tasks_go_to_theirs() -> None:
-    commands = {name: SERVICES[name]["command"] for name in ("worker", "worker-heavy")}
+@pytest.mark.parametrize("apart", ["", "-apart"])
+def test_two_workers_serve_two_queues_and_heavy_tasks_go_to_theirs(apart: str) -> None:
+    commands = {name: SERVICES[f"{name}{apart}"]["command"] for name in ("worker", "worker-heavy")}
     queues = {name: command[command.index("--queues") + 1] for name, command in commands.items()}
     assert queues == {"worker": "default", "worker-heavy": "ram_heavy"}
     assert SERVICES["scheduler"]["environment"]["CORPUSMILL_HEAVY_QUEUE"] == "ram_heavy"
+
+
+def test_workers_share_the_data_or_nothing_but_the_bucket_as_the_profile_says(tmp_path: Path) -> None:
+    profiles = {name: service.get("profiles", []) for name, service in SERVICES.items() if name.startswith("worker")}
+    assert profiles == {
+        "worker": ["shared"],
+        "worker-heavy": ["shared"],
+        "worker-apart": ["apart"],
+        "worker-heavy-apart": ["apart"],
+    }
+    assert write_env(tmp_path / ".env")[1]["COMPOSE_PROFILES"] == "shared"
+    for name in ("worker-apart", "worker-heavy-apart"):
+        environment = SERVICES[name]["environment"]
+        assert environment["CORPUSMILL_ROOT"] == environment["CORPUSMILL_CACHE"] == "/cache"
+        assert environment["AWS_ENDPOINT_URL"] == "http://seaweedfs:8333"
 
 
 def test_messages_are_not_given_to_another_worker_before_a_task_may_have_ended() -> None:
@@ -125,21 +141,25 @@ SECRETS = {
     "redis": {"REDIS_PASSWORD"},
     "seaweedfs": set(),  # its users are in a file that it alone is given
     "initialize": {"POSTGRES_PASSWORD", "FERNET_KEY", "ADMIN_PASSWORD", "BUCKET_ADMIN_PASSWORD"},
-    "api-server": {"POSTGRES_PASSWORD", "FERNET_KEY", "JWT_SECRET", "API_SECRET_KEY"},
+    "api-server": {"POSTGRES_PASSWORD", "FERNET_KEY", "JWT_SECRET", "API_SECRET_KEY", "BUCKET_READER_PASSWORD"},
     "scheduler": {"POSTGRES_PASSWORD", "FERNET_KEY", "REDIS_PASSWORD", "JWT_SECRET"},
     "dag-processor": {"POSTGRES_PASSWORD", "FERNET_KEY"},
     "triggerer": {"POSTGRES_PASSWORD", "FERNET_KEY", "API_SECRET_KEY"},
     "worker": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
     "worker-heavy": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
+    "worker-apart": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
+    "worker-heavy-apart": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
 }
 MOUNTS = {
     "initialize": {"auth:/auth"},
-    "api-server": {"data:/data:ro", "auth:/auth:ro", "logs:/logs:ro"},
+    "api-server": {"data:/data:ro", "auth:/auth:ro", "logs:/logs:ro", "/cache"},
     "scheduler": {"logs:/logs"},
     "dag-processor": {"data:/data:ro", "logs:/logs"},
     "triggerer": {"logs:/logs"},
     "worker": {"data:/data", "logs:/logs"},
     "worker-heavy": {"data:/data", "logs:/logs"},
+    "worker-apart": {"/cache", "logs:/logs"},
+    "worker-heavy-apart": {"/cache", "logs:/logs"},
 }
 
 
@@ -168,10 +188,12 @@ def test_workers_use_the_bucket_as_a_user_who_may_do_nothing_else() -> None:
     users = {one["name"]: one for one in json.loads(COMPOSE["configs"]["bucket_users"]["content"])["identities"]}
     assert users["corpusmill"]["actions"] == [f"{may}:corpusmill" for may in ("Read", "Write", "List", "Tagging")]
     (credentials,) = users["corpusmill"]["credentials"]
-    for name in ("worker", "worker-heavy"):
+    for name in (name for name in SERVICES if name.startswith("worker")):
         environment = SERVICES[name]["environment"]
         assert environment["AWS_ACCESS_KEY_ID"] == credentials["accessKey"] == "corpusmill"
         assert environment["AWS_SECRET_ACCESS_KEY"] == credentials["secretKey"]
+    assert users["pages"]["actions"] == ["Read:corpusmill", "List:corpusmill"]
+    assert SERVICES["api-server"]["environment"]["AWS_ACCESS_KEY_ID"] == "pages"
     (admin,) = users["admin"]["credentials"]
     initialize = SERVICES["initialize"]["environment"]
     assert initialize["AWS_SECRET_ACCESS_KEY"] == admin["secretKey"] != credentials["secretKey"]
