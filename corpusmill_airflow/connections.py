@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import PermanentError
+from corpusmill.mirrored import path_of
 from corpusmill.work_folder.small import refresh, write
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def keep_connections(plan_receipt: Path, connections: Mapping[str, str]) -> None
     write(plan_receipt.with_name(KEPT), json.dumps(dict(connections)).encode() + b"\n")
 
 
-def connections_of(plan_receipt: Path) -> dict[str, str]:
-    """What was kept beside a plan; nothing if its run began without Airflow."""
-    path = plan_receipt.with_name(KEPT)
+def connections_of(plan_receipt: str | Path) -> dict[str, str]:
+    """What was kept beside a plan, of which this is the receipt's path or address; nothing if its run began without
+    Airflow.
+    """
+    path = path_of(plan_receipt).with_name(KEPT)
     kept: dict[str, str] = json.loads(path.read_bytes()) if refresh(path) else {}
     return kept
 

@@ -13,7 +13,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -95,7 +94,7 @@ def estimate(plan_receipt: str) -> bool:
     context = get_current_context()
     if not context["params"].get("dry_run"):
         return True
-    with credentials(connections_of(Path(plan_receipt))):
+    with credentials(connections_of(plan_receipt)):
         figures = ask("estimate", plan_receipt=plan_receipt)
     print(render_estimate(Estimate(**figures)))
     context["ti"].xcom_push("estimate", figures)
@@ -157,7 +156,7 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
 
     context = get_current_context()
     verify = bool(context["params"].get("verify"))
-    connections = connections_of(Path(plan_receipt)) if GRAPH[stage].stores else {}
+    connections = connections_of(plan_receipt) if GRAPH[stage].stores else {}
     with running.held(plan_receipt, context, airflow), credentials(connections):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
@@ -180,7 +179,7 @@ def report(plan_receipt: str) -> str:
     from corpusmill_airflow.worker import ask
 
     context = get_current_context()
-    connections = connections_of(Path(plan_receipt))  # old versions may go from the destinations now
+    connections = connections_of(plan_receipt)  # old versions may go from the destinations now
     with running.held(plan_receipt, context, running.this_airflow()), credentials(connections):
         reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
         if stays := why_latest_stays(path_of(plan_receipt)):

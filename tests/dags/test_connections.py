@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from corpusmill.config import check_config
 from corpusmill.errors import PermanentError
+from corpusmill.mirrored import path_of
 from corpusmill.stages.graph import GRAPH
 from corpusmill_airflow.connections import connections_of, credentials, keep_connections
 from tests.dags.live import tiny
+from tests.work_folder.machines import machine
 
 SECRET = "a-secret-of-the-tests"  # noqa: S105
 IDENTITY = {"AWS_ACCESS_KEY_ID": "another", "AWS_SECRET_ACCESS_KEY": "theirs", "AWS_SESSION_TOKEN": "old"}
@@ -173,6 +175,18 @@ def test_names_kept_beside_a_plan_are_read_again(tmp_path_factory: Any, connecti
     plan_receipt = tmp_path_factory.mktemp("plan") / "receipt.json"
     keep_connections(plan_receipt, connections)
     assert connections_of(plan_receipt) == connections
+
+
+def test_names_kept_in_a_bucket_are_read_by_the_address_on_another_machine(
+    tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    address = "s3://corpus/mill/tiny/plan/tiny-0123456789abcdef/receipt.json"
+    with machine(tmp_path, "first"):
+        path_of(address).parent.mkdir(parents=True)
+        keep_connections(path_of(address), {"gs": "google"})
+    with machine(tmp_path, "second"):
+        assert connections_of(address) == {"gs": "google"}
 
 
 def test_plan_of_the_command_line_names_no_connection(tmp_path: Path) -> None:
