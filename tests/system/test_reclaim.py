@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.builds.local import build_dataset, run_build
@@ -26,7 +26,7 @@ from corpusmill.ledger import reading
 from corpusmill.lineage import locate_id, trace, verify_records
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import render, verify_build
-from tests.quick import quick
+from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
 
 RECLAIMED = tuple(stage.name for stage in GRAPH if stage.reclaimed)
@@ -119,7 +119,7 @@ def test_eager_build_by_several_processes_gives_everything_back(kept: Path, tmp_
     require_reclaimed(open_build(built.plan_receipt))
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     formats=st.sets(st.sampled_from(["webdataset", "numpy", "megatron", "nanoset"]), min_size=1),
     order=st.sampled_from(["random", "source"]),

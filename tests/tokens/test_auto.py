@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from tests.quick import examples
 from tests.tokens.test_fitness import digits, split, texts
 from tests.tokens.vocabularies import sentencepiece, small, with_added, with_model, written
 
@@ -48,7 +49,7 @@ def test_auto_document_with_an_added_token_alone_goes_to_the_reference(tmp_path)
     assert require_reference(tokenizer, []) == 0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_auto_any_mixture_of_added_tokens_gives_the_references_ids(data: st.DataObject, tmp_path_factory) -> None:
     """Tokens that hold one another, overlap, stand at borders of documents, take spaces, or are normalized."""
