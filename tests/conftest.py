@@ -35,6 +35,12 @@ settings.load_profile("quick")
 pytest_plugins = ["tests.servers", "tests.hub_writing"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of slow tests alone come first: they take longest, and the last to begin keeps the other worker waiting."""
+    mixed = {item.path for item in items if not item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path in mixed)
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The address of a real S3 server (moto's) on loopback; tests remove the buckets that they make."""

@@ -14,6 +14,7 @@ from corpusmill.config import DatasetConfig
 from corpusmill.engine.claim import CLAIM
 from corpusmill.errors import CorruptDataError, StoreUnavailableError
 from corpusmill.sources.plan import Plan
+from tests.quick import quick
 
 
 class StandInBuild:
@@ -65,7 +66,7 @@ def states(run: Any, task_id: str) -> list[tuple[str, int]]:
     return [(str(one.state), one.try_number) for one in sorted(found, key=lambda one: one.map_index)]
 
 
-@pytest.mark.parametrize("form", [{}, {"verify": True}])
+@pytest.mark.parametrize("form", quick([{"verify": True}, {}], 1))
 def test_field_verify_of_the_form_reaches_every_step(
     stand_in: Callable[[Callable[[str, str], None]], None], run_dag: Callable[..., Any], form: dict[str, bool]
 ) -> None:

@@ -325,7 +325,7 @@ def test_parts_of_a_compressed_file_go_through_the_steps_like_the_whole(filters:
     for name, size in (("one", "1GiB"), ("parts", "8KiB")):
         folder = tmp_path / name / "corpus"
         folder.mkdir(parents=True)
-        rows = [{"id": str(n), "text": text} for n, text in enumerate(make_documents(3000, seed=5))]
+        rows = [{"id": str(n), "text": text} for n, text in enumerate(make_documents(1500, seed=5))]
         (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         source = {"paths": [str(folder)], "shard_bytes": size}
         build(settings(tmp_path / name, steps=CHAIN, source=source, dedup={"mode": "none"}))
