@@ -28,6 +28,7 @@ from corpusmill.stages.summarize import shard_table, summarize
 from corpusmill.steps.answering import StepError
 from corpusmill.steps.loading import StepChangedError, identity_of, load
 from corpusmill.verify import verify_build
+from tests.quick import quick
 from tests.system.corpus import configuration, make_documents
 
 STEPS = """
@@ -114,7 +115,7 @@ def ours(outputs: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("mode", ["remove", "annotate", "none"])
-@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("tables", quick([True, False], 1))
 def test_build_with_steps_is_a_build_of_what_they_left(mode: str, tables: bool, filters: Path, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"dedup": {"mode": mode, **({} if mode == "none" else {"minimum_bytes": 100})}}
     write_sources(tmp_path / "one", tables=tables)

@@ -16,6 +16,7 @@ from corpusmill.errors import ConfigError, PermanentError, SourceError, Tokenize
 from corpusmill.sources.copies import each_file
 from corpusmill.storage import open_store
 from tests.oracles.cl100k import cl100k
+from tests.quick import quick
 from tests.system.corpus import lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, shared
 
@@ -140,7 +141,7 @@ def test_tokenize_command_special_token_without_an_id_is_refused(tmp_path) -> No
     assert "TOKEN=ID" in done.output
 
 
-@pytest.mark.parametrize("where", ["here", "in a bucket"])
+@pytest.mark.parametrize("where", quick(["in a bucket", "here"], 1))
 def test_each_file_that_changes_while_it_is_read_is_refused_by_name(tmp_path, rclone, rclone_client, where) -> None:
     """What is read in several windows is of one file, or there is an error."""
     path = tmp_path / "a.jsonl"
