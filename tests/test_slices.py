@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.slices import JoinedBytes, copy_slices, starts_of
@@ -17,7 +17,6 @@ def u64(numbers: list[int]) -> np.ndarray:
     return np.array(numbers, np.uint64)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.sampled_from(DTYPES), st.randoms(use_true_random=False))
 def test_slices_equal_pythons_slices_and_go_back_to_their_places(lengths, dtype, random) -> None:
     source = np.arange(sum(lengths)).astype(dtype)
@@ -50,7 +49,6 @@ def test_slices_of_another_width_or_with_gaps_are_refused() -> None:
         copy_slices(np.zeros(8, np.uint16)[::2], one, one, np.zeros(4, np.uint16))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.binary(max_size=20), max_size=6), min_size=1, max_size=5), st.randoms(use_true_random=False)
 )

@@ -146,3 +146,37 @@ def _task(
         "start_date": began,
         "end_date": ended,
     }
+
+
+def set_state_of_plan(run: str, state: str, why: str) -> None:
+    """As if the plan's task had come no further, and had said why."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, insert, select, update
+
+    with create_session() as session:
+        session.execute(delete(XComModel).where(XComModel.run_id == run, XComModel.task_id == "plan"))
+        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == "plan")
+        session.execute(query.values(state=state))
+        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
+        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": "plan", "map_index": -1}
+        session.execute(insert(XComModel), [place | {"key": "why", "value": why}])
+
+
+def set_state_of_task(run: str, task_id: str, map_index: int, state: str, why: str = "") -> None:
+    """As if a task of a finished run had been cleared and had come to this state."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert, select, update
+
+    with create_session() as session:
+        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == task_id)
+        session.execute(query.where(TaskInstance.map_index == map_index).values(state=state))
+        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
+        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": task_id}
+        if why:
+            session.execute(insert(XComModel), [place | {"map_index": map_index, "key": "why", "value": why}])

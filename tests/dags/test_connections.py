@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.config import check_config
@@ -139,7 +139,6 @@ def test_connection_that_steps_cannot_use_is_refused_without_its_secret(
     assert dict(os.environ) == before
 
 
-@settings(deadline=None)
 @given(
     store=st.sampled_from(["s3", "gs", "hf"]),
     extra=st.dictionaries(

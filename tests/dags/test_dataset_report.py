@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,14 +16,11 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import open_build
-from corpusmill.version import __version__
 from tests.dags.conftest import PASSWORDS
-from tests.dags.seeded import _task, seed_dags, seed_run
+from tests.dags.seeded import _task, seed_dags, seed_run, set_state_of_plan, set_state_of_task
 from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
 
-ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = ROOT / "corpusmill_airflow" / "plugin.py"
 Ask = Callable[..., Any]
 
 
@@ -230,23 +225,6 @@ def test_failed_plan_is_said_in_its_own_words_and_leads_to_its_log(ask: Ask, bui
     assert [one for one in page.all("a") if str(one.get("href")).endswith(f"/runs/{run}/tasks/plan")]
 
 
-def set_state_of_plan(run: str, state: str, why: str) -> None:
-    """As if the plan's task had come no further, and had said why."""
-    from airflow.models.dagrun import DagRun
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete, insert, select, update
-
-    with create_session() as session:
-        session.execute(delete(XComModel).where(XComModel.run_id == run, XComModel.task_id == "plan"))
-        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == "plan")
-        session.execute(query.values(state=state))
-        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
-        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": "plan", "map_index": -1}
-        session.execute(insert(XComModel), [place | {"key": "why", "value": why}])
-
-
 def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
     ask: Ask, built: Path, client: Any
 ) -> None:
@@ -312,23 +290,6 @@ def test_cleared_task_that_waits_for_another_run_says_for_which(ask: Ask, built:
     text = said(ask(f"build_dataset/{run}/live"))
     assert "This run waits for another one" in text
     assert "run two of reprocess_shard" in text
-
-
-def set_state_of_task(run: str, task_id: str, map_index: int, state: str, why: str = "") -> None:
-    """As if a task of a finished run had been cleared and had come to this state."""
-    from airflow.models.dagrun import DagRun
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import insert, select, update
-
-    with create_session() as session:
-        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == task_id)
-        session.execute(query.where(TaskInstance.map_index == map_index).values(state=state))
-        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
-        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": task_id}
-        if why:
-            session.execute(insert(XComModel), [place | {"map_index": map_index, "key": "why", "value": why}])
 
 
 def test_viewer_is_told_why_the_button_is_off_and_airflow_refuses_the_trigger(
@@ -431,23 +392,3 @@ def test_page_of_a_run_names_the_plan_that_its_button_builds(ask: Ask, finished:
     assert head["data-plan"] == built.parent.name
     script = ask("-/run.js").text
     assert "plan: head().plan" in script
-
-
-def test_loading_the_plugin_imports_no_web_framework() -> None:
-    # Every task process loads plugins: FastAPI and Airflow's API would cost each of them a second.
-    code = (
-        "import sys, airflow.sdk, airflow.plugins_manager; assert 'fastapi' not in sys.modules\n"
-        f"import runpy; runpy.run_path({str(PLUGIN)!r})\n"
-        "print([name for name in ('fastapi', 'airflow.api_fastapi') if name in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert out.strip().splitlines()[-1] == "[]"
-
-
-def test_airflow_loads_one_plugin_and_none_of_its_parts(airflow_database: None) -> None:
-    from airflow import plugins_manager
-
-    plugins, errors = plugins_manager._get_plugins()
-    assert errors == {}
-    sources = [str(plugin.source) for plugin in plugins if plugin.name == "dataset_report"]
-    assert [source.split(":")[0] for source in sources] == [f"corpusmill=={__version__}"]

@@ -65,6 +65,7 @@ def states(run: Any, task_id: str) -> list[tuple[str, int]]:
     return [(str(one.state), one.try_number) for one in sorted(found, key=lambda one: one.map_index)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{}, {"verify": True}])
 def test_field_verify_of_the_form_reaches_every_step(
     stand_in: Callable[[Callable[[str, str], None]], None], run_dag: Callable[..., Any], form: dict[str, bool]
@@ -86,9 +87,11 @@ def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_
         if (stage, unit) == ("index", "00001"):
             raise CorruptDataError("the frame ends too early", where=unit)
 
+    StandInBuild.verified.clear()
     stand_in(fail)
-    run = run_dag()
+    run = run_dag(verify=True)
     assert run.state == "failed"
+    assert set(StandInBuild.verified) == {True}  # the form's field reaches the steps; every one of them: above, slow
     assert states(run, "index") == [("success", 1), ("failed", 1)]
     assert {state for state, _ in states(run, "find_ranges.anchor")} == {"upstream_failed"}
     assert states(run, "report") == [("upstream_failed", 0)]

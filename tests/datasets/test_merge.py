@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -40,7 +40,6 @@ def contents(folder: Path, stem: str) -> dict[str, bytes]:
     return {path.name.removeprefix(stem): path.read_bytes() for path in sorted(folder.glob(f"{stem}.*"))}
 
 
-@settings(deadline=None)
 @given(parts=parts_of_documents)
 def test_merge_parts_m12_is_the_bytes_of_one_write(tmp_path_factory, parts) -> None:
     folder = tmp_path_factory.mktemp("merge")
@@ -53,7 +52,6 @@ def test_merge_parts_m12_is_the_bytes_of_one_write(tmp_path_factory, parts) -> N
     assert counts["tokens"] == sum(map(len, everything)) + len(everything)
 
 
-@settings(deadline=None)
 @given(parts=parts_of_documents)
 def test_merge_files_n14_is_the_bytes_of_one_write(tmp_path_factory, parts) -> None:
     folder = tmp_path_factory.mktemp("merge")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.decontamination.items import Item
@@ -16,6 +16,7 @@ from corpusmill.decontamination.search import Hit, Searcher
 from corpusmill.decontamination.seeds import Entry, Seeds, build_seeds, open_seeds, read_entries, write_seeds
 from corpusmill.decontamination.text_words import WordFinder
 from corpusmill.errors import CorruptDataError
+from tests.quick import examples
 
 QUESTION = (
     "A merchant sells nine copper kettles on Tuesday and twice as many on Friday; how many kettles remain unsold?"
@@ -55,7 +56,7 @@ def test_search_verbatim_item_gives_its_bytes() -> None:
     assert hit.share == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.sampled_from(WORDS), min_size=12, max_size=40, unique=True),
     st.lists(st.sampled_from(["one", "two", "three", "four", "çà", "\n", "--"]), max_size=60),
@@ -70,7 +71,7 @@ def test_search_planted_item_is_met_where_it_stands(words: list[str], around: li
     assert passage(hit, text) == planted
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.lists(st.sampled_from(WORDS[:8]), max_size=40).map(" ".join), min_size=1, max_size=5))
 def test_search_of_several_texts_gives_what_each_gives(texts: list[str]) -> None:
     searcher = searcher_of(item(" ".join(WORDS[:8])), item(" ".join(WORDS[7::-1]), name="2"))
@@ -82,7 +83,7 @@ def test_search_of_several_texts_gives_what_each_gives(texts: list[str]) -> None
     assert search(searcher, *texts) == each
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.lists(st.sampled_from("abcd"), max_size=12), min_size=1, max_size=6),
     st.lists(st.lists(st.sampled_from("abcd"), max_size=30), max_size=4),

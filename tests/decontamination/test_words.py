@@ -6,12 +6,13 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.decontamination.characters import character_table
 from corpusmill.decontamination.text_words import WordFinder, Words
 from tests.oracles.decontamination import words_of
+from tests.quick import examples
 
 FINDER = WordFinder(*character_table())
 TRICKY = "aB1 \t\n\r-'.,_*\u00ad\u2019\u2013\u00a0\u200b\ufe0f\u0301\u0323éßﬁ½㌖中の가ำกั\U0001f600\U00020000"
@@ -37,7 +38,7 @@ def spans(text: str) -> tuple[list[int], list[int]]:
     return words.begins.tolist(), words.ends.tolist()
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.text(st.one_of(st.sampled_from(TRICKY), st.characters(codec="utf-8")), max_size=40))
 def test_words_of_any_text_are_those_of_the_oracle(text: str) -> None:
     expected = words_of(text)
@@ -47,7 +48,7 @@ def test_words_of_any_text_are_those_of_the_oracle(text: str) -> None:
     assert len(set(seen.values())) == len(seen)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text(st.sampled_from("aAé\u0301\u0323\u0316ộǟﬁ½가각ガﾞｶ中ß -\n"), max_size=20), st.data())
 def test_words_of_a_text_in_another_normal_form_or_case_are_the_same(text: str, data: st.DataObject) -> None:
     form = data.draw(st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]))

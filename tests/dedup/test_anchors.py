@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.anchor_kernels import BUCKETS
@@ -17,6 +17,7 @@ from corpusmill.dedup.anchors import Anchors, kgram_bytes, open_anchors, partiti
 from corpusmill.errors import ConfigError, CorruptDataError
 from tests.dedup.corpora import LENGTHS, random_shards
 from tests.oracles.dedup import SEPARATOR, anchor, text_of
+from tests.quick import examples
 
 FILES = ("anchors", "anchor_buckets", "anchor_repeats", "anchors.json")
 
@@ -80,7 +81,7 @@ def test_anchors_equal_kgrams_have_equal_hashes_and_rows_are_by_bucket_in_text_o
     assert anchors.starts.tolist() == np.searchsorted([bucket for bucket, _ in order], range(BUCKETS + 1)).tolist()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**9), st.integers(40, 400), st.sampled_from(LENGTHS))
 def test_write_anchors_in_runs_gives_the_same_bytes(seed: int, run_anchors: int, minimum_bytes: int) -> None:
     documents = [one for shard in random_shards(random.Random(seed), minimum_bytes) for one in shard]

@@ -6,11 +6,12 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.blake2s import digest_spans
 from corpusmill.dedup.match_kernels import find_firsts, mark_again
+from tests.quick import examples
 
 
 def digests_by_hashlib(text: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
@@ -22,7 +23,7 @@ def digests_of(text: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
     return [row.tobytes() for row in digest_spans(np.frombuffer(text, np.uint8), starts, lengths)]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.binary(min_size=1, max_size=900), st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=30))
 def test_digests_of_spans_equal_hashlibs(text: bytes, shares: list[tuple[float, float]]) -> None:
     starts = [int(share * len(text)) for share, _ in shares]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup import exchange
@@ -30,7 +30,7 @@ from tests.dedup.corpora import (
     write_anchor_folders,
 )
 from tests.oracles.dedup import cut, remove_pointers, remove_ranges, text_of
-from tests.quick import quick
+from tests.quick import examples, quick
 
 
 def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[list[bytes]]]) -> None:
@@ -51,13 +51,13 @@ def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[li
     assert windows == sum(map(len, remove_pointers(texts, minimum_bytes))), seed
 
 
-@pytest.mark.parametrize("block", quick(range(10), 3))
+@pytest.mark.parametrize("block", quick(range(10), 2))
 def test_ranges_random_corpora_equal_the_oracle(block: int) -> None:
     for seed in range(30 * block, 30 * block + 30):
         check_against_oracle(seed, random_shards)
 
 
-@pytest.mark.parametrize("block", quick(range(5), 2))
+@pytest.mark.parametrize("block", quick(range(5), 1))
 def test_ranges_boilerplate_corpora_equal_the_oracle(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         check_against_oracle(seed, boilerplate_shards)
@@ -79,7 +79,7 @@ documents_lists = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(documents_lists, st.integers(7, 25), st.lists(st.integers(0, 8), max_size=3), st.integers(1, 9))
 def test_removed_text_does_not_depend_on_shards_partitions_or_runs(
     documents: list[bytes], minimum_bytes: int, cuts: list[int], partitions: int
@@ -97,7 +97,7 @@ def test_removed_text_does_not_depend_on_shards_partitions_or_runs(
     assert windows == windows_of_one
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(documents_lists, documents_lists, st.integers(7, 25))
 def test_ranges_of_earlier_shards_stay_when_a_shard_is_added(
     earlier: list[bytes], added: list[bytes], minimum_bytes: int
@@ -125,7 +125,7 @@ def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path
     assert sent[1] < 2.1 * sent[0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(documents_lists, st.integers(14, 40), st.integers(0, 3), st.sampled_from([0, 2, 16]), st.integers(1, 60))
 def test_ranges_do_not_depend_on_slices_pairs_blocks_or_turns(
     documents: list[bytes], minimum_bytes: int, width_bits: int, most_paired: int, small: int

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
@@ -18,7 +18,7 @@ from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import LENGTHS, METHODS, boilerplate_shards, random_shards, united, united_kept_whole
 from tests.dedup.test_golden import GOLDEN
 from tests.oracles.dedup import kept_whole_ranges, remove_ranges, suffix_array, text_of
-from tests.quick import quick
+from tests.quick import examples, quick
 
 WORKED = ["abcab", "", "héllo abcab\n", "zz中文zz", "abcab"]
 WORKED_TABLE = "140e2412210f0104251322100205231103080b0c0d161e171f1d1c0a1a1909181b2000071506"
@@ -37,7 +37,7 @@ def test_suffix_array_worked_example_has_the_specified_bytes(tmp_path: Path) -> 
     assert lines[-1] == "255 5"
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.text("ab\x00ÿ中😀", max_size=20), max_size=6))
 def test_suffix_array_is_the_sorted_suffixes(tmp_path_factory, texts: list[str]) -> None:
     folder = tmp_path_factory.mktemp("table")
@@ -88,7 +88,7 @@ def test_suffix_ranges_golden_vector_are_found(name: str, partitions: int) -> No
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
-@pytest.mark.parametrize("block", quick(range(6), 2))
+@pytest.mark.parametrize("block", quick(range(6), 1))
 def test_ranges_of_both_methods_equal_the_oracles(block: int, make) -> None:
     """Ranges of the rule and of `keep: every_string`, from anchors and from suffix arrays."""
     for seed in range(20 * block, 20 * block + 20):
@@ -105,7 +105,7 @@ def test_ranges_of_both_methods_equal_the_oracles(block: int, make) -> None:
             assert [united_kept_whole(found, shard, minimum_bytes) for shard in numbers] == whole, (seed, method)
 
 
-@pytest.mark.parametrize("minimum_bytes", [50, 200])
+@pytest.mark.parametrize("minimum_bytes", quick([50, 200], 1))
 def test_ranges_of_both_methods_on_real_text_are_equal(tmp_path: Path, minimum_bytes: int) -> None:
     """Documentation of the installed packages, in two shards."""
     write_sample_corpus(tmp_path, target_bytes=2_000_000, files=2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.content import ContentSum
@@ -82,7 +82,6 @@ def pairs_of(data: bytes) -> list[object]:
     return [json.loads(line, object_pairs_hook=list, parse_int=str, parse_float=str) for line in lines]
 
 
-@settings(deadline=None)  # the first example compiles the scanner
 @given(case=files_with_ranges(), block_bytes=st.sampled_from([1, 40, 8 << 20]), annotate=st.booleans())
 def test_write_back_any_file_reads_as_the_oracle_says(
     case: tuple[bytes, Ranges], block_bytes: int, annotate: bool
@@ -111,7 +110,6 @@ def test_write_back_any_file_reads_as_the_oracle_says(
     assert counts.text_bytes_in == counts.text_bytes_removed + counts.text_bytes_out
 
 
-@settings(deadline=None)
 @given(case=files_with_ranges(), block_bytes=st.sampled_from([1, 40, 8 << 20]))
 def test_remove_changes_no_byte_but_those_of_the_text(case: tuple[bytes, Ranges], block_bytes: int) -> None:
     data, ranges = case
@@ -142,7 +140,6 @@ def _lines_with_ends(data: bytes) -> list[bytes]:
     return lines
 
 
-@settings(deadline=None)
 @given(data=files(), block_bytes=st.sampled_from([1, 40, 8 << 20]))
 def test_remove_without_ranges_is_the_file_without_its_rejected_lines(data: bytes, block_bytes: int) -> None:
     output, _ = write_back(data, block_bytes=block_bytes)

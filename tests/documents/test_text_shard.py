@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.documents.batch import batch_of
@@ -28,7 +28,6 @@ def write(folder: Path, sources: dict[str, bytes], block_bytes: int = 8 << 20) -
     return open_text_shard(folder)
 
 
-@settings(deadline=None)
 @given(sources=st.lists(files(), max_size=4), block_bytes=st.sampled_from([1, 30, 8 << 20]))
 def test_text_shard_any_files_equal_the_oracle(sources: list[bytes], block_bytes: int) -> None:
     expected = [documents_of(data, "text") for data in sources]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import ConfigError, CorruptDataError
@@ -15,7 +15,6 @@ from tests.oracles import export as oracle
 documents = st.lists(st.lists(st.integers(0, 999), max_size=6), max_size=12)
 
 
-@settings(deadline=None)
 @given(documents, st.booleans(), st.sampled_from(["<u2", "<u4", "<i4"]), st.sampled_from(["u2", "u4"]))
 def test_special_tokens_any_documents_equal_the_oracle(docs, before, dtype, batch_dtype):
     (batch,) = oracle.batches_of(docs, batch_dtype, [])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.export.checkpoints import EVERY, FOLDER, shard_checkpoints, write_checkpoints, write_placeholders
@@ -37,7 +37,6 @@ def bucket_of(folder: Path, written_at: int = 5) -> dict[str, jaxformer.Object]:
     return {path.relative_to(folder).as_posix(): (written_at, path.read_text()) for path in files}
 
 
-@settings(deadline=None)
 @given(DOCUMENTS, st.integers(1, 12), st.lists(st.integers(0, 15), max_size=3))
 def test_numpy_j18_j19_stream_continued_at_any_checkpoint_is_the_uninterrupted_one(
     tmp_path_factory, documents, shard_tokens: int, cuts

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.export.context_json import TABLE_IDS, read_list, write_list, write_lists
@@ -16,7 +16,6 @@ EDGES = [0, 1, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 65_535, 65_536, 99_999, 
 ids = st.one_of(st.sampled_from(EDGES), st.integers(0, 2**32 - 1))
 
 
-@settings(deadline=None)
 @given(st.lists(ids, min_size=1, max_size=40))
 def test_context_json_write_equals_the_oracle_and_reads_back(numbers):
     text = write_list(np.array(numbers, np.uint32))
@@ -25,13 +24,11 @@ def test_context_json_write_equals_the_oracle_and_reads_back(numbers):
     assert (found.tolist(), wrong_at) == (numbers, None)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 65_535), min_size=1, max_size=40))
 def test_context_json_write_is_the_same_for_uint16(numbers):
     assert write_list(np.array(numbers, np.uint16)) == oracle.compact_json(numbers)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 200), st.sampled_from([70_000, TABLE_IDS, 2**32]), st.randoms())
 def test_context_json_write_lists_equals_write_list_row_by_row(width, rows, below, random):
     edges = [one for one in EDGES if one < below]
@@ -45,7 +42,6 @@ def test_context_json_write_lists_every_number_of_the_table():
     assert b"".join(map(bytes, write_lists(numbers))) == b"".join(oracle.compact_json(row) for row in numbers.tolist())
 
 
-@settings(deadline=None)
 @given(st.text("[],019 -.e", max_size=12))
 def test_context_json_read_accepts_exactly_what_write_makes(text):
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import ConfigError, CorruptDataError
@@ -31,7 +31,6 @@ def sequence_batch(documents):
     )
 
 
-@settings(deadline=None)
 @given(texts, eods, boses, policies)
 def test_framing_any_documents_equal_the_oracle(documents, eod, bos, empty):
     framing = Framing(eod, bos, empty)

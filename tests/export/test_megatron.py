@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import ConfigError, CorruptDataError, VerificationError
@@ -64,7 +64,6 @@ def test_megatron_m05_golden_bytes_match(tmp_path, width):
 
 
 @pytest.mark.parametrize("width", [2, 4])
-@settings(deadline=None)
 @given(docs=documents, at=cuts)
 def test_megatron_m01_m02_m03_any_documents_equal_the_oracle(tmp_path_factory, docs, at, width):
     folder = tmp_path_factory.mktemp("part")
@@ -81,7 +80,6 @@ def test_megatron_m01_m02_m03_any_documents_equal_the_oracle(tmp_path_factory, d
 
 
 @pytest.mark.parametrize("width", [2, 4])
-@settings(deadline=None)
 @given(docs=documents.filter(any))
 def test_megatron_m06_write_then_read_is_identity_and_verifies(tmp_path_factory, docs, width):
     folder = tmp_path_factory.mktemp("part")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import ConfigError, CorruptDataError, VerificationError
@@ -61,7 +61,6 @@ def test_nanoset_n05_golden_bytes_match(tmp_path, width, sha256):
 
 
 @pytest.mark.parametrize("width", [2, 4])
-@settings(deadline=None)
 @given(docs=documents, at=st.lists(st.integers(0, 12), max_size=4))
 def test_nanoset_n01_n02_any_documents_equal_the_oracle_and_read_back(tmp_path_factory, docs, at, width):
     folder = tmp_path_factory.mktemp("nanoset")
@@ -78,7 +77,6 @@ def test_nanoset_n01_n02_any_documents_equal_the_oracle_and_read_back(tmp_path_f
 
 
 @pytest.mark.parametrize("width", [2, 4])
-@settings(deadline=None)
 @given(docs=documents.filter(any))
 def test_nanoset_n20_token_file_equals_megatrons(tmp_path_factory, docs, width):
     folder = tmp_path_factory.mktemp("both")

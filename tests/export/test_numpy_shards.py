@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import BalanceError, ConfigError, CorruptDataError, VerificationError
@@ -47,7 +47,6 @@ def export(folder, docs, shard_tokens, at=()):
     return names
 
 
-@settings(deadline=None)
 @given(docs=documents, at=st.lists(st.integers(0, 12), max_size=3), shard_tokens=st.integers(1, 12))
 def test_numpy_j05_j06_documents_straddle_shards_as_in_the_oracle(tmp_path_factory, docs, at, shard_tokens):
     folder = tmp_path_factory.mktemp("shards")

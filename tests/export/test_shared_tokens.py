@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.export import megatron, nanoset
@@ -31,7 +31,6 @@ def files(folder: Path, stem: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.glob(f"{stem}.*"))]
 
 
-@settings(deadline=None)
 @given(docs=documents, vocabulary_size=st.sampled_from([50_257, 65_536, 70_000]))
 def test_nanoset_n20_linked_to_a_megatron_part_equals_one_that_was_written(tmp_path_factory, docs, vocabulary_size):
     folder = tmp_path_factory.mktemp("shared")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import PermanentError, VerificationError
@@ -19,7 +19,6 @@ def archive(members: list[tuple[str, bytes]]) -> bytes:
     return data + end_of_archive(len(data))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(names, st.binary(max_size=1500)), max_size=24))
 def test_webdataset_t23_archive_equals_tarfiles_gnu_format(members):
     assert archive(members) == oracle.tar_of(members)
@@ -40,7 +39,6 @@ def test_webdataset_t21_member_that_needs_an_extra_header_is_refused(name, size)
         member_header(name, size)
 
 
-@settings(deadline=None)
 @given(members=st.lists(st.tuples(names, st.binary(max_size=1500)), max_size=24))
 def test_webdataset_read_members_is_the_inverse(tmp_path_factory, members):
     path = tmp_path_factory.mktemp("tar") / "x.tar"
@@ -95,7 +93,6 @@ def test_webdataset_read_members_names_the_first_wrong_byte(tmp_path, damage, at
     assert f"{path}, byte {at}\n" in str(caught.value)
 
 
-@settings(deadline=None)
 @given(at=st.integers(0, 10_239), bit=st.integers(0, 7))
 def test_webdataset_any_flipped_bit_outside_the_bodies_is_found(tmp_path_factory, at, bit):
     path = tmp_path_factory.mktemp("tar") / "x.tar"

@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import BalanceError, CorruptDataError, PermanentError, VerificationError
@@ -62,7 +62,6 @@ def test_webdataset_t22_body_is_compact_json_in_gzip_without_time_or_name(shard)
 
 
 @pytest.mark.parametrize("dtype", ["u2", "u4"])
-@settings(deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 7), st.integers(1, 40)), seed=st.integers(0, 99), cuts=st.lists(st.integers(0, 7))
 )

@@ -7,12 +7,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.forgetting.finding import WIDTH
 from corpusmill.forgetting.forms import STRETCH_BYTES, stretches_of
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from tests.quick import examples
 from tests.system.corpus import make_documents
 
 
@@ -21,7 +22,7 @@ def tokenizer() -> Tokenizer:
     return load_tokenizer("cl100k_base")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.text(max_size=400))
 def test_stretches_are_pieces_of_the_text_long_enough_to_look_for(tokenizer: Tokenizer, text: str) -> None:
     for one in stretches_of(3, text.encode(), tokenizer):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -146,7 +146,6 @@ batches = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(batches, st.integers(1, 12), st.sampled_from(["skip", "eod"]))
 def test_nanoset_n11_files_close_before_they_would_exceed_the_limit(groups, limit, empty):
     from itertools import accumulate

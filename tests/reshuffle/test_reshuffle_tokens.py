@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -22,6 +22,7 @@ from corpusmill.reshuffle.npy_shards import reshuffle_npy
 from corpusmill.reshuffle.tars import reshuffle
 from corpusmill.reshuffle.token_shards import reshuffle_token_shards
 from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
+from tests.quick import examples
 
 EOT = 9
 ABOUT = {"dtype": "uint16", "tokenizer": "test", "sha256": "0" * 64, "vocabulary_size": 10, "eot_id": EOT}
@@ -51,7 +52,7 @@ def options(root: Path, **changes: object) -> dict:
     return {"seed": 3, "memory_bytes": 1 << 20, "scratch": root / "scratch", **changes}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(SHARDS, st.sampled_from([1, 200, 1 << 20]), st.integers(1, 40))
 def test_shuffle_only_t26_token_shards_every_document_once_whatever_the_memory(
     tmp_path_factory, shards, memory_bytes: int, size: int
@@ -106,7 +107,7 @@ def documents_of(stream: list[int]) -> tuple[list[int], list[tuple[int, ...]]]:
     return stream[: begins[0]], [tuple(stream[a:b]) for a, b in pairwise([*begins, len(stream)])]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.integers(0, 8), max_size=9),
     DOCUMENTS.filter(bool),
@@ -128,7 +129,7 @@ def test_shuffle_only_j05_npy_documents_that_straddle_files_stay_whole(
     assert [len(np.load(path)) for path in sorted((root / "out").iterdir())] == [len(np.load(path)) for path in files]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 200), st.integers(1, 30), st.integers(1, 20), st.sampled_from([1, 90, 1 << 20]))
 def test_shuffle_only_npy_slices_of_a_length_every_one_once_and_the_rest_last(
     tmp_path_factory, tokens: int, size: int, length: int, memory_bytes: int

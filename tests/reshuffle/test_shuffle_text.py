@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -20,6 +20,7 @@ from corpusmill.errors import ConfigError, SourceError, StorageFullError
 from corpusmill.reshuffle.lines import list_inputs, shuffle_text
 from corpusmill.shuffle.lines import PARTS, line_batches, shuffle_records
 from corpusmill.storage import list_sources
+from tests.quick import examples
 
 LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\xff") + b"\n"), max_size=200)
 
@@ -30,7 +31,7 @@ def shuffled(lines: list[bytes], folder: Path, *, seed: int = 1, memory_bytes: i
     return b"".join(data.tobytes() for data, _ in found)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LINES, st.integers(0, 2**64 - 1), st.sampled_from([1, 300, 3000]), st.integers(1, 50))
 def test_shuffle_text_every_line_once_and_the_same_bytes_whatever_the_memory(
     tmp_path_factory, lines, seed: int, memory_bytes: int, cut: int

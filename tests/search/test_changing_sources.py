@@ -53,7 +53,7 @@ def limits() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("before", ["index", "writeback"])
+@pytest.mark.parametrize("before", quick(["writeback", "index"], 1))
 @pytest.mark.parametrize("change", [replaced, appended, cut_short, removed])
 @pytest.mark.parametrize("name", quick(["c9.jsonl.zst", "a.jsonl"], 1))
 def test_source_changed_between_two_stages_is_an_error_or_one_of_the_two_datasets(

@@ -9,8 +9,8 @@ from tests.search.run import search
 
 
 def test_long_lived_folder_after_random_edits_delivers_what_a_build_from_scratch_does() -> None:
-    counted = search(LongLivedFolder, 3, folders=1, steps=12)
-    assert counted["steps"] >= 10
+    counted = search(LongLivedFolder, 3, folders=1, steps=8)
+    assert counted["steps"] >= 7
     assert counted["delivered"]
 
 

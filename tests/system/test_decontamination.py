@@ -26,6 +26,7 @@ from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.manifest import dataset_version
 from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
+from tests.quick import quick
 from tests.system.corpus import configuration, make_documents
 
 QUESTION = (
@@ -142,7 +143,7 @@ def test_build_that_removes_contaminated_rows_of_tables_equals_one_without_them(
     ],
     ids=["remove", "annotate", "none", "in order by suffix array"],
 )
-@pytest.mark.parametrize("tables", [False, True], ids=["lines", "tables"])
+@pytest.mark.parametrize("tables", quick([True, False], 1), ids=["tables", "lines"])
 def test_build_that_cuts_passages_equals_one_of_texts_without_them(changes: Any, tables: bool, tmp_path: Path) -> None:
     write_sources(tmp_path / "one", tables=tables)
     write_sources(tmp_path / "other", tables=tables, cut=True)

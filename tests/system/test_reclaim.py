@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.builds.local import build_dataset, run_build
@@ -26,7 +26,7 @@ from corpusmill.ledger import reading
 from corpusmill.lineage import locate_id, trace, verify_records
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import render, verify_build
-from tests.quick import quick
+from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
 
 RECLAIMED = tuple(stage.name for stage in GRAPH if stage.reclaimed)
@@ -119,7 +119,7 @@ def test_eager_build_by_several_processes_gives_everything_back(kept: Path, tmp_
     require_reclaimed(open_build(built.plan_receipt))
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(
     formats=st.sets(st.sampled_from(["webdataset", "numpy", "megatron", "nanoset"]), min_size=1),
     order=st.sampled_from(["random", "source"]),
@@ -162,7 +162,7 @@ def test_kept_build_that_becomes_eager_gives_back_without_running_a_step(kept: P
     assert outputs(tmp_path) == outputs(kept)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", quick([2, 1], 1))
 @pytest.mark.parametrize("shuffle", [{"seed": 7}, {"order": "source"}])
 def test_refresh_after_appended_files_equals_a_build_from_scratch(
     tmp_path: Path, shuffle: dict[str, object], workers: int
@@ -176,7 +176,7 @@ def test_refresh_after_appended_files_equals_a_build_from_scratch(
     assert outputs(tmp_path / "a") == outputs(tmp_path / "b")
 
 
-@pytest.mark.parametrize("stage", quick(reversed(GRAPH.per_shard), 4))
+@pytest.mark.parametrize("stage", quick(reversed(GRAPH.per_shard), 2))
 def test_reprocessed_shard_of_any_stage_leaves_every_byte_as_it_was(root: Path, kept: Path, stage: str) -> None:
     built = open_build(plan_dataset(configured(root)))
     before = digests(built)
@@ -188,7 +188,7 @@ def test_reprocessed_shard_of_any_stage_leaves_every_byte_as_it_was(root: Path, 
     require_reclaimed(built)
 
 
-@pytest.mark.parametrize("stage", quick(reversed(RECLAIMED), 4))
+@pytest.mark.parametrize("stage", quick(reversed(RECLAIMED), 2))
 def test_cleared_task_makes_again_what_it_reads_and_gives_it_back(root: Path, kept: Path, stage: str) -> None:
     built = open_build(plan_dataset(configured(root)))
     for later in GRAPH.names[
@@ -201,7 +201,7 @@ def test_cleared_task_makes_again_what_it_reads_and_gives_it_back(root: Path, ke
     require_reclaimed(open_build(built.plan_receipt))
 
 
-@pytest.mark.parametrize("stage", RECLAIMED)
+@pytest.mark.parametrize("stage", quick(reversed(RECLAIMED), 3))
 def test_cleared_task_alone_gives_back_what_it_made(root: Path, stage: str) -> None:
     built = open_build(plan_dataset(configured(root)))
     built.run_task(stage, built.tasks(stage)[0], again=True)
@@ -274,7 +274,7 @@ def test_lineage_of_a_reclaimed_build_is_that_of_a_kept_one(root: Path, kept: Pa
     assert verify_records(built, 40, 0) == verify_records(other, 40, 0)
 
 
-@pytest.mark.parametrize("stage", quick(["manifest", "upload", *RECLAIMED, "union", "report"], 4))
+@pytest.mark.parametrize("stage", quick(["manifest", "upload", *RECLAIMED, "union", "report"], 3))
 def test_build_that_stops_before_any_stage_goes_on_to_the_same_bytes(tmp_path: Path, kept: Path, stage: str) -> None:
     write_files(tmp_path / "corpus", 1, 2, 3)
     receipt = begin_run(plan_dataset(configured(tmp_path)))

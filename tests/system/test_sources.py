@@ -169,7 +169,7 @@ def test_large_single_frame_file_stays_one_shard_and_the_plan_says_why(tmp_path)
 
 @pytest.mark.parametrize("stream", quick([True, False], 1), ids=["streamed", "copied"])
 def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
-    texts = make_documents(160)
+    texts = make_documents(60)
     client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
     (tmp_path / "here/corpus").mkdir(parents=True)
     pq.write_table(table_of(texts, pa.string()), tmp_path / "here/corpus/t.parquet", row_group_size=15)
@@ -190,7 +190,7 @@ def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, r
     assert version[0] == version[1]
     files = [path for path in (remote.work / "download").rglob("files/*") if path.is_file()]
     assert bool(files) is not stream
-    assert len(texts_of(remote)) == 160 * 4 + 20 + 9 * 2  # every frame and every member, not only the first
+    assert len(texts_of(remote)) == 60 * 4 + 20 + 9 * 2  # every frame and every member, not only the first
     assert not list((remote.work / "arriving").glob("*"))
     assert remote.receipt("download", "00000").traffic["requests"] > 0
     assert "traffic" not in local.receipt("download", "00000").counts

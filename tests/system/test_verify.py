@@ -6,105 +6,60 @@ import contextlib
 import itertools
 import json
 import os
-import random
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import boto3
 import numpy as np
 import pytest
 
-from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.content_kernels import records_sum
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import PLAN, Graph
+from corpusmill.engine.graph import Graph
 from corpusmill.errors import VerificationError
 from corpusmill.export import tar, webdataset
 from corpusmill.fingerprint import file_digest
-from corpusmill.ledger import Receipt
 from corpusmill.stages import recounting
 from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.verify import Finding, render, verify_build
+from corpusmill.verify import render, verify_build
 from corpusmill.verify.verification import open_steps, verify_step
 from tests.quick import quick
 from tests.system.corpus import configuration, write_corpus
+from tests.system.verified import (
+    ALL_STAGES,
+    build,
+    build_tiny,
+    findings,
+    flipped,
+    folder,
+    outputs,
+    replaced,
+    write_sources,
+)
 
-NOT_BUILT = {"suffix_array", "decisions", "join", "copies", "filter", "decided", "benchmarks", "decontaminate"}
-ALL_STAGES = tuple(stage for stage in (PLAN, *GRAPH.names) if stage not in NOT_BUILT)
 DATA = Path(os.environ.get("CORPUSMILL_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TOKENIZERS = DATA / "tokenizers"
 
 
-def build(root: Path, **changes: object) -> Build:
-    return open_build(build_dataset(check_config(configuration(root, **changes), where="test"), workers=1))
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """Sources with rejected lines among them."""
     root = tmp_path_factory.mktemp("verify")
-    write_corpus(root / "corpus", documents=32)
-    (root / "corpus" / "c.jsonl").write_bytes(b'{"text": "one two three"}\n{broken\n["no object"]\n')
+    write_sources(root)
     return root
 
 
 @pytest.fixture(scope="module")
 def built(root) -> Build:
     """The build under test, in the work folder of an older one of the same sources."""
-    changes = {"source": {"paths": [str(root / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0.1}}
-    small = {"context_tokens": 129, "contexts_per_shard": 20}
-    changes["exports"] = {
-        "webdataset": small,
-        "numpy": {"tokens_per_shard": 3000},
-        "megatron": {"part_bytes": "20KiB"},
-        "nanoset": {"file_bytes": "20KiB"},
-    }
-    build(root, **changes, shuffle={"seed": 6})
-    return build(root, **changes)
+    build_tiny(root, shuffle={"seed": 6})
+    return build_tiny(root)
 
 
 @pytest.fixture(scope="module")
 def version(root, built) -> Path:
     return (root / "outputs/tiny/latest").resolve()
-
-
-def findings(built: Build) -> tuple[Finding, ...]:
-    return verify_build(built).findings
-
-
-def folder(built: Build, stage: str, place: int = -1) -> Path:
-    return built.plan_folder if stage == PLAN else built.folder(stage, built.units(stage)[place])
-
-
-def outputs(folder: Path) -> list[Path]:
-    names = (one["name"] for one in json.loads((folder / "receipt.json").read_text())["outputs"])
-    return [folder / name for name in names]
-
-
-@contextlib.contextmanager
-def replaced(path: Path, content: bytes | None) -> Iterator[None]:
-    """Another content, or none, for as long as the block runs."""
-    before = path.read_bytes() if path.exists() else None
-    try:
-        path.unlink(missing_ok=True)
-        if content is not None:
-            path.write_bytes(content)
-        yield
-    finally:
-        if before is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_bytes(before)
-
-
-def flipped(content: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :]
 
 
 def test_verify_whole_build_has_no_findings(built, version) -> None:
@@ -252,17 +207,6 @@ def test_verify_missing_folder_is_named_and_nothing_else(built, tmp_path, stage:
     assert found.where == str(gone)
 
 
-def resealed(receipt: dict[str, Any]) -> bytes:
-    return Receipt.model_validate(receipt).text()
-
-
-def edited(value: Any) -> Any:
-    """Another value of the same kind."""
-    if isinstance(value, dict):
-        return {**value, "added": 1}
-    return value[:-1] + ("0" if value[-1:] != "0" else "1") if isinstance(value, str) else value * 2 + 1
-
-
 def test_verify_damaged_cell_from_which_files_are_planned_is_named_and_nothing_else(tmp_path) -> None:
     """Which parts have tokens is read from the cells where empty documents are kept."""
     write_corpus(tmp_path / "corpus", documents=24)
@@ -273,127 +217,6 @@ def test_verify_damaged_cell_from_which_files_are_planned_is_named_and_nothing_e
     with replaced(path, flipped(path.read_bytes())):
         (found,) = findings(built)
     assert found.where == str(path)
-
-
-@pytest.mark.parametrize("content", quick([b"{}", None, b"", b"{", b"\xff\xfe"], 2))
-@pytest.mark.parametrize("stage", ["plan", "index", "scatter", "upload", "report"])
-def test_verify_unreadable_receipt_is_named_and_nothing_else(built, stage: str, content: bytes | None) -> None:
-    path = folder(built, stage) / "receipt.json"
-    with replaced(path, content):
-        (found,) = findings(built)
-    assert found.where == str(path)
-
-
-@pytest.mark.slow
-def test_verify_receipt_of_any_stage_with_a_bit_flipped_anywhere_is_named_and_nothing_else(built) -> None:
-    rng = random.Random(5)
-    for stage in ALL_STAGES:
-        path = folder(built, stage) / "receipt.json"
-        content = bytearray(path.read_bytes())
-        place = rng.randrange(len(content))
-        content[place] ^= 1 << rng.randrange(8)
-        with replaced(path, bytes(content)):
-            found = findings(built)
-        assert [one.where for one in found] == [str(path)], place
-
-
-@pytest.mark.parametrize("stage", quick(["index", "gather"], 1))
-def test_verify_receipt_with_any_field_edited_left_out_or_added_is_named_and_nothing_else(built, stage: str) -> None:
-    path = folder(built, stage) / "receipt.json"
-    receipt = json.loads(path.read_text())
-    changes = [
-        {**receipt, "added": 0},
-        *({**receipt, "counts": {**receipt["counts"], key: 0}} for key in ("files", "x")),
-    ]
-    for key, value in receipt.items():
-        if value:  # an empty field that is left out says the same
-            changes.append({other: kept for other, kept in receipt.items() if other != key})
-        changes.append({**receipt, key: value[:-1] if isinstance(value, list) else edited(value)})
-    for changed in changes:
-        with replaced(path, json.dumps(changed).encode()):
-            (found,) = findings(built)
-        assert found.where == str(path)
-
-
-@pytest.mark.parametrize("stage", ["tokenize", "scatter", "anchor"])
-def test_verify_damaged_receipt_hides_no_damage_behind_it(built, stage) -> None:
-    """Its counts decide on cells, partitions or files; files and a receipt of later steps are damaged, too."""
-    paths = [folder(built, stage) / "receipt.json", folder(built, "export", 0) / "receipt.json"]
-    damaged = [outputs(folder(built, later))[-1] for later in ("gather", "export", "manifest")]
-    with contextlib.ExitStack() as stack:
-        for path in paths:
-            stack.enter_context(replaced(path, b"{"))
-        for path in damaged:
-            stack.enter_context(replaced(path, path.read_bytes()[:-8]))
-        found = findings(built)
-    said = {one.where.split(", ")[0] for one in found}
-    assert said == {str(path) for path in [*paths, *damaged]}
-
-
-def test_verify_damaged_receipt_hides_no_folder_that_is_missing_behind_it(built, tmp_path) -> None:
-    path, gone = folder(built, "scatter") / "receipt.json", folder(built, "gather")
-    shutil.move(gone, tmp_path / "away")
-    try:
-        with replaced(path, b"{"):
-            found = findings(built)
-    finally:
-        shutil.move(tmp_path / "away", gone)
-    assert [one.where for one in found] == [str(path), f"{gone.parent}/{gone.name.rpartition('-')[0]}-*"]
-
-
-def test_verify_damaged_receipt_hides_no_damage_at_a_destination(built, version) -> None:
-    path, lost = folder(built, "tokenize") / "receipt.json", version / "SHA256SUMS"
-    with replaced(path, b"{"), replaced(lost, None):
-        found = findings(built)
-    assert [one.where for one in found] == [str(path), str(lost)]
-
-
-@pytest.mark.parametrize("stage", ["download", "index", "union", "tokenize", "scatter", "gather", "export"])
-def test_verify_two_receipts_swapped_are_both_named_and_nothing_else(built, stage: str) -> None:
-    first, second = (folder(built, stage, place) / "receipt.json" for place in (0, 1))
-    one, other = first.read_bytes(), second.read_bytes()
-    with replaced(first, other), replaced(second, one):
-        found = findings(built)
-    assert sorted(one.where for one in found) == [str(first), str(second)]
-    assert {one.what for one in found} == {"a receipt is not its folder's"}
-
-
-@pytest.mark.parametrize("stage", ["tokenize", "gather"])
-def test_verify_record_changed_with_its_receipt_forged_shows_in_its_content(built, stage: str) -> None:
-    """Size, digest and seal are mended, as a forger would."""
-    step = folder(built, stage, 0)
-    path, receipt = step / "tokens", step / "receipt.json"
-    tokens = np.fromfile(path, "<u4")
-    tokens[[0, 1]] = [tokens[1], tokens[0] ^ 1]
-    with replaced(path, tokens.tobytes()):
-        forged = json.loads(receipt.read_text())
-        digest = f"xxh3_128:{file_digest(path, 'xxh3_128')}"
-        next(one for one in forged["outputs"] if one["name"] == "tokens")["digest"] = digest
-        with replaced(receipt, resealed(forged)):
-            found = findings(built)
-    assert found[0].where == f"{receipt}, details"
-    assert found[0].expected.startswith("content: ")
-
-
-@pytest.mark.parametrize(
-    ("stage", "count"),
-    [
-        ("anchor", "windows"),
-        ("shared", "candidates"),
-        ("context", "slices"),
-        ("settle", "borders"),
-        ("border", "edge_bytes"),
-        ("match", "ranges"),
-    ],
-)
-def test_verify_forged_count_of_a_dedup_stage_is_not_what_its_files_hold(built, stage: str, count: str) -> None:
-    receipt = folder(built, stage) / "receipt.json"
-    forged = json.loads(receipt.read_text())
-    forged["counts"][count] += 1
-    with replaced(receipt, resealed(forged)):
-        found = findings(built)
-    assert found[0].where == f"{receipt}, counts"
-    assert found[0].expected.startswith(f"{count}: ")
 
 
 def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
@@ -498,62 +321,3 @@ def test_verify_several_faults_are_all_named_in_order_of_the_steps(built, versio
     assert f"{len(said)} findings" in words
     for path in expected:
         assert str(path) in words
-
-
-@pytest.fixture
-def bucket(monkeypatch, s3_endpoint):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=s3_endpoint)
-    client.create_bucket(Bucket="ready")
-    yield client
-    empty_and_delete(client)
-
-
-def empty_and_delete(client: Any) -> None:
-    for one in client.list_objects_v2(Bucket="ready").get("Contents", []):
-        client.delete_object(Bucket="ready", Key=one["Key"])
-    client.delete_bucket(Bucket="ready")
-
-
-def test_verify_objects_in_a_bucket_missing_changed_or_added_are_named(tmp_path, bucket) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
-    built = build(tmp_path, destinations=destinations)
-    assert findings(built) == ()
-    version = json.loads(bucket.get_object(Bucket="ready", Key="sets/tiny/latest.json")["Body"].read())["version"]
-    prefix = f"sets/tiny/{version}"
-    keys = {name: f"{prefix}/{name}" for name in ("dataset.json", "documents/a1.jsonl", "added")}
-    same_size = bytes(bucket.head_object(Bucket="ready", Key=keys["documents/a1.jsonl"])["ContentLength"])
-    bucket.delete_object(Bucket="ready", Key=keys["dataset.json"])
-    bucket.put_object(Bucket="ready", Key=keys["documents/a1.jsonl"], Body=same_size)
-    bucket.put_object(Bucket="ready", Key=keys["added"], Body=b"x")
-    found = findings(built)
-    assert sorted(one.where for one in found) == sorted(f"s3://ready/{key}" for key in keys.values())
-
-
-def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp_path, bucket) -> None:
-    write_corpus(tmp_path / "corpus", documents=20)
-    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
-    built = build(tmp_path, destinations=destinations)
-    version = json.loads(bucket.get_object(Bucket="ready", Key="sets/tiny/latest.json")["Body"].read())["version"]
-    named = {"Bucket": "ready", "Key": f"sets/tiny/{version}/documents/a1.jsonl"}
-    there = bucket.get_object(**named)
-    bucket.put_object(**named, Body=flipped(there["Body"].read()), Metadata=there["Metadata"])
-    (found,) = findings(built)
-    assert (found.where, found.what) == (
-        f"s3://ready/{named['Key']}",
-        "a file at a destination is not the one that was sent",
-    )
-
-
-def test_verify_bucket_that_cannot_be_read_is_a_finding(tmp_path, bucket) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
-    built = build(tmp_path, destinations=destinations)
-    empty_and_delete(bucket)
-    (found,) = findings(built)
-    bucket.create_bucket(Bucket="ready")
-    assert found.where.startswith("s3://ready/sets/tiny/")
-    assert "NoSuchBucket" in found.got

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from tests.quick import examples, quick
 from tests.tokens.test_fitness import digits, split, texts
 from tests.tokens.vocabularies import sentencepiece, small, with_added, with_model, written
 
@@ -48,7 +49,7 @@ def test_auto_document_with_an_added_token_alone_goes_to_the_reference(tmp_path)
     assert require_reference(tokenizer, []) == 0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_auto_any_mixture_of_added_tokens_gives_the_references_ids(data: st.DataObject, tmp_path_factory) -> None:
     """Tokens that hold one another, overlap, stand at borders of documents, take spaces, or are normalized."""
@@ -124,10 +125,9 @@ def test_auto_component_that_nobody_knows_is_refused_in_our_words(tmp_path) -> N
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("number", "dtype"), [(65_535, "<u2"), (65_536, "<u4"), (1 << 24, "<u4"), ((1 << 24) + 9, "<u4")]
-)
-def test_auto_ids_beyond_16_and_24_bits_come_back_whole(tmp_path, number: int, dtype: str) -> None:
+@pytest.mark.parametrize("number", quick([65_535, 65_536, (1 << 24) + 9, 1 << 24], 3))
+def test_auto_ids_beyond_16_and_24_bits_come_back_whole(tmp_path, number: int) -> None:
+    dtype = "<u2" if number == 65_535 else "<u4"
     vocabulary = small()["model"]["vocab"]
     vocabulary["\u0120their"] = number
     path = written(with_model(small(added_tokens=[]), vocab=vocabulary), tmp_path)

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import TokenizerError
@@ -30,7 +30,6 @@ def arrays(documents: list[tuple[bytes, list[int]]]) -> tuple[np.ndarray, np.nda
     return text, bounds, tokens, np.array(list(accumulate(len(own) for _, own in documents)), np.int64)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(ids, st.integers(0, 40) | st.integers(0, 9000), st.sampled_from([b"", b"a", b"\0", b"\xff"])),

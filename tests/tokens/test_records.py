@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.errors import CorruptDataError
@@ -20,6 +20,7 @@ from corpusmill.tokens.token_shard import TokenShard, open_token_shard, write_to
 from corpusmill.tokens.tokenizer import Tokenizer
 from tests.oracles.content import records as content_records
 from tests.oracles.tokens import contexts_of, runs_of, stream_of
+from tests.quick import examples
 
 EOT = 9
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=20)
@@ -109,7 +110,7 @@ def test_runs_inner_interval_is_covered_once_without_gaps(sizes: list[int], budg
 
 
 @pytest.mark.parametrize(("vocabulary_size", "dtype"), [(1 << 16, "uint16"), ((1 << 16) + 1, "uint32")])
-@settings(max_examples=20)
+@examples(20)
 @given(batches=st.lists(DOCUMENTS, max_size=4))
 def test_token_shard_written_batches_read_back_equal(batches, vocabulary_size: int, dtype: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

