@@ -10,6 +10,7 @@ different paths, so what is handed from one to another is an address (`address_o
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 CACHE = "CORPUSMILL_CACHE"
@@ -18,8 +19,14 @@ SCHEME = "s3://"
 
 def cache_folder() -> Path:
     """Below which this machine mirrors work folders."""
-    root = Path(os.environ.get("CORPUSMILL_ROOT") or Path.cwd()).resolve()
-    return root / Path(os.environ.get(CACHE) or ".corpusmill/cache").expanduser()
+    root = os.environ.get("CORPUSMILL_ROOT") or os.getcwd()  # noqa: PTH109
+    return _resolved(root, os.path.expanduser(os.environ.get(CACHE) or ".corpusmill/cache"))  # noqa: PTH111
+
+
+@lru_cache(maxsize=8)
+def _resolved(root: str, cache: str) -> Path:
+    # Asked for every receipt of a build: to follow the links of a path takes as long as to read a receipt.
+    return Path(root).resolve() / cache
 
 
 def mirror_of(address: str) -> Path:
