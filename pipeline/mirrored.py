@@ -19,14 +19,14 @@ SCHEME = "s3://"
 
 def cache_folder() -> Path:
     """Below which this machine mirrors work folders."""
-    root = Path.cwd() / os.environ.get("CORPUSMILL_ROOT", "")
-    return _cache_below(root, os.environ.get(CACHE) or ".corpusmill/cache")
+    root = os.path.join(os.getcwd(), os.environ.get("CORPUSMILL_ROOT", ""))  # noqa: PTH109, PTH118
+    return _resolved(root, os.path.expanduser(os.environ.get(CACHE) or ".corpusmill/cache"))  # noqa: PTH111
 
 
 @lru_cache(maxsize=8)
-def _cache_below(root: Path, cache: str) -> Path:
-    # Asked some twenty times a step, and following the links of a path takes 50 microseconds.
-    return root.resolve() / Path(cache).expanduser()
+def _resolved(root: str, cache: str) -> Path:
+    # Asked for every receipt of a build: to follow the links of a path takes as long as to read a receipt.
+    return Path(root).resolve() / cache
 
 
 def mirror_of(address: str) -> Path:

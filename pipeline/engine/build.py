@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -108,18 +109,34 @@ class Build:
         return Step(stage.name, stage.version, unit, stage.settings(self, unit), inputs)
 
     def _with_digests(self, inputs: list[StepName]) -> tuple[InputReceipt, ...]:
-        of_stage = Counter(name for name, _ in inputs)
-        rolled = {name: self._rolled(name, whole=1 < of_stage[name] == len(self.units(name))) for name in of_stage}
+        rolled = self.rolled_inputs(inputs)
+        if self._missing is None:
+            for name, of in dict(inputs).items():
+                # Of many inputs the last one finishes last: while it is missing, none of the others is looked at.
+                if of not in rolled[name]:
+                    self.receipt(name, of)
         return tuple(
             InputReceipt(name, of, rolled[name].get(of) or self.receipt(name, of).digest) for name, of in inputs
         )
 
-    def _rolled(self, stage: str, *, whole: bool) -> dict[str, str]:
-        """The digests of a stage's receipts by its rollup; where that was not made, none, or made if all are wanted."""
-        if whole or ("rollup", stage) in self._remembered:
+    def rolled_inputs(self, inputs: list[StepName]) -> dict[str, dict[str, str]]:
+        """By stage of a step's inputs, the digests of all its receipts, or none where it has no rollup."""
+        return {name: self._rolled(name, wanted) for name, wanted in Counter(name for name, _ in inputs).items()}
+
+    def _rolled(self, stage: str, wanted: int) -> dict[str, str]:
+        """A rollup that is not there is made if half of its receipts or more are wanted and all are there: a cell needs
+        those of every shard's documents, or of every shard's contexts.
+        """
+        if ("rollup", stage) in self._remembered:
             return self.rollup(stage).digests
         kept = self._read_rollup(stage)
-        return self.remembered(("rollup", stage), lambda: kept).digests if kept else {}
+        if kept:
+            return self.remembered(("rollup", stage), lambda: kept).digests
+        units = self.units(stage)
+        if wanted > 1 and len(units) <= 2 * wanted and self.find(stage, units[-1]):
+            with suppress(StepMissingError):
+                return self.rollup(stage).digests
+        return {}
 
     def rollup(self, stage: str) -> Rollup:
         """The digests of a stage's receipts, and the sums of their counts; StepMissingError if one is missing."""
@@ -258,7 +275,7 @@ class Build:
 
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
-        return (self.step_folder(stage, unit) / RECEIPT_NAME).stat().st_mtime
+        return os.stat(f"{self.step_folder(stage, unit)}/{RECEIPT_NAME}").st_mtime  # noqa: PTH116
 
     def _forget(self) -> None:
         """Read every receipt anew: a step has run again."""

@@ -1,8 +1,8 @@
 """Rollups: what the units of a stage came to, in one file, so that no task opens every receipt of the stages before it.
 
 A task needs of most steps before its own that they have finished, their receipts' digests (its identity holds them)
-and sums of their counts. Who is the first to need those of a whole stage reads every receipt of it and writes that
-down beside the plan; whoever comes after reads the one file. The receipts stay what counts: outputs are compared with
+and sums of their counts. Whoever needs those of a stage, or of half of it, first, reads every receipt of it and writes
+that down beside the plan; whoever comes after reads the one file. Under a scheduler that is whoever lists the tasks. The receipts stay what counts: outputs are compared with
 them when they are opened, and when one is new or becomes another, the rollups of its stage and of all later ones are
 removed, of all plans.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from corpusmill.engine.groups import LEAST_TASKS, names_of_group, names_of_group
 from corpusmill.engine.planned import tokenizer_versions
 from corpusmill.engine.reclaim import inputs_kept, reclaim_after
 from corpusmill.engine.rollup import remove_rollups
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import (
     RECEIPT_NAME,
@@ -176,8 +178,15 @@ class RunnableBuild(Build):
                     self.run(name, unit)
 
     def tasks(self, stage: str, most: int = MOST_TASKS) -> list[str]:
-        """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`."""
-        names = list(dict.fromkeys(map(self.graph[stage].task, self.units(stage))))
+        """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`.
+
+        What each of them needs of all units of an earlier stage is rolled up here, once.
+        """
+        units = self.units(stage)
+        if units:
+            with suppress(StepMissingError):
+                self.rolled_inputs(self.graph[stage].inputs(self, units[0]))
+        names = list(dict.fromkeys(map(self.graph[stage].task, units)))
         # People look for shards, so each has a task of its own for as long as there are few enough.
         least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
         return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)

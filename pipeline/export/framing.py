@@ -19,15 +19,17 @@ the result, 40 B a document.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.content_kernels import Words, token_sums
 from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.export.batches import Batch, document_lengths, refuse_ids_beyond, refuse_special_beyond
 from corpusmill.export.files import TokenArray
+
+if TYPE_CHECKING:
+    from corpusmill.content_kernels import Words
 
 EmptyDocuments: TypeAlias = Literal["skip", "boundary", "eod"]
 SequenceBatch: TypeAlias = tuple[TokenArray, NDArray[np.uint64], NDArray[np.uint64]]
@@ -86,6 +88,8 @@ class Framed:
 
     def token_sums(self, framing: Framing) -> Words:
         """uint64 (2, documents): the token sum of each document that stays, its special tokens left out."""
+        from corpusmill.content_kernels import token_sums  # planning needs the names of files, and no numba
+
         lengths = self.document_lengths
         bare = (lengths - framing.special_tokens * (lengths > 0)).astype(np.uint64)
         starts = (np.cumsum(lengths) - lengths + (framing.bos_id is not None) * (lengths > 0)).astype(np.uint64)

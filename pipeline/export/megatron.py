@@ -32,17 +32,19 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.content_kernels import Words
 from corpusmill.errors import ConfigError
 from corpusmill.export.batches import Batch, no_counts, nobody
 from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.export.scan import BLOCK_DOCUMENTS
+
+if TYPE_CHECKING:
+    from corpusmill.content_kernels import Words
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1

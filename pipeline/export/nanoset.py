@@ -21,18 +21,21 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import humanize
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.content_kernels import Words
 from corpusmill.errors import ConfigError
 from corpusmill.export.batches import Batch, no_counts, nobody
 from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.export.megatron import MegatronPart
 from corpusmill.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS
+
+if TYPE_CHECKING:
+    from corpusmill.content_kernels import Words
 
 
 def token_bytes(vocabulary_size: int) -> int:

@@ -95,16 +95,16 @@ def shard_table(build: Build) -> ShardTable:
     """Every shard's row and every step's digest; stages that run every time have none that could be compared."""
     stages = [stage.name for stage in build.graph if stage.reuse]
     receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
+    digests = {stage: build.rollup(stage).digests for stage in stages}
     steps: dict[str, dict[str, StepFacts]] = {shard: {} for shard in build.plan.shard_names()}
     for stage in build.graph.per_shard:
         for unit, receipt in receipts[stage].items():
             shard, name = step_name(stage, unit)
-            steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)
+            steps[shard][name] = StepFacts(receipt.counts, digests[stage][unit], receipt.seconds)
     rows = [
         shard_row(shard, steps[shard], sum(file.size_bytes for file in files))
         for shard, files in zip(build.plan.shard_names(), build.plan.shards, strict=True)
     ]
-    digests = {stage: {unit: receipt.digest for unit, receipt in found.items()} for stage, found in receipts.items()}
     return ShardTable(rows=tuple(rows), digests=digests)
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import Graph
-from corpusmill.engine.rollup import read_rollup
-from corpusmill.ledger import RECEIPT_NAME, Outcome, ask_again
+from corpusmill.engine.rollup import Rollup, read_rollup, write_rollup
+from corpusmill.engine.running import RunnableBuild
+from corpusmill.engine.stage import StepMissingError
+from corpusmill.ledger import RECEIPT_NAME, Outcome, ask_again, valid_receipt
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -31,7 +36,7 @@ def config(tmp_path: Path) -> DatasetConfig:
 
 
 @pytest.fixture
-def built(config: DatasetConfig) -> Build:
+def built(config: DatasetConfig) -> RunnableBuild:
     return open_build(build_dataset(config, workers=1))
 
 
@@ -57,6 +62,48 @@ def test_task_of_a_shard_opens_without_a_receipt_of_another_shard(built: Build, 
     opened = open_build(built.plan_receipt)
     assert opened.units(stage) == built.units(stage)
     assert {unit: opened.step(stage, unit).folder(built.work) for unit in units} == folders
+
+
+def test_step_has_one_identity_whether_its_inputs_are_rolled_up_or_read_one_by_one(built: Build) -> None:
+    one_by_one = Build(built.plan_receipt, GRAPH, partial(valid_receipt, verify=False))  # keeps no rollup
+    rolled_up = open_build(built.plan_receipt)
+    for stage in GRAPH.names:
+        for unit in rolled_up.units(stage):
+            assert rolled_up.step(stage, unit) == one_by_one.step(stage, unit)
+
+
+def test_listing_of_tasks_rolls_up_what_each_of_them_needs_of_all_shards(built: Build) -> None:
+    folders = {unit: built.step_folder("gather", unit) for unit in built.units("gather")}
+    (built.plan_folder / ".rollup-scatter").unlink()
+    open_build(built.plan_receipt).tasks("gather")
+    for unit in built.units("scatter"):
+        (built.step_folder("scatter", unit) / RECEIPT_NAME).unlink()
+    opened = open_build(built.plan_receipt)
+    assert {unit: opened.step("gather", unit).folder(built.work) for unit in folders} == folders
+
+
+def test_listing_of_tasks_whose_inputs_are_missing_rolls_up_nothing(built: RunnableBuild) -> None:
+    names = built.tasks("gather")
+    (built.plan_folder / ".rollup-scatter").unlink()
+    (built.step_folder("scatter", built.units("scatter")[1]) / RECEIPT_NAME).unlink()
+    opened = open_build(built.plan_receipt)
+    assert opened.tasks("gather") == names
+    assert read_rollup(built.plan_folder, "scatter") is None
+    with pytest.raises(StepMissingError):
+        opened.step("gather", built.units("gather")[0])
+
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_rollup_with_one_byte_changed_is_never_believed(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    folder = tmp_path_factory.mktemp("plan")
+    rollup = Rollup({"00000": "1" * 64, "00001": "2" * 64}, {"documents": 7}, {"records": [3, 4]})
+    write_rollup(rollup, folder, "index")
+    assert read_rollup(folder, "index") == rollup
+    whole = bytearray((folder / ".rollup-index").read_bytes())
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    (folder / ".rollup-index").write_bytes(whole)
+    assert read_rollup(folder, "index") is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"no seal\n{}", b"0" * 32 + b'\n{"digests": {}, "totals": {}}'])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,29 @@ def test_eager_build_delivers_the_bytes_of_keep_and_holds_receipts(kept: Path, e
     require_reclaimed(built)
     assert digests(built) == digests(other)
     assert held_bytes(built) < held_bytes(other) / 4
+
+
+def test_unchanged_eager_build_has_nothing_to_give_back_and_waits_for_no_reader(root: Path) -> None:
+    work = open_build(plan_dataset(configured(root))).work
+    with ExitStack() as readers:
+        for stage in RECLAIMED:
+            readers.enter_context(reading(work / stage))
+        require_reclaimed(build(root))
+    assert not list(work.glob("*/.reclaim_later"))
+
+
+def test_unchanged_eager_build_deletes_what_a_killed_one_had_given_back_and_not_deleted(root: Path) -> None:
+    built = open_build(plan_dataset(configured(root)))
+    given_back = {
+        stage: built.step_folder(stage, unit) / built.receipt(stage, unit).given_back[0]
+        for stage in RECLAIMED
+        for unit in built.units(stage)
+        if built.receipt(stage, unit).given_back
+    }
+    for path in given_back.values():
+        path.write_bytes(b"left")
+    require_reclaimed(build(root))
+    assert not [path for path in given_back.values() if path.exists()]
 
 
 def test_eager_build_hands_its_exports_over_to_an_only_destination_and_keeps_no_name_of_them(eager: Path) -> None:
