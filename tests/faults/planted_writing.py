@@ -65,8 +65,8 @@ WRITING = [
           "    return Records(shard, ordinals, lengths[ordinals])",
           "    return Records(shard, ordinals[::-1].copy(), lengths[ordinals[::-1]])"),
     Fault("a document's tokens begin one early", "tokens.records",
-          "            starts = ends[self.ordinals[chosen]] - lengths\n            copy_slices",
-          "            starts = ends[self.ordinals[chosen]] - lengths\n            starts -= starts > 0\n"
+          "            starts = starts[self.ordinals[chosen]]\n            copy_slices",
+          "            starts = starts[self.ordinals[chosen]]\n            starts -= starts > 0\n"
           "            copy_slices"),
     Fault("a piece in a context begins one token late", "tokens.packing_kernels",
           "tokens[start + first : start + last]", "tokens[start + first + 1 : start + last + 1]"),
