@@ -16,7 +16,7 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export import megatron, nanoset
-from corpusmill.lineage import locate
+from corpusmill.lineage import locate_id
 from corpusmill.lineage.verify import verify_records
 from corpusmill.mixture import mix, open_source
 from corpusmill.report.terminal import print_summary
@@ -119,7 +119,7 @@ def test_every_format_shows_each_document_as_often_as_the_budget_says(tmp_path: 
     times = Counter({times for source in summary.budget.sources for times, _ in source.by_times})
     assert set(times) == {0, 1, 2, 3}
 
-    found = [locate(of, document_id=f"books0-{number}")[0] for number in range(24)]
+    found = [locate_id(of, f"books0-{number}")[0] for number in range(24)]
     for one in found:
         whole = [record for record in one.records if record.export == "megatron"]
         assert len(whole) in ({2, 3} if one.tokens else {0})
@@ -152,8 +152,14 @@ def test_another_budget_redoes_the_shards_of_its_source_alone(tmp_path: Path) ->
     "changes",
     [
         {"packing": {"overlap_tokens": 1, "eot": "around"}, "dedup": {"mode": "none"}},
-        {"packing": {"stream": "file", "fit": "best_fit"}, "selection": {"minimum_tokens": 40}},
-        {"packing": {"tail": "always_pad", "empty_documents": "keep"}, "framing": {"empty_documents": "eod"}},
+        pytest.param(
+            {"packing": {"stream": "file", "fit": "best_fit"}, "selection": {"minimum_tokens": 40}},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"packing": {"tail": "always_pad", "empty_documents": "keep"}, "framing": {"empty_documents": "eod"}},
+            marks=pytest.mark.slow,
+        ),
         {
             "framing": {"empty_documents": "boundary"},
             "exports": {"megatron": {"part_bytes": "40KiB"}, "sample_documents": 5},
