@@ -172,8 +172,8 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
 
 def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     plan = shard.contexts
-    showings = shard.showings(ordinal)
-    pieces = np.flatnonzero(np.isin(plan.documents, showings))
+    showings = set(shard.showings(ordinal))
+    pieces = np.flatnonzero(np.isin(plan.documents, sorted(showings)))
     contexts = sorted(set((np.searchsorted(plan.bounds, pieces, side="right") - 1).tolist()))
     outputs = layout.output_plans(build, "webdataset")
     bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))

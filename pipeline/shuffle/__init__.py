@@ -30,6 +30,7 @@ before they are read; pipeline/reshuffle/ reshuffles tars, token shards and .npy
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.
 
-Price: every record is written twice. Scatter holds 40 bytes per record of its shard and one batch; gather holds one
-cell once and ROW_BYTES per record, so cells = token bytes / (memory - what a process needs anyway).
+Price: every record is written twice. Scatter holds 40 bytes per record of its shard, 8 per document (16 more per
+showing under a budget) and one batch; gather holds one cell once and ROW_BYTES per record, so cells = token bytes /
+(memory - what a process needs anyway).
 """

@@ -71,9 +71,8 @@ def fill_contexts(
 ) -> None:
     """Write the chosen contexts back to back into `out`.
 
-    starts[d]: position in `tokens` of document d; ends: cumulative lengths; plan: bounds, documents, firsts, sizes of a
-    ContextPlan;
-    before, behind: ids around a document's tokens.
+    starts[d]: position in `tokens` of document d; ends: the documents' cumulative lengths; plan: bounds, documents,
+    firsts, sizes of a ContextPlan; before, behind: ids around a document's tokens.
     """
     bounds, documents, firsts, sizes = plan
     written = 0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from corpusmill.builds.estimate import estimate_dataset, render_estimate
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
@@ -254,6 +255,20 @@ def test_source_without_a_token_has_no_budget_of_tokens(tmp_path: Path) -> None:
         build(settings(tmp_path, {"web": "10 tokens"}, exports={"megatron": {}}))
     summary = summarize(build(settings(tmp_path, {"web": "2 epochs"}, exports={"megatron": {}})))
     assert summary.budget.sources[1].epochs == 0
+
+
+@pytest.mark.slow
+def test_estimate_of_a_budget_is_of_what_is_shown(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    plain = {"dedup": {"mode": "none"}, "exports": {"megatron": {}}}
+    config = settings(tmp_path, dict.fromkeys(SOURCES, "3 epochs"), **plain)
+    once, thrice = (estimate_dataset(one) for one in (settings(tmp_path, **plain), config))
+    assert (once.tokens, once.shown_tokens) == (thrice.tokens, None)
+    assert thrice.shown_tokens == 3 * once.tokens
+    assert thrice.output_bytes["megatron"] == pytest.approx(3 * once.output_bytes["megatron"], rel=0.01)
+    summary = summarize(build(config))
+    assert sum(source.shown_tokens for source in summary.budget.sources) == thrice.shown_tokens
+    assert f"{thrice.shown_tokens:,} tokens shown" in render_estimate(thrice)
 
 
 def test_room_that_a_build_needs_grows_with_its_budget(tmp_path: Path) -> None:
