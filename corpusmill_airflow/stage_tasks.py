@@ -19,8 +19,10 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import (
     Asset,
     AssetAlias,
+    BaseOperator,
     TaskGroup,
     TriggerRule,
+    XComArg,
     get_current_context,
     task,
 )
@@ -31,7 +33,7 @@ from corpusmill.stages.graph import GRAPH, GROUPS
 from corpusmill_airflow.by_version import RETRY_ARGUMENTS, retried_as_its_error_says
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
+    from airflow.sdk import Context
 
 # Read from XCom where it is used: passed as an argument it would draw an edge from the plan to every task.
 PLAN_RECEIPT = "{{ ti.xcom_pull(task_ids='plan') }}"
@@ -168,26 +170,44 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
         return worker.run_steps(plan_receipt, stage, unit, processes=max(1, fewer), again=again, verify=verify)
 
 
-@task(outlets=[ANY_DATASET])
-@retried_as_its_error_says
-def report(plan_receipt: str) -> str:
-    """Say what happened; returns the path of the report's receipt, which the report tab looks for."""
-    from corpusmill.engine.runs import why_latest_stays
-    from corpusmill.stages.graph import open_build
-    from corpusmill_airflow import running
-    from corpusmill_airflow.connections import connections_of, credentials
-    from corpusmill_airflow.worker import ask
+class Report(BaseOperator):
+    """Say what happened; returns the path of the report's receipt, which the report tab looks for.
 
-    context = get_current_context()
-    connections = connections_of(plan_receipt)  # old versions may go from the destinations now
-    with running.held(plan_receipt, context, running.this_airflow()), credentials(connections):
-        reported: dict[str, Any] = ask("report", plan_receipt=plan_receipt)
-        if stays := why_latest_stays(path_of(plan_receipt)):
-            print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
-        else:
-            asset = dataset_asset(open_build(plan_receipt).config.name)
-            context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])
-    return str(reported["receipt"])
+    Where Airflow's OpenLineage provider is installed, the task's last event has the dataset's sources and destinations.
+    """
+
+    template_fields = ("plan_receipt",)
+
+    def __init__(self, *, plan_receipt: str, **arguments: Any) -> None:
+        super().__init__(task_id=REPORT, outlets=[ANY_DATASET], **arguments)
+        self.plan_receipt = plan_receipt
+        self.provenance: dict[str, Any] = {}
+
+    @retried_as_its_error_says
+    def execute(self, context: Context) -> str:
+        """Write the report, and announce the dataset if `latest` points to it."""
+        from corpusmill.engine.runs import why_latest_stays
+        from corpusmill.stages.graph import open_build
+        from corpusmill_airflow import running
+        from corpusmill_airflow.connections import connections_of, credentials
+        from corpusmill_airflow.worker import ask
+
+        connections = connections_of(self.plan_receipt)  # old versions may go from the destinations now
+        with running.held(self.plan_receipt, context, running.this_airflow()), credentials(connections):
+            reported: dict[str, Any] = ask("report", plan_receipt=self.plan_receipt)
+            self.provenance = reported["provenance"]
+            if stays := why_latest_stays(path_of(self.plan_receipt)):
+                print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
+            else:
+                asset = dataset_asset(open_build(self.plan_receipt).config.name)
+                context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])
+        return str(reported["receipt"])
+
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
+        """What the provider asks for once the task has succeeded."""
+        from corpusmill_airflow.open_lineage import operator_lineage
+
+        return operator_lineage(self.provenance)
 
 
 @task
@@ -236,7 +256,7 @@ def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
             approve = Approve(plan_receipt=PLAN_RECEIPT, stage=stage.name, retries=0)
             work >> approve
             ended[stage.name] = approve
-    reported = report(plan_receipt=PLAN_RECEIPT)
+    reported = XComArg(Report(plan_receipt=PLAN_RECEIPT))
     waited_for = {name for stage in GRAPH if stage.name in ended for name in GRAPH.after(stage.name)}
     [ended[name] for name in ended.keys() - waited_for] >> reported
     return reported

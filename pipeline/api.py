@@ -76,18 +76,25 @@ def trace_samples(
     sequence_tokens: int | None = None,
     seed: int | None = None,
     split: str | None = None,
+    mixture: str | Path | None = None,
 ) -> Iterator[SampleTrace]:
     """The documents in `count` samples of a training run from number `first` on: step N of batches of B begins at
     (N - 1) * B.
 
-    Of Megatron by its index cache, of a Nanoset by `sequence_tokens` and `seed`. PermanentError for a cache of another
-    seed, split, sequence or dataset, and for samples that the run never draws.
+    Of Megatron by its index cache, of a Nanoset by `sequence_tokens` and `seed`, of one of several folders by the
+    `mixture.json` of corpusmill mix. PermanentError for a cache or mixture of another seed, split, sequence or dataset,
+    and for samples that the run never draws.
     """
     from corpusmill.training import open_samples
     from corpusmill.training import trace_samples as traced
 
     known = open_samples(
-        planned(configuration), megatron_cache=megatron_cache, sequence_tokens=sequence_tokens, seed=seed, split=split
+        planned(configuration),
+        megatron_cache=megatron_cache,
+        sequence_tokens=sequence_tokens,
+        seed=seed,
+        split=split,
+        mixture=mixture,
     )
     return traced(known, first, count)
 

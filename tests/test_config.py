@@ -48,12 +48,12 @@ def test_config_example_as_printed_is_valid_and_names_nothing_that_is_not_there(
     text = example_text()
     values = yaml.safe_load(text)
     assert check_config(values, where="x").source.paths == ["data"]
-    hidden = ["steps", "decisions", "forget", "decontamination", "lock", "card"]
+    hidden = ["steps", "decisions", "forget", "decontamination", "budget", "lock", "card"]
     assert not {*hidden} & values.keys()
     assert all(f"\n# {section}:" in text for section in hidden)
     assert values["tokenizer"]["file"] is None
     assert not re.search(r"[0-9a-f]{64}", text.replace("0" * 64, ""))
-    whole = re.sub(r"^# (?=steps:|decisions:|forget:|decontamination:|lock:|card:|  )", "", text, flags=re.MULTILINE)
+    whole = re.sub(rf"^# (?={':|'.join(hidden)}:|  )", "", text, flags=re.MULTILINE)
     assert parse_config(whole, where="x") == load_config(EXAMPLE)
 
 

@@ -108,7 +108,7 @@ def leaf_keys(section: Any, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]
         value = getattr(section, name)
         if isinstance(value, Section):
             keys |= leaf_keys(value, (*prefix, name))
-        if name in {"card", "dag", "forget", "keep_versions", "reclaim", "lock", "steps"}:
+        if name in {"budget", "card", "dag", "forget", "keep_versions", "reclaim", "lock", "steps"}:
             continue
         if not isinstance(value, Section) or prefix == ("exports",):
             keys.add((*prefix, name))

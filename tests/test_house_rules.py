@@ -19,6 +19,7 @@ FILES = sorted(path for path in PIPELINE.rglob("*.py"))
 MAY_IMPORT = {
     "errors": "",
     "section": "",
+    "epochs": "",
     "content": "",
     "words": "",
     "kernels": "",
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "schedule": "section yaml_text",
     "content_kernels": "content kernels words",
     "mirrored": "",
-    "config": "addresses errors mirrored schedule section yaml_text",
+    "config": "addresses epochs errors mirrored schedule section yaml_text",
     "form": "addresses config errors section",
     "storage": "addresses errors fingerprint kernels",
     "bounds": "config errors form storage",
@@ -41,14 +42,14 @@ MAY_IMPORT = {
     "documents": "content_kernels errors storage",
     "dedup": "config content content_kernels documents errors kernels slices words",
     "tokens": "content content_kernels errors fingerprint kernels slices words",
-    "shuffle": "content content_kernels errors fingerprint slices tokens",
+    "shuffle": "content content_kernels epochs errors fingerprint slices tokens",
     "export": "content content_kernels errors kernels slices",
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
     "steps": "config documents errors kernels ledger report sources storage words work_folder",
     "engine": "config errors fingerprint ledger mirrored report schedule sources work_folder",
-    "stages": "config content content_kernels decontamination dedup documents engine errors export fingerprint ledger"
-    " report shuffle slices sources steps storage tokens version work_folder",
+    "stages": "config content content_kernels decontamination dedup documents engine epochs errors export fingerprint"
+    " ledger report shuffle slices sources steps storage tokens version work_folder",
     "forgetting": "config documents engine errors kernels ledger mirrored stages steps storage work_folder",
     "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
     "verify": "config content engine errors export fingerprint forgetting ledger mirrored report sources stages storage"
@@ -56,9 +57,9 @@ MAY_IMPORT = {
     "datasets": "addresses config documents errors export stages storage tokens verify",
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
     " storage tokens verify",
-    "builds": "config content_kernels difference documents engine errors fingerprint forgetting installed ledger"
+    "builds": "config content_kernels difference documents engine epochs errors fingerprint forgetting installed ledger"
     " mirrored report sources stages steps storage tokens version work_folder",
-    "mixture": "datasets errors export kernels report",
+    "mixture": "datasets epochs errors export kernels report",
     "training": "datasets errors export lineage mixture stages",
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",

@@ -25,6 +25,7 @@ Moments = list[tuple[int, int]]
 # Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.
 TEXT, ANCHORS, EXCHANGED, TOKENS, RECORDS, EXPORT, DOCUMENTS = 1.0, 0.1, 0.15, 0.85, 0.85, 0.5, 0.25
 SUFFIX_ARRAY = 8.0
+TOKENS_OF_A_BYTE = TOKENS / 4
 DELIVERED = {"export", "writeback", "manifest"}
 
 
@@ -83,9 +84,10 @@ def _files(folder: Path) -> Iterator[Path]:
     return (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
 
 
-def usually_held(config: DatasetConfig, source_bytes: int) -> list[Held]:
+def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0) -> list[Held]:
     """The same before anything was built or estimated, from what measured builds took of every byte of text, here of
     the sources as they are stored: less than that where they are compressed, more where much of a line is not text.
+    `shown`: tokens that a budget shows for each token there is.
     """
     formats = config.exports.formats()
     deduplicated = config.dedup.mode != "none"
@@ -103,9 +105,9 @@ def usually_held(config: DatasetConfig, source_bytes: int) -> list[Held]:
         Held("context", 0.0, EXCHANGED if deduplicated and by_anchors else 0.0),
         Held("tokenize", TOKENS),
         Held("writeback", DOCUMENTS if deduplicated and config.dedup.writeback else 0.0),
-        Held("scatter", 0.0, records),
-        Held("gather", 0.0, records),
-        Held("export", 0.0, EXPORT * len(formats)),
+        Held("scatter", 0.0, shown * records),
+        Held("gather", 0.0, shown * records),
+        Held("export", 0.0, shown * EXPORT * len(formats)),
     ]
     return [Held(stage, kept * source_bytes, reclaimed * source_bytes) for stage, kept, reclaimed in shares]
 

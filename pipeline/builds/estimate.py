@@ -26,8 +26,10 @@ from typing import TYPE_CHECKING
 
 from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.estimates import Estimate, keep_estimate, last_estimate
+from corpusmill.epochs import shown_share
 from corpusmill.errors import SourceError
 from corpusmill.report.figures import bytes_text, seconds_text
+from corpusmill.stages.budget import amounts_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from corpusmill.ledger import Receipt
 
 EIGHTH = 8
+OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages whose work is of what a budget shows
 
 
 def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = lambda _: None) -> Estimate:
@@ -50,7 +53,8 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     from corpusmill.stages.tokenize import locked
 
     config = locked(config)
-    files = list_dataset(config).files
+    listing = list_dataset(config)
+    files = listing.files
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     seed = config.shuffle.seed or 0
     sampled = min(config.estimate.sample_bytes, plan.source_bytes())
@@ -69,9 +73,11 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
         tell("building the sample on one core")
         build = _built(config, root / "sample", root / "whole")
-        seconds = fixed_and_variable(*map(_seconds_and_bytes, (cold, warm, build)))
+        paths = [listing.path_of[one.file.location] for one in drawn]
+        shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
+        seconds = fixed_and_variable(*(_seconds_and_bytes(one, shown) for one in (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
-        estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored)
+        estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown)
     keep_estimate(estimate, config, files, work)
     return estimate
 
@@ -93,6 +99,7 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
         "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
         "work_folder": str(root / "work"),
         "reclaim": "keep",
+        "budget": None,
     }
     return open_build(build_dataset(config.model_copy(update=changes), workers=1))
 
@@ -114,9 +121,19 @@ def compare_with_actual(build: Build) -> str:
     return "\n".join(rows)
 
 
-def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[float, float], stored: float) -> Estimate:
+def _shown(config: DatasetConfig, tokens: list[NDArray[np.int64]], paths: list[int], share: float) -> float:
+    """Tokens that the budget shows for each token there is; `tokens` and `paths`: of each drawn file."""
+    there = [0.0] * len(config.source.paths)
+    for path, of_file in zip(paths, tokens, strict=True):
+        there[path] += float(of_file.sum()) / share
+    return shown_share(amounts_of(config), list(map(round, there)))
+
+
+def _scaled(
+    build: Build, chances: list[float], share: float, seconds: tuple[float, float], stored: float, shown: float
+) -> Estimate:
     """`seconds`: what any build takes once in each of its processes, and what the sample took beside it. `stored`:
-    bytes of a source file for each byte of its lines, which the sample holds uncompressed.
+    bytes of a source file for each byte of its lines, which the sample holds uncompressed. `shown`: see `_shown`.
     """
     from corpusmill.builds.disk import Held, held_by
     from corpusmill.builds.sampling import total_of
@@ -139,12 +156,16 @@ def _scaled(build: Build, chances: list[float], share: float, seconds: tuple[flo
         cores=cores,
         hours=(fixed + scale * variable / cores) / 3600,
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
-        output_bytes={name: round(scale * _exported_bytes(build, name)) for name in build.config.exports.formats()},
+        output_bytes={
+            name: round(shown * scale * _exported_bytes(build, name)) for name in build.config.exports.formats()
+        },
         held=[
             # Deduplicated documents are compressed as their sources are.
-            Held(stage, scale * kept * (stored if stage == "writeback" else 1), scale * reclaimed)
+            Held(stage, scale * times * kept * (stored if stage == "writeback" else 1), scale * times * reclaimed)
             for stage, kept, reclaimed in held_by(build)
+            for times in [shown if stage in OF_SHOWN else 1.0]
         ],
+        shown_tokens=round(shown * total.estimate) if shown != 1 else None,
     )
 
 
@@ -179,8 +200,10 @@ def fixed_and_variable(
     return max(0.0, cold[0] - share * variable), variable
 
 
-def _seconds_and_bytes(build: Build) -> tuple[float, int]:
-    return sum(receipt.seconds for receipt in _all_receipts(build)), build.total("index", "text_bytes_out")
+def _seconds_and_bytes(build: Build, shown: float) -> tuple[float, int]:
+    """Seconds that the steps took, those behind the budget `shown` times, and bytes of text."""
+    seconds = (receipt.seconds * (shown if receipt.stage in OF_SHOWN else 1) for receipt in _all_receipts(build))
+    return sum(seconds), build.total("index", "text_bytes_out")
 
 
 def _all_receipts(build: Build) -> list[Receipt]:
@@ -209,6 +232,7 @@ def render_estimate(estimate: Estimate) -> str:
         ("sampled", f"{bytes_text(estimate.sampled_text_bytes)} of text, 1 in {estimate.scale:,.1f}"),
         ("text", bytes_text(estimate.text_bytes)),
         ("tokens", _tokens_in_words(estimate)),
+        *([("budget", f"{estimate.shown_tokens:,} tokens shown")] if estimate.shown_tokens is not None else []),
         (
             "duplicates",
             f"at least {estimate.duplicate_share:.1%} of the text (the whole repeats itself more than a sample)",

@@ -154,12 +154,22 @@ def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
     listing = list_dataset(config)
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
     plan = plan.model_copy(
-        update={"benchmarks": _benchmarks(config), "steps": _steps(config), "decisions": _decisions(config)}
+        update={
+            "benchmarks": _benchmarks(config),
+            "steps": _steps(config),
+            "decisions": _decisions(config),
+            "paths": _paths(plan, listing) if config.budget else None,
+        }
     )
     if not listing.others:
         return listing.files, plan
     others = OtherFiles(count=listing.others, names=listing.other_names)
     return listing.files, plan.model_copy(update={"others": others})
+
+
+def _paths(plan: Plan, listing: Listing) -> list[list[int]]:
+    """Of each file of each shard the number of its entry in `source.paths`."""
+    return [[listing.path_of[file.location] for file in shard] for shard in plan.shards]
 
 
 def _benchmarks(config: DatasetConfig) -> list[list[SourceFile]] | None:

@@ -14,9 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.builds.disk import Moments, moments, usually_held
+from corpusmill.builds.disk import TOKENS_OF_A_BYTE, Moments, moments, usually_held
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute, dataset_folder
 from corpusmill.engine.estimates import estimate_of
+from corpusmill.epochs import shown_share
 from corpusmill.errors import (
     ConfigError,
     CorpusmillError,
@@ -25,6 +26,7 @@ from corpusmill.errors import (
     TokenizerError,
     TransientError,
 )
+from corpusmill.stages.budget import amounts_of
 from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
 from corpusmill.stages.upload import hands_over
 from corpusmill.storage import is_hub, is_local, open_store
@@ -152,8 +154,17 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
         return moments(estimate.held, handed_over=hands_over(config)), "the last estimate"
-    usual = moments(usually_held(config, plan.source_bytes()), handed_over=hands_over(config))
+    usual = moments(usually_held(config, plan.source_bytes(), _shown(config, plan)), handed_over=hands_over(config))
     return usual, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
+
+
+def _shown(config: DatasetConfig, plan: Plan) -> float:
+    """Tokens that the budget shows for each token there is, as far as sizes of files tell."""
+    tokens = [0.0] * len(config.source.paths)
+    for paths, files in zip(plan.paths or (), plan.shards, strict=plan.paths is not None):
+        for path, file in zip(paths, files, strict=True):
+            tokens[path] += file.size_bytes * TOKENS_OF_A_BYTE
+    return shown_share(amounts_of(config), list(map(int, tokens)))
 
 
 def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by: str) -> None:

@@ -55,14 +55,15 @@ def approval(plan_receipt: str, stage: str) -> str:
 
 
 def report(plan_receipt: str) -> dict[str, Any]:
-    """Write the report of a build whose steps have run: the path of its receipt, and what to announce."""
+    """Write the report of a build whose steps have run: the path of its receipt, what to announce, the provenance."""
     from corpusmill.stages.announce import announcement
     from corpusmill.stages.graph import open_build
+    from corpusmill.stages.provenance import provenance
     from corpusmill.stages.report import UNIT
 
     build = open_build(plan_receipt)
     receipt = build.run("report", UNIT)
-    return {"receipt": address_of(receipt), "announcement": announcement(build)}
+    return {"receipt": address_of(receipt), "announcement": announcement(build), "provenance": provenance(build)}
 
 
 def begin_reprocessing(last_plan: str, stage: str, shard: int) -> str:

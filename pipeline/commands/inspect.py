@@ -78,11 +78,16 @@ def trace(
     run_split: Annotated[
         str | None, typer.Option(help="The run's --split, such as 969,30,1: checked in a cache.")
     ] = None,
+    mixture: Annotated[
+        Path | None,
+        typer.Option(help="Of a Nanoset of several folders: mixture.json of `corpusmill mix`, with seed and tokens."),
+    ] = None,
 ) -> None:
     """Say which documents are in one record of an export, or in one step of a training run on it: file, line, id.
 
     With their spans of tokens and of bytes. A step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES. Of
-    nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES.
+    nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES; of several folders
+    --format nanoset --mixture FILE --step N --batch SAMPLES.
     """
     from corpusmill.lineage import render_trace
     from corpusmill.lineage import trace as trace_record
@@ -101,12 +106,13 @@ def trace(
             sequence_tokens=run_sequence_tokens,
             seed=run_seed,
             split=run_split,
+            mixture=mixture,
         )
         typer.echo(visible(samples.title))
         for one in trace_samples(samples, first, count):
             typer.echo(f"\n{render_sample(one)}")
         return
-    of_runs = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split)
+    of_runs = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split, mixture)
     if format is None or file is None or any(one is not None for one in of_runs):
         raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file

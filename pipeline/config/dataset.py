@@ -27,7 +27,7 @@ from corpusmill.config.sections import (
     StepConfig,
     TokenizerConfig,
 )
-from corpusmill.config.values import Count
+from corpusmill.config.values import Amount, Count, Location
 from corpusmill.mirrored import SCHEME, mirror_of, path_of
 from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
 from corpusmill.section import Section
@@ -45,6 +45,7 @@ class DatasetConfig(Section):
     forget: ForgetConfig | None = None
     decontamination: DecontaminationConfig | None = None
     tokenizer: TokenizerConfig
+    budget: Annotated[dict[Location, Amount], Field(min_length=1)] | None = None
     shuffle: ShuffleConfig
     exports: ExportsConfig
     destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
@@ -107,6 +108,14 @@ class DatasetConfig(Section):
                 "exports.sample_documents are the first documents, a uniform sample of a random order alone;"
                 " leave it out, or set shuffle.order: random"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_are_of_sources(self) -> DatasetConfig:
+        if unknown := [source for source in self.budget or () if source not in self.source.paths]:
+            raise ValueError(f"budget: {unknown[0]} is no entry of source.paths: {', '.join(self.source.paths)}")
+        if self.budget and self.shuffle.order == "source":
+            raise ValueError("a budget draws documents, and shows some again: it needs shuffle.order: random")
         return self
 
     @model_validator(mode="after")

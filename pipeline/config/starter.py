@@ -10,7 +10,7 @@ import yaml
 from corpusmill.config.reading import EXAMPLE
 
 # Sections of the example that name a file or a digest of one's own.
-PRINTED_AS_COMMENTS = ("steps:", "decisions:", "forget:", "decontamination:", "lock:", "card:")
+PRINTED_AS_COMMENTS = ("steps:", "decisions:", "forget:", "decontamination:", "budget:", "lock:", "card:")
 COMMENT_COLUMN = 32
 
 FORMAT_READERS = {

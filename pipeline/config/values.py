@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, WrapValidator
 
 from corpusmill.addresses import without_credentials
+from corpusmill.epochs import parse_amount
 
 # A scheduler counts a step's memory in GiB, ten times a shard's bytes for one of them, in 31 bits.
 LARGEST_SIZE = 1 << 50
@@ -37,3 +38,12 @@ Threshold = Annotated[
 
 # A configuration is copied into plans, receipts, logs and forms.
 Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
+
+
+def _amount(text: str) -> str:
+    parse_amount(text)
+    return text
+
+
+# Of a source's tokens: see corpusmill.epochs.
+Amount = Annotated[str, AfterValidator(_amount)]

@@ -30,6 +30,7 @@ class Estimate:
     `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
     `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
+    `shown_tokens`: those that a budget shows, repeats included.
     """
 
     sampled_text_bytes: int
@@ -44,6 +45,7 @@ class Estimate:
     peak_rss_bytes: int
     output_bytes: dict[str, int]
     held: list[tuple[str, float, float]]
+    shown_tokens: int | None = None
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

@@ -2,9 +2,9 @@
 
 A task needs of most steps before its own that they have finished, their receipts' digests (its identity holds them)
 and sums of their counts. Whoever needs those of a stage, or of half of it, first, reads every receipt of it and writes
-that down beside the plan; whoever comes after reads the one file. Under a scheduler that is whoever lists the tasks. The receipts stay what counts: outputs are compared with
-them when they are opened, and when one is new or becomes another, the rollups of its stage and of all later ones are
-removed, of all plans.
+that down beside the plan; whoever comes after reads the one file. Under a scheduler that is whoever lists the tasks.
+The receipts stay what counts: outputs are compared with them when they are opened, and when one is new or becomes
+another, the rollups of its stage and of all later ones are removed, of all plans.
 
     plan/<plan>/.rollup-<stage>     the seal: XXH3-128 of the rest, 32 hex digits, a line feed
                                     JSON: digests, by unit in order; totals, by count; details

@@ -23,8 +23,9 @@ SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
 # What is typed into a form is stored before corpusmill.config sees it, so that the form itself must refuse credentials.
 NO_CREDENTIALS = f"^(?!.*{CREDENTIALS})"
 LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
-# What removes data, what runs code of one's own and what is published of a dataset is the operator's to say.
-NOT_IN_THE_FORM = frozenset({"card", "dag", "forget", "keep_versions", "reclaim", "steps"})
+# What removes data, what runs code of one's own, what is published of a dataset and how much of each of the operator's
+# sources is seen is the operator's to say.
+NOT_IN_THE_FORM = frozenset({"budget", "card", "dag", "forget", "keep_versions", "reclaim", "steps"})
 
 SECTIONS = {
     "source": "Source",

@@ -83,7 +83,7 @@ def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
 def _located(shards: Shards, shard: Shard, ordinal: int) -> Located:
     first, last = shard.text_span(ordinal)
     kept_bytes = sum(end - start for start, end in shard.kept(ordinal))
-    tokens = shard.stream.tokens(ordinal)
+    tokens = len(shard.tokens.document(ordinal))
     return Located(
         document=shard.document(ordinal),
         text_bytes=last - first,

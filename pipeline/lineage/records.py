@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -86,6 +87,17 @@ def record_stretches(
 
     For numpy, `record` is a position in the file, and the stretches are those of the document that has it.
     """
+    shard, ordinal, stretches = _shown_stretches(shards, export, output, record)
+    if shard.shown.shown is not None:
+        shown = shard.shown.shown
+        stretches = [one if one.special else replace(one, ordinal=int(shown[one.ordinal])) for one in stretches]
+    return shard, ordinal, stretches
+
+
+def _shown_stretches(
+    shards: Shards, export: str, output: layout.OutputPlan, record: int
+) -> tuple[Shard, int, list[Stretch]]:
+    """The same, with ordinals of showings in the stretches."""
     build = shards.build
     records = output.last - output.first
     if not 0 <= record < records:
@@ -105,7 +117,7 @@ def record_stretches(
     number, ordinal, tokens = rows[row].tolist()
     shard = shards[number]
     if export == "webdataset":
-        return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.tokens.ends, ordinal)
+        return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.shown.ends, ordinal)
     if export == "numpy":
         return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
     bos, eot = _specials_around(build, tokens)
@@ -125,11 +137,14 @@ def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     if build.config.exports.webdataset:
         yield from _context_holdings(build, shard, ordinal)
     whole = [export for export in formats if scatter.KINDS[export] == "documents"]
-    if whole and (shard.stream.tokens(ordinal) or scatter.keeps_empty(build)):
-        rank = ordinal if scatter.keeps_empty(build) else shard.stream.rank(ordinal)
-        ((cell, row),) = places(build, "documents", shard, [rank], [ordinal])
+    keeps_empty = scatter.keeps_empty(build)
+    if whole and (len(shard.tokens.document(ordinal)) or keeps_empty):
+        showings = shard.showings(ordinal)
+        draws = [showing if keeps_empty else shard.stream.rank(showing) for showing in showings]
+        found = places(build, "documents", shard, draws, showings)
         for export in whole:
-            yield from document_holdings(build, export, cell, row)
+            for cell, row in found:
+                yield from document_holdings(build, export, cell, row)
 
 
 def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterator[Holding]:
@@ -157,15 +172,16 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
 
 def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     plan = shard.contexts
-    pieces = np.flatnonzero(plan.documents == ordinal)
+    showings = set(shard.showings(ordinal))
+    pieces = np.flatnonzero(np.isin(plan.documents, sorted(showings)))
     contexts = sorted(set((np.searchsorted(plan.bounds, pieces, side="right") - 1).tolist()))
     outputs = layout.output_plans(build, "webdataset")
     bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))
     found = []
     for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, contexts), strict=True):
         output = _output_at(outputs, bases[cell] + row)
-        for one in context_stretches(plan, shard.packing, shard.tokens.ends, context):
-            if one.ordinal == ordinal:
+        for one in context_stretches(plan, shard.packing, shard.shown.ends, context):
+            if one.ordinal in showings:
                 found.append(
                     Holding(
                         "webdataset",

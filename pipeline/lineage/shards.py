@@ -60,8 +60,19 @@ class Shard:
         return open_token_shard(self.build.folder("tokenize", self.name))
 
     @cached_property
+    def shown(self) -> TokenShard:
+        """The documents as the dataset shows them, of which its records are; without a budget each once."""
+        from corpusmill.stages.budget import shown_shard
+
+        return shown_shard(self.build, self.name, self.tokens)
+
+    @cached_property
     def stream(self) -> Stream:
-        return Stream(np.asarray(self.tokens.ends))
+        return Stream(np.asarray(self.shown.ends))
+
+    def showings(self, ordinal: int) -> list[int]:
+        """The ordinals in `shown` of all showings of a document."""
+        return [ordinal] if self.shown.shown is None else np.flatnonzero(self.shown.shown == ordinal).tolist()
 
     @cached_property
     def packing(self) -> Packing:
@@ -77,7 +88,7 @@ class Shard:
 
         assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)
         width = self.build.config.exports.webdataset.context_tokens
-        return plan_contexts(np.asarray(self.tokens.ends), width, self.packing, self.tokens.source_ends)
+        return plan_contexts(np.asarray(self.shown.ends), width, self.packing, self.shown.source_ends)
 
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from."""

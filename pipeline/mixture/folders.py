@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
+from corpusmill.epochs import token_count
 from corpusmill.errors import ConfigError
 from corpusmill.mixture.mixture import Mixture, mix
 from corpusmill.mixture.picture import mixture_html, mixture_table
@@ -20,9 +20,6 @@ from corpusmill.mixture.training import TRAINING_FILES, training_files
 
 PAGE, FIGURES = "mixture.html", "mixture.json"
 TABLE_COLUMNS = 110
-TOKENS = re.compile(r"(\d+(?:\.\d+)?)([kKmMbBgGtT]?)")
-SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
-MOST_TOKENS = 2**62
 
 
 def mix_folders(
@@ -47,7 +44,7 @@ def mix_folders(
         weights=weights,
         alpha=1.0 if weights is None and alpha is None else alpha,
         sequence_tokens=sequence_tokens,
-        budget_tokens=token_count(budget),
+        budget_tokens=_budget_tokens(budget),
         seed=seed,
         split=parse_split(split),
     )
@@ -91,15 +88,13 @@ def _number(text: str, folder: str) -> float:
         raise ConfigError("a weight is not a number", where=folder, expected="such as 0.3", got=text) from error
 
 
-def token_count(text: str) -> int:
-    """20B, 1.5T, 300M or plain digits. ConfigError for anything else."""
-    found = TOKENS.fullmatch(text)
-    count = float(found[1]) * SCALES[found[2].upper()] if found else 0.0
-    if not 1 <= count <= MOST_TOKENS:
+def _budget_tokens(text: str) -> int:
+    try:
+        return token_count(text)
+    except ValueError as error:
         raise ConfigError(
             "this is not a number of tokens", where="--budget-tokens", expected="such as 20B or 500M", got=text
-        )
-    return int(count)
+        ) from error
 
 
 def mixture_json(mixture: Mixture) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.epochs import epochs_of
 from corpusmill.errors import ConfigError
 from corpusmill.mixture.order import blend_draws, nanoset_counts
 from corpusmill.mixture.sources import Source
@@ -155,10 +156,10 @@ def _megatron(
                 there=there,
                 samples=sum(each),
                 drawn=sum(draws),
-                seen=sum(map(min, each, draws)),
+                seen=sum(epochs_of(*pair).seen for pair in zip(each, draws, strict=True) if pair[0]),
                 reachable=sum(each),
                 tokens=sum(draws) * sequence_tokens,
-                epochs=sum(draws) * sequence_tokens / there,
+                epochs=epochs_of(there, sum(draws) * sequence_tokens).mean,
             )
         )
     return tuple(exposures)
@@ -177,7 +178,7 @@ def _nanoset(
             seen=seen[number],
             reachable=reachable[number],
             tokens=drawn[number] * sequence_tokens,
-            epochs=drawn[number] / there,
+            epochs=epochs_of(there, drawn[number]).mean,
         )
         for number, (source, there) in enumerate(zip(sources, windows.tolist(), strict=True))
     )

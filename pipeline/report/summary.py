@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from corpusmill.report.budget import BudgetSummary
 from corpusmill.report.contamination import ContaminationSummary
 from corpusmill.report.content import DuplicateSummary, LengthSummary, PackingSummary, ShuffleSummary
 from corpusmill.report.delivered import (
@@ -89,6 +90,7 @@ class BuildSummary(Facts):
     duplicates: DuplicateSummary | None = None
     lengths: LengthSummary | None = None
     packing: PackingSummary | None = None
+    budget: BudgetSummary | None = None
     shuffle: ShuffleSummary | None = None
     exports: tuple[ExportSummary, ...] = ()
     destinations: tuple[DestinationSummary, ...] = ()

@@ -38,7 +38,7 @@ Lines = Iterator[Text | Table]
 def print_summary(summary: BuildSummary, html: Path, console: Console | None = None) -> None:
     """Print the summary and the path of its HTML report to `console` (default: standard output)."""
     console = console or Console()
-    for section in (_head, _stages, _balance, _totals, _outputs):
+    for section in (_head, _stages, _balance, _budget, _totals, _outputs):
         for line in section(summary):
             console.print(line, soft_wrap=isinstance(line, Text))
     console.print(Text(f"report  {plain(str(html))}"), soft_wrap=True)
@@ -108,6 +108,18 @@ def _both_sides(check: BalanceCheck) -> str:
     difference = check.difference
     missing = "" if difference is None else f"  ({abs(difference):,} {'missing' if difference > 0 else 'too many'})"
     return f"{left} ≠ {right}{missing}"
+
+
+def _budget(summary: BuildSummary) -> Lines:
+    if not summary.budget:
+        return
+    table = _table("Source", "Budget", "Tokens", "Shown", "Epochs", "Documents")
+    for source in summary.budget.sources:
+        times = "\n".join(f"{documents_text(documents)} {times}x" for times, documents in source.by_times)
+        shown = count_text(source.tokens), count_text(source.shown_tokens), f"{source.epochs:.2f}"
+        table.add_row(_name(source.path), plain(source.budget), *shown, times)
+    yield table
+    yield Text()
 
 
 def _totals(summary: BuildSummary) -> Lines:

@@ -22,12 +22,15 @@ do not depend on threads, batches, the order of completion, hosts or paths.
 Source order, for who asks for it: every shard is a cell of its own, the keys are the ordinals, and gather copies the
 shard's records as they stand, batch by batch. Stages, formats and accounts stay the same.
 
+budget.py says which documents a budget shows, and how often: every showing is a record of its own.
+
 quality.py measures the order that came out; lines.py is the same shuffle for lines of text, whose number is not known
 before they are read; pipeline/reshuffle/ reshuffles tars, token shards and .npy shards that are ready.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.
 
-Price: every record is written twice. Scatter holds 40 bytes per record of its shard and one batch; gather holds one
-cell once and ROW_BYTES per record, so cells = token bytes / (memory - what a process needs anyway).
+Price: every record is written twice. Scatter holds 40 bytes per record of its shard, 8 per document (16 more per
+showing under a budget) and one batch; gather holds one cell once and ROW_BYTES per record, so cells = token bytes /
+(memory - what a process needs anyway).
 """

@@ -81,7 +81,8 @@ class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
 
     `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
-    elsewhere, `steps` what identifies the code of each step, in the configuration's order.
+    elsewhere, `steps` what identifies the code of each step, in the configuration's order. `paths`, with a budget: of
+    each file of each shard the number of its entry in `source.paths`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -92,6 +93,7 @@ class Plan(BaseModel):
     benchmarks: list[list[SourceFile]] | None = None
     steps: list[dict[str, str]] | None = None
     decisions: list[list[SourceFile]] | None = None
+    paths: list[list[int]] | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""

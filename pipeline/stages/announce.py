@@ -6,6 +6,7 @@ from typing import Any
 
 from corpusmill.engine.build import Build
 from corpusmill.fingerprint import fingerprint
+from corpusmill.stages.budget import shown_total
 from corpusmill.stages.manifest import dataset_files, dataset_version
 
 
@@ -22,7 +23,7 @@ def announcement(build: Build) -> dict[str, Any]:
         "documents": build.total("tokenize", "documents_out"),
         "text_bytes": build.total("tokenize", "text_bytes_encoded"),
         "removed_bytes": build.total("union", "removed_bytes") if removing else 0,
-        "tokens": build.total("tokenize", "tokens"),
+        "tokens": shown_total(build, "tokens"),
         "digests": {kind: fingerprint(files) for kind, files in sorted(by_format.items())},
         "plan": build.plan_folder.name,
     }

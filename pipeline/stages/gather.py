@@ -12,6 +12,7 @@ from corpusmill.content import add_up
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages import scatter
+from corpusmill.stages.budget import shown_total
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -101,7 +102,7 @@ def _flows(build: Build) -> dict[str, Flow]:
 
     if "contexts" not in scatter.kinds(build):
         return {}
-    tokens = build.total("tokenize", "tokens")
+    tokens = shown_total(build, "tokens")
     kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
     gained = {name: count for name, key in kinds.items() if (count := of_kind(build, "contexts", key))}
     return {"tokens": Flow(into=tokens, out=tokens + sum(gained.values()), gained=gained)}

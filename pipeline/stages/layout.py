@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from corpusmill.stages import gather, scatter
+from corpusmill.stages.budget import shown_total
 from corpusmill.stages.scatter import KINDS
 from corpusmill.stages.tokenize import Vocabulary, vocabulary
 
@@ -103,7 +104,7 @@ def _document_bounds(build: Build, format_name: str, documents: int) -> list[int
         return [0]
     limit = _part_bytes(build, format_name)
     width = np.dtype(vocabulary(build).dtype).itemsize
-    total_bytes = (build.total("tokenize", "tokens") + framed_tokens(build, documents)) * width
+    total_bytes = (shown_total(build, "tokens") + framed_tokens(build, documents)) * width
     if scatter.in_source_order(build):
         return _source_bounds(build, format_name, max(1, limit // width))
     parts = min(documents, -(-total_bytes // limit))
@@ -170,7 +171,7 @@ def framing_of(wanted: FramingConfig, ids: Vocabulary) -> Framing:
 def framed_tokens(build: Build, records: int) -> int:
     """Special tokens of `records` whole documents, all there are, in one export."""
     wanted = build.config.framing
-    bare = build.total("tokenize", "documents_empty") if wanted.empty_documents == "boundary" else 0
+    bare = shown_total(build, "documents_empty") if wanted.empty_documents == "boundary" else 0
     return (records - bare) * (wanted.eod + wanted.bos)
 
 

@@ -29,6 +29,7 @@ from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.report.card import card_texts
 from corpusmill.stages import gather, layout, scatter
+from corpusmill.stages.budget import shown_shard, shown_total
 from corpusmill.stages.card import card_figures
 from corpusmill.stages.decontaminate import HITS
 from corpusmill.stages.description import (
@@ -82,7 +83,7 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
     # The audit: a later receipt binds it. Of the others the card has counts.
-    read = ["export", "writeback", "filter", "decontaminate", "gather", "scatter", "tokenize", "audit"]
+    read = ["export", "writeback", "filter", "decontaminate", "gather", "scatter", "budget", "tokenize", "audit"]
     read += ["index", "union", "benchmarks"] if build.config.card else []
     return [step for stage in read for step in every(build, stage)]
 
@@ -254,14 +255,18 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     from corpusmill.tokens.token_shard import open_token_shard
 
     def pieces(shard: int) -> Pieces:
-        tokens = open_token_shard(build.folder("tokenize", units[shard]))
+        tokens = shown_shard(build, units[shard], open_token_shard(build.folder("tokenize", units[shard])))
         return split_pieces(plan_contexts(tokens.ends, width, scatter.packing_of(build), tokens.source_ends))
 
-    scattered = [build.receipt("scatter", unit).counts["records"] for unit in gather.scattered_units(build, kind)]
-    documents = [one.counts["documents_out"] for one in build.receipts("tokenize")]
+    scattered = [build.receipt("scatter", unit).counts for unit in gather.scattered_units(build, kind)]
+    records = [counts["records"] for counts in scattered]
+    documents = [
+        whole.counts["documents_out"] + counts.get("documents_again", 0) - counts.get("documents_left_out", 0)
+        for whole, counts in zip(build.receipts("tokenize"), scattered, strict=True)
+    ]
     formats = [name for name in build.config.exports.formats() if scatter.KINDS[name] == kind]
     ends = {name: [one.last for one in layout.output_plans(build, name)] for name in formats}
-    meter = OrderMeter(scattered if kind == "contexts" else documents, sum(scattered), ends)
+    meter = OrderMeter(records if kind == "contexts" else documents, sum(records), ends)
     stream = 0
     for number in range(scatter.cells(build)):
         cell = gather.provenance(build, kind, number)
@@ -294,7 +299,7 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
     checks = [ranges_match_check(build)] if build.units("match") else []
     checks += [_kept_check(build, shard) for shard in build.units("writeback")]
     for kind in scatter.kinds(build):
-        checks += gather.permutation_check(build, kind)
+        checks += [*_budget_check(build, kind), *gather.permutation_check(build, kind)]
     for name in build.config.exports.formats():
         kind = scatter.KINDS[name]
         records, slots = (sum(gather.per_cell(build, kind, what)) for what in ("records", "slots"))
@@ -309,6 +314,16 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
         checks.append(Check(f"{name} tokens", left, (("exported", exported.get("slots", 0)),)))
         checks += _content_checks(build, name)
     return checks
+
+
+def _budget_check(build: Build, kind: str) -> list[Check]:
+    """What the budget shows of the sources, and what scatter made records of, shard by shard."""
+    if not build.units("budget"):
+        return []
+    added = {"special": "special_tokens", "padding": "pad_tokens", "repeated": "repeated_tokens"}
+    others = tuple((label, gather.of_kind(build, kind, count)) for label, count in added.items())
+    left = (("shown", shown_total(build, "tokens")), *others)
+    return [Check(f"{kind} budget", left, (("places in records", gather.of_kind(build, kind, "slots")),))]
 
 
 def _kept_check(build: Build, shard: str) -> Check:

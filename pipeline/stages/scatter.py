@@ -18,6 +18,7 @@ from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.errors import SourceError
 from corpusmill.ledger import Check, Outcome, Receipt
+from corpusmill.stages.budget import ONCE, as_shown, shares_of, shown_total
 from corpusmill.stages.tokenize import vocabulary
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.engine.build import Build, StepView
+    from corpusmill.ledger.balance import Terms
     from corpusmill.tokens.packing import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
@@ -52,8 +54,8 @@ def cells(build: Build) -> int:
     if build.config.shuffle.cells is not None:
         return build.config.shuffle.cells
     width = np.dtype(vocabulary(build).dtype).itemsize
-    documents = build.total("tokenize", "documents_out")
-    return cells_needed(build.total("tokenize", "tokens") * width, documents, build.config.shuffle.memory)
+    tokens, documents = shown_total(build, "tokens"), shown_total(build, "documents_out")
+    return cells_needed(tokens * width, documents, build.config.shuffle.memory)
 
 
 def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArray[np.uint32]:
@@ -118,6 +120,9 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
         settings["packing"] = build.config.packing.model_dump()
     elif keeps_empty(build):
         settings["empty_documents"] = build.config.framing.empty_documents
+    shares = shares_of(build, number_of_unit(unit))
+    if any(share != ONCE for share in shares):
+        settings["shares"] = [list(share) for share in shares]
     return settings
 
 
@@ -127,12 +132,18 @@ def keeps_empty(build: Build) -> bool:
 
 
 def _run(build: StepView, unit: str, folder: Path) -> Outcome:
+    from corpusmill.shuffle.budget import told_apart
     from corpusmill.shuffle.scatter import scatter_records
     from corpusmill.tokens.records import context_records, document_records
     from corpusmill.tokens.token_shard import open_token_shard
 
     settings = build.settings
     shard = open_token_shard(build.folder("tokenize", number_of_unit(unit)))
+    bytes_read, apart = shard.tokens.nbytes, None
+    if "shares" in settings:
+        shown = as_shown(shard, settings["shares"], settings["seed"], settings["shard"])
+        apart = told_apart(shard, shown, settings["shard"])
+        shard = shown
     if settings["kind"] == "contexts":
         records = context_records(shard, settings["context_tokens"], packing_of(build))
     else:
@@ -153,7 +164,7 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
         "repeated_tokens": records.repeated_tokens,
         "document_slots": done.content.document_tokens,
         "special_slots": done.content.special_tokens,
-        "bytes_read": shard.tokens.nbytes,
+        "bytes_read": bytes_read,
     }
     details = {
         "content": str(done.content.records),
@@ -162,6 +173,10 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
         "records_per_cell": done.records_per_cell,
         "slots_per_cell": done.tokens_per_cell,
     }
+    if apart:
+        for name, counted in (("left_out", apart.left_out), ("again", apart.again)):
+            counts |= {f"{what}_{name}": count for what, count in counted._asdict().items()}
+        details |= {"content_left_out": str(apart.left_out_content), "content_again": str(apart.again_content)}
     return Outcome(counts=counts, details=details)
 
 
@@ -189,22 +204,42 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
         ("repeated", counts["repeated_tokens"]),
     )
     twice = (("repeated", repeated),) if kind == "contexts" else ()
+    again, beyond = _of_budget(receipt, "tokens", "content")
     checks = [
-        Check("tokens", parts, (("places in records", counts["slots"]),)),
+        Check("tokens", (*parts, *again["tokens"]), (("places in records", counts["slots"]), *beyond["tokens"])),
         Check(
             "slots",
             (("places in records", counts["slots"]),),
             (("documents", counts["document_slots"]), ("special and padding in place", counts["special_slots"])),
         ),
         Check(
-            "content", (("tokenized", ContentSum.parse(whole.details["content"])), *twice), ((f"in {kind}", documents),)
+            "content",
+            (("tokenized", ContentSum.parse(whole.details["content"])), *twice, *again["content"]),
+            ((f"in {kind}", documents), *beyond["content"]),
         ),
     ]
     if kind == "documents":
-        empty = 0 if keeps_empty(build) else tokenized["documents_empty"]
-        left = (("tokenized", tokenized["documents_out"]),)
-        checks.append(Check("documents", left, (("records", counts["records"]), ("without tokens", empty))))
+        empty = tokenized["documents_empty"] + counts.get("empty_again", 0) - counts.get("empty_left_out", 0)
+        again, beyond = _of_budget(receipt, "documents")
+        left = (("tokenized", tokenized["documents_out"]), *again["documents"])
+        right = (("records", counts["records"]), ("without tokens", 0 if keeps_empty(build) else empty))
+        checks.append(Check("documents", left, (*right, *beyond["documents"])))
     return checks
+
+
+def _of_budget(receipt: Receipt, *accounts: str) -> tuple[dict[str, Terms], dict[str, Terms]]:
+    """The terms of a budget on both sides of some accounts, of counts or of content; none where nothing is shared."""
+
+    def terms(label: str, name: str) -> dict[str, Terms]:
+        stated = {**receipt.counts, **receipt.details}
+        values = {what: stated[f"{what}_{name}"] for what in accounts}
+        return {
+            what: ((label, ContentSum.parse(value) if what == "content" else value),) for what, value in values.items()
+        }
+
+    if "shares" not in receipt.settings:
+        return dict.fromkeys(accounts, ()), dict.fromkeys(accounts, ())
+    return terms("shown again", "again"), terms("beyond the budget", "left_out")
 
 
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
@@ -238,7 +273,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "scatter",
     version=4,
-    after=("audit",),
+    after=("budget",),
     per_shard=True,
     group="shuffle",
     units=_units,

@@ -39,6 +39,7 @@ from corpusmill.report.histograms import merge_histograms
 from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
 from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from corpusmill.stages import gather, scatter
+from corpusmill.stages.budget import budget_summary, shown_total
 from corpusmill.stages.contamination import contamination
 from corpusmill.stages.filtered import filtered
 from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_total
@@ -78,6 +79,7 @@ def summarize(build: Build) -> BuildSummary:
         duplicates=_duplicates(build),
         lengths=_lengths(build),
         packing=_packing(build),
+        budget=budget_summary(build),
         shuffle=_shuffle(build),
         exports=tuple(_export(build, name) for name in build.config.exports.formats()),
         destinations=tuple(_destination(build, unit) for unit in build.units("upload")),
@@ -192,7 +194,7 @@ def _packing(build: Build) -> PackingSummary | None:
     return PackingSummary(
         context_tokens=webdataset.context_tokens,
         contexts=gather.of_kind(build, "contexts", "records"),
-        real_tokens=build.total("tokenize", "tokens"),
+        real_tokens=shown_total(build, "tokens"),
         special_tokens=gather.of_kind(build, "contexts", "special_tokens"),
         pad_tokens=gather.of_kind(build, "contexts", "pad_tokens"),
         repeated_tokens=gather.of_kind(build, "contexts", "repeated_tokens"),

@@ -32,12 +32,15 @@ Accepted = tuple[list[StoredFile], list[StoredFile]]
 class Listing:
     """The source files of some paths, and how many files of other kinds the same places hold, with the first names.
 
+    `path_of`: location of each source file -> number of its path.
+
     Names that begin with `.` or `_`, and what lies in folders so called, are no such files: `_SUCCESS` and its like.
     """
 
     files: list[StoredFile]
     others: int
     other_names: tuple[str, ...]
+    path_of: dict[str, int]
 
 
 def list_sources(
@@ -74,6 +77,7 @@ def list_all(
         sorted(files, key=lambda file: natural_order(file.name)),
         len(other_names),
         tuple(name if name.isprintable() else ascii(name) for name in first),
+        {file.location: number for number, (accepted, _) in enumerate(listed) for file in accepted},
     )
 
 

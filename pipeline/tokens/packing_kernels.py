@@ -58,12 +58,21 @@ def best_fit(sizes: Any, capacity: Any) -> tuple[Any, Any]:
 
 @kernel
 def fill_contexts(
-    tokens: Any, ends: Any, plan: Any, before: Any, behind: Any, pad: Any, chosen: Any, context_tokens: Any, out: Any
+    tokens: Any,
+    starts: Any,
+    ends: Any,
+    plan: Any,
+    before: Any,
+    behind: Any,
+    pad: Any,
+    chosen: Any,
+    context_tokens: Any,
+    out: Any,
 ) -> None:
     """Write the chosen contexts back to back into `out`.
 
-    ends[d]: position in `tokens` after document d; plan: bounds, documents, firsts, sizes of a ContextPlan;
-    before, behind: ids around a document's tokens.
+    starts[d]: position in `tokens` of document d; ends: the documents' cumulative lengths; plan: bounds, documents,
+    firsts, sizes of a ContextPlan; before, behind: ids around a document's tokens.
     """
     bounds, documents, firsts, sizes = plan
     written = 0
@@ -71,8 +80,8 @@ def fill_contexts(
         stop = written + context_tokens
         for piece in range(bounds[context], bounds[context + 1]):
             document = documents[piece]
-            start = np.int64(ends[document - 1]) if document > 0 else np.int64(0)
-            length = np.int64(ends[document]) - start
+            start = np.int64(starts[document])
+            length = np.int64(ends[document]) - (np.int64(ends[document - 1]) if document > 0 else np.int64(0))
             low, high = firsts[piece], firsts[piece] + sizes[piece]
             for slot in range(low, min(high, len(before))):
                 out[written] = before[slot]

@@ -70,12 +70,11 @@ class Records:
 
     def copy(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
         """The tokens of some records, back to back, in the order of `chosen` (positions in `ordinals`)."""
-        ends = np.asarray(self.shard.ends)
         lengths = self.lengths[chosen]
         copied = np.empty(int(lengths.sum()), self.shard.tokens.dtype)
-        tokens = np.asarray(self.shard.tokens)
+        tokens, starts = np.asarray(self.shard.tokens), self.shard.starts
         if self.plan is None:
-            starts = ends[self.ordinals[chosen]] - lengths
+            starts = starts[self.ordinals[chosen]]
             copy_slices(tokens, starts, lengths, copied)
         else:
             plan = self.plan
@@ -83,25 +82,31 @@ class Records:
             arrays = (plan.bounds, plan.documents, plan.firsts, plan.sizes)
             contexts = self.ordinals[chosen].astype(np.int64)
             pad = self.shard.special_id(PADDING)
-            fill_contexts(tokens, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied)
+            ends = np.asarray(self.shard.ends)
+            fill_contexts(tokens, starts, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied)
         return copied
 
     def content(self, chosen: NDArray[np.int64], copied: NDArray[Any], shard: int) -> RecordsContent:
         """What the `copied` tokens of some records hold: of the records, and of the documents whose pieces they are."""
-        by_record = records_sum(copied, self.lengths[chosen], shard, self.ordinals[chosen])
+        lengths, ordinals = self.lengths[chosen], self.ordinals[chosen]
+        by_record = records_sum(copied, lengths, shard, ordinals)
         if self.plan is None:
-            return RecordsContent(by_record, by_record, len(copied), 0)
+            shown = self.shard.shown is not None
+            by_document = records_sum(copied, lengths, shard, self.shard.in_files(ordinals)) if shown else by_record
+            return RecordsContent(by_record, by_document, len(copied), 0)
         plan, before, behind = self.plan, self.packing.before, self.packing.behind
-        pieces, begins = plan.pieces_of(self.ordinals[chosen].astype(np.int64))
+        pieces, begins = plan.pieces_of(ordinals.astype(np.int64))
         tokens = plan.tokens_of(pieces, np.asarray(self.shard.ends), len(before))
         sums = token_sums(copied, begins + tokens.skipped, tokens.sizes, tokens.firsts)
-        by_document = weighted_sum(sums, place_weights(shard, plan.documents[pieces].astype(np.uint64)))
+        by_document = weighted_sum(
+            sums, place_weights(shard, self.shard.in_files(plan.documents[pieces].astype(np.uint64)))
+        )
         special = 0
         ahead: list[tuple[str, Indices | int]] = [(role, slot) for slot, role in enumerate(before)]
         for role, slots in (*ahead, *_behind(behind, tokens, len(before))):
             places = plan.places_of(slots, pieces, begins)
             special += int(np.count_nonzero(copied[places] == self.shard.special_id(role)))
-        pads = plan.padding_of(self.ordinals[chosen].astype(np.int64))
+        pads = plan.padding_of(ordinals.astype(np.int64))
         special += int(np.count_nonzero(copied[pads] == self.shard.special_id(PADDING)))
         return RecordsContent(by_record, by_document, int(tokens.sizes.sum()), special)
 
@@ -112,9 +117,9 @@ class Records:
         plan, ends = self.plan, np.asarray(self.shard.ends)
         pieces = np.arange(len(plan.documents))
         tokens = plan.tokens_of(pieces, ends, len(self.packing.before), plan.repeated_slots())
-        starts = ends[plan.documents] - tokens.documents.astype(np.uint64) + tokens.firsts
+        starts = self.shard.starts[plan.documents] + tokens.firsts
         sums = token_sums(np.asarray(self.shard.tokens), starts, tokens.sizes, tokens.firsts)
-        return weighted_sum(sums, place_weights(shard, plan.documents.astype(np.uint64)))
+        return weighted_sum(sums, place_weights(shard, self.shard.in_files(plan.documents.astype(np.uint64))))
 
     def _ids(self, roles: tuple[str, ...]) -> NDArray[np.int64]:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)

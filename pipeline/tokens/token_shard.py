@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,11 @@ TOKEN_TYPES = ("uint16", "uint32")
 
 @dataclass(frozen=True)
 class TokenShard:
-    """An opened token shard; `tokens` and `ends` are memory-mapped and read-only."""
+    """An opened token shard; `tokens` and `ends` are memory-mapped and read-only.
+
+    Under a budget (`as_shown`) a document is a showing of one: `shown` has its ordinal in the files, `first_tokens`
+    where its tokens begin, and `ends` is cumulative over showings. Without them documents lie back to back.
+    """
 
     tokens: NDArray[Any]
     ends: NDArray[np.uint64]
@@ -45,6 +50,8 @@ class TokenShard:
     bos_id: int | None = None
     tokenizer_revision: str = ""
     source_ends: NDArray[np.uint64] | None = None
+    shown: NDArray[np.uint64] | None = None
+    first_tokens: NDArray[np.uint64] | None = None
 
     def special_id(self, role: str) -> int:
         """The id of EOT, BOS or padding; TokenizerError if the tokenizer has none."""
@@ -60,10 +67,31 @@ class TokenShard:
         """Number of documents, those without tokens included."""
         return len(self.ends)
 
+    @cached_property
+    def starts(self) -> NDArray[np.uint64]:
+        """uint64 (documents,): where in `tokens` each document begins."""
+        if self.first_tokens is not None:
+            return self.first_tokens
+        return np.concatenate([np.zeros(1, np.uint64), self.ends])[:-1]
+
+    def in_files(self, ordinals: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The ordinals in the shard's files of some documents."""
+        return ordinals if self.shown is None else self.shown[ordinals]
+
+    def as_shown(self, shown: NDArray[np.uint64], source_ends: NDArray[np.uint64]) -> TokenShard:
+        """The shard with the documents `shown` (uint64, their ordinals) in that order, each as often as it is there.
+
+        `source_ends`: showings up to the end of each source file in each epoch, as a shard's own. No token is copied.
+        """
+        lengths = np.diff(self.ends, prepend=np.uint64(0))[shown]
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        return replace(self, ends=ends, source_ends=source_ends, shown=shown, first_tokens=self.starts[shown])
+
     def document(self, ordinal: int) -> NDArray[Any]:
         """The tokens of one document."""
         first = int(self.ends[ordinal - 1]) if ordinal else 0
-        return self.tokens[first : int(self.ends[ordinal])]
+        start = first if self.first_tokens is None else int(self.first_tokens[ordinal])
+        return self.tokens[start : start + int(self.ends[ordinal]) - first]
 
 
 def write_token_shard(

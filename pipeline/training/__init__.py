@@ -1,13 +1,14 @@
 """Training: from a step of a training run back to the documents that were in its batch.
 
 In:  a finished build with its receipts and shards, and the trainer's order: Megatron's index cache, or for a Nanoset
-     the seed and the tokens of a sequence.
+     the seed and the tokens of a sequence, of several folders in the mixture that was planned.
 Out: for each sample the records in it, and of these the documents, files and lines (lineage/).
 
     sample.py             what a trainer draws, and the trace of it
     megatron_cache.py     GPTDataset's and BlendedDataset's arrays: sample -> sequences of an .idx
     megatron_samples.py   whether a cache is of this dataset; sequences -> records of its parts
     nanoset_samples.py    nanotron's and datatrove's order: sample -> window of a .ds -> its records
+    nanoset_mixture.py    a Nanoset of several folders with weights, by `corpusmill mix`
     runs.py               which of the two it is
     render.py             the same for people
 

@@ -7,7 +7,7 @@ A sample is a window of sequence length + 1 tokens of one file; windows share no
                 every epoch in the same order
 
 Source: huggingface/datatrove utils/dataset.py, huggingface/nanotron data/nanoset.py. Of several folders with weights
-the order is mixture/order.py's; here the run reads one folder.
+nanotron draws greedily and shuffles what it drew (mixture/order.py); nanoset_mixture.py knows the folders.
 
 Price: datatrove's order is arithmetic on the files' sizes. Nanoset's is one permutation of all windows of an epoch:
 10 bytes and 50 ns a window.
@@ -27,25 +27,29 @@ from corpusmill.export.nanoset import NanosetFile, open_file, windows_of
 from corpusmill.lineage.records import export_folder
 from corpusmill.mixture.order import nanoset_epoch, nanoset_files
 from corpusmill.stages.layout import OutputPlan, output_plans
+from corpusmill.training.nanoset_mixture import EXPORT, NanosetMixture
 from corpusmill.training.sample import Drawn, RecordSpan
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
-EXPORT = "nanoset"
 MOST_SAMPLES = 2**62  # a Nanoset begins its epoch again and again
 
 
 class NanosetSamples:
-    """The samples of a run on a dataset's Nanoset folder alone, by their numbers from 0.
+    """The samples of a run on a dataset's Nanoset folder, alone or in a mixture, by their numbers from 0.
 
-    With a seed, in nanotron's order, which never ends; without one, in datatrove's.
+    With a seed, in nanotron's order, which never ends; without one, in datatrove's. A mixture has a seed.
+    PermanentError for files without a sample, or with other samples than the mixture says.
     """
 
     export = EXPORT
 
-    def __init__(self, build: Build, sequence_tokens: int, seed: int | None = None) -> None:
+    def __init__(
+        self, build: Build, sequence_tokens: int, seed: int | None = None, mixture: NanosetMixture | None = None
+    ) -> None:
         self.build = build
+        self._mixture = mixture
         self._window = sequence_tokens + 1
         self._seed = seed
         outputs = sorted(output_plans(build, EXPORT), key=lambda output: output.name)
@@ -59,6 +63,14 @@ class NanosetSamples:
                 where=f"{EXPORT}/{outputs[0].name if outputs else ''}",
                 expected=f"{self._window:,} tokens",
             )
+        if mixture and mixture.windows[mixture.ours] != self._firsts[-1]:
+            raise PermanentError(
+                "the mixture is of other files",
+                where=mixture.folders[mixture.ours],
+                expected=f"{mixture.windows[mixture.ours]:,} samples of {self._window:,} tokens, as the mixture says",
+                got=f"{self._firsts[-1]:,} samples",
+                next_step="run corpusmill mix again",
+            )
 
     def __len__(self) -> int:
         return self._firsts[-1] if self._seed is None else MOST_SAMPLES
@@ -66,11 +78,19 @@ class NanosetSamples:
     @property
     def title(self) -> str:
         order = "datatrove's order" if self._seed is None else f"a Nanoset with seed {self._seed}"
-        return f"{order}, {self._window - 1:,} tokens a sample, {self._firsts[-1]:,} samples an epoch"
+        if self._mixture:
+            order = f"{order} of {len(self._mixture.folders)} folders"
+        samples = int(self._mixture.windows.sum()) if self._mixture else self._firsts[-1]
+        return f"{order}, {self._window - 1:,} tokens a sample, {samples:,} samples an epoch"
 
     def sample(self, number: int) -> Drawn:
         """What a sample is cut from."""
-        place = number if self._seed is None else int(self._epoch[number % self._firsts[-1]])
+        place = number
+        if self._seed is not None:
+            sources, windows = self._epoch
+            source, place = int(sources[number % len(sources)]), int(windows[number % len(sources)])
+            if self._mixture and source != self._mixture.ours:
+                return Drawn(self._mixture.folders[source], None)
         at = int(np.searchsorted(self._firsts, place, side="right")) - 1
         file = self._file(at)
         first = (place - self._firsts[at]) * self._window
@@ -85,9 +105,10 @@ class NanosetSamples:
         return Drawn(f"{EXPORT}/{self._outputs[at].name}.ds", self._outputs[at], tuple(spans))
 
     @cached_property
-    def _epoch(self) -> NDArray[np.int64]:
-        windows = np.array(self._firsts[-1:], np.int64)
-        return nanoset_epoch(windows, np.ones(1), self._seed or 0)[1]
+    def _epoch(self) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+        if self._mixture:
+            return nanoset_epoch(self._mixture.windows, self._mixture.weights, self._seed or 0)
+        return nanoset_epoch(np.array(self._firsts[-1:], np.int64), np.ones(1), self._seed or 0)
 
     def _file(self, number: int) -> NanosetFile:
         if number not in self._files:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from corpusmill.errors import PermanentError
 from corpusmill.training.megatron_samples import EXPORT as MEGATRON
 from corpusmill.training.megatron_samples import MegatronSamples
-from corpusmill.training.nanoset_samples import EXPORT as NANOSET
+from corpusmill.training.nanoset_mixture import EXPORT as NANOSET
+from corpusmill.training.nanoset_mixture import read_mixture
 from corpusmill.training.nanoset_samples import NanosetSamples
 from corpusmill.training.sample import Samples
 
@@ -23,12 +24,14 @@ def open_samples(
     sequence_tokens: int | None = None,
     seed: int | None = None,
     split: str | None = None,
+    mixture: str | Path | None = None,
 ) -> Samples:
     """The samples of a run: of Megatron by its index cache, else of a Nanoset by the tokens of a sequence and the seed.
 
-    In a cache the other three are what the run must have; of a Nanoset, without a seed the order is datatrove's.
-    PermanentError for a dataset without the export, a Nanoset without `sequence_tokens` or with a split, and a cache
-    without one such run on this dataset.
+    In a cache the other three are what the run must have; of a Nanoset, without a seed the order is datatrove's. A
+    Nanoset of several folders is known by the `mixture.json` of corpusmill mix, which has both; given, they must agree.
+    PermanentError for a dataset without the export, a Nanoset without `sequence_tokens` or with a split, and a cache or
+    mixture without one such run on this dataset.
     """
     wanted = NANOSET if megatron_cache is None else MEGATRON
     formats = build.config.exports.formats()
@@ -36,8 +39,26 @@ def open_samples(
         raise PermanentError(
             "the dataset has no such export", where=build.config.name, expected=wanted, got=", ".join(formats)
         )
+    if megatron_cache is not None and mixture is not None:
+        raise PermanentError(
+            "a run of Megatron has its blend in the cache",
+            expected="megatron_cache or mixture",
+            got="both",
+            next_step="leave the mixture out",
+        )
     if megatron_cache is not None:
         return MegatronSamples(build, Path(megatron_cache), seed=seed, sequence_tokens=sequence_tokens, split=split)
+    if mixture is not None and split is None:
+        known = read_mixture(Path(mixture), build)
+        if sequence_tokens not in (None, known.sequence_tokens) or seed not in (None, known.seed):
+            raise PermanentError(
+                "the mixture is of another run",
+                where=mixture,
+                expected=f"seed {seed}, {sequence_tokens} tokens a sample",
+                got=f"seed {known.seed}, {known.sequence_tokens} tokens a sample",
+                next_step="run corpusmill mix with the run's seed and sequence tokens",
+            )
+        return NanosetSamples(build, known.sequence_tokens, known.seed, known)
     if sequence_tokens is None or split is not None:
         raise PermanentError(
             "a Nanoset's order of samples follows from the tokens of a sequence and the seed",

@@ -65,7 +65,7 @@ def write_mixtures(folder: Path) -> None:
         folder,
         name="few",
         source={"paths": [str(folder / "few" / "corpus")]},
-        exports={"megatron": {"part_bytes": "100KiB"}},
+        exports={"megatron": {"part_bytes": "100KiB"}, "nanoset": {"file_bytes": "100KiB"}},
     )
     build_dataset(check_config(few, where="consumers"), workers=1)
     for split in ("8,1,1", "7,3,0", "100,0,0"):

@@ -59,6 +59,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "grouped": {},
     "source order": {"shuffle": {"order": "source"}},
     "cells": {"shuffle": {"seed": 7, "cells": 12}},
+    "budgeted": {},
 }
 EDITS: dict[str, dict[str, Any]] = {
     "text field": {"source": {"text_field": "title"}},
@@ -153,6 +154,8 @@ def dataset(
     if scenario.startswith("s3"):
         source |= {"paths": [f"s3://corpus/{root.name}"], "endpoint_url": endpoint}
     changes = {**SCENARIOS[scenario], **EDITS.get(edit, {}), **(changes or {})}
+    if scenario == "budgeted":
+        changes["budget"] = {source["paths"][0]: "2.5 epochs"}
     tokenizer = {"name": "cl100k_base", "batch_bytes": "4KiB", **changes.pop("tokenizer", {})}
     source |= changes.pop("source", {})
     settings = configuration(

@@ -65,9 +65,16 @@ WRITING = [
           "    return Records(shard, ordinals, lengths[ordinals])",
           "    return Records(shard, ordinals[::-1].copy(), lengths[ordinals[::-1]])"),
     Fault("a document's tokens begin one early", "tokens.records",
-          "            starts = ends[self.ordinals[chosen]] - lengths\n            copy_slices",
-          "            starts = ends[self.ordinals[chosen]] - lengths\n            starts -= starts > 0\n"
+          "            starts = starts[self.ordinals[chosen]]\n            copy_slices",
+          "            starts = starts[self.ordinals[chosen]]\n            starts -= starts > 0\n"
           "            copy_slices"),
+    Fault("a budget's last document is not shown", "shuffle.budget",
+          "some &= draws <= np.repeat(", "some &= draws < np.repeat(", "budgeted"),
+    Fault("a whole epoch of a budget is not shown", "shuffle.budget",
+          "(whole > epoch) |", "(whole > epoch + 1) |", "budgeted"),
+    Fault("a showing's tokens begin one early", "tokens.token_shard",
+          "first_tokens=self.starts[shown])",
+          "first_tokens=self.starts[shown] - (self.starts[shown] > 0))", "budgeted"),
     Fault("a piece in a context begins one token late", "tokens.packing_kernels",
           "tokens[start + first : start + last]", "tokens[start + first + 1 : start + last + 1]"),
     Fault("a context's padding begins one slot early", "tokens.packing_kernels",

@@ -38,6 +38,7 @@ CHANGES_NO_BYTE = {
 }
 # Setting, or section -> what is compared instead of digests.
 COMPARED_ELSEWHERE = {
+    "budget": "tests/system/test_budget.py: with an oracle of the plan, and builds without a budget",
     "forget": "tests/system/test_forget.py: with builds of sources without the documents",
     "decisions": "tests/system/test_decisions.py: with builds of sources without the documents",
     "card": "tests/system/test_card.py: with a dataset that states nothing",

@@ -20,6 +20,8 @@ BY_THE_BUILD = {
     "the texts of a batch are encoded in reverse": "TokenizerError: the ids of a document do not decode",
     "a document is taken twice, the next one not": "account: scatter",
     "a document's tokens begin one early": "account: scatter, content",
+    "a showing's tokens begin one early": "account: scatter, content",
+    "a budget's last document is not shown": "account: manifest",
 }
 
 

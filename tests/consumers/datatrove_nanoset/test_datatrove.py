@@ -193,3 +193,38 @@ def test_trace_samples_of_a_nanoset_are_the_windows_that_datatrove_reads(sequenc
         assert folder[int(order[number])]["input_ids"].tolist() == traced_tokens(records)
     if seed is None:
         assert "the run draws fewer samples" in traced(first=1, count=windows, sequence_tokens=sequence)
+
+
+def drawn_by_nanotron(windows: list[int], weights: list[float], seed: int) -> list[tuple[int, int]]:
+    """nanotron 0.4's Nanoset of several folders: (folder, window) of an epoch, as its build_nanoset_index says."""
+    shares = np.array(weights) / np.sum(weights)
+    drawn = np.zeros(len(windows), np.int64)
+    folders, samples = np.empty(sum(windows), np.uint64), np.empty(sum(windows), np.int64)
+    for step in range(sum(windows)):
+        folder = int(np.argmax(shares * max(step, 1.0) - drawn))
+        folders[step], samples[step] = folder, drawn[folder] % windows[folder]
+        drawn[folder] += 1
+    np.random.RandomState(seed).shuffle(folders)
+    np.random.RandomState(seed).shuffle(samples)
+    return [*zip(folders.tolist(), samples.tolist(), strict=True)]
+
+
+def test_trace_samples_of_a_nanoset_mixture_are_the_windows_of_the_folders_in_nanotron_yaml(traced) -> None:
+    import yaml
+
+    mixture = Path(os.environ["CORPUSMILL_CONSUMER_MIXTURE"]) / "100,0,0"
+    (stage,) = yaml.safe_load((mixture / "nanotron.yaml").read_text())["data_stages"]
+    stated = stage["data"]["dataset"]
+    folders = [
+        DatatroveFolderDataset(folder, seq_len=64, filename_pattern="*.ds", recursive=False, token_size=4, shuffle=True)
+        for folder in stated["dataset_folder"]
+    ]
+    order = drawn_by_nanotron([*map(len, folders)], stated["dataset_weights"], stage["data"]["seed"])
+    order += order[:10]  # the second epoch begins like the first
+    found = traced(first=0, count=len(order), mixture=str(mixture / "mixture.json"))
+    assert {folder for folder, _ in order} == {0, 1}
+    for (folder, window), (_, file, records) in zip(order, found, strict=True):
+        if folder == 0:
+            assert folders[0][window]["input_ids"].tolist() == traced_tokens(records)
+        else:
+            assert (str(Path(stated["dataset_folder"][1]).parent), []) == (file, records)

@@ -1,0 +1,81 @@
+"""How often the tokens of a source are seen: amounts as people write them, and the epochs that they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+TOKENS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMbBgGtT]?)")
+SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+MOST_TOKENS = 2**62
+MOST_EPOCHS = 100  # a showing of a document takes some 50 bytes of the memory that shuffles its shard
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """`whole` times all of the `there` tokens (or samples) of a source, then `rest` of them, fewer than all."""
+
+    there: int
+    whole: int
+    rest: int
+
+    @property
+    def seen(self) -> int:
+        """How many of them are seen at all."""
+        return self.there if self.whole else self.rest
+
+    @property
+    def mean(self) -> float:
+        """How often each is seen on average."""
+        return (self.whole * self.there + self.rest) / self.there
+
+
+def epochs_of(there: int, drawn: int) -> Epochs:
+    """The epochs of a source of `there` tokens (or samples), not 0, of which `drawn` are seen: all before any again."""
+    return Epochs(there, *divmod(drawn, there))
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number of tokens, or of epochs of whatever there is."""
+
+    tokens: int | None = None
+    epochs: Fraction | None = None
+
+    def of(self, there: int) -> int:
+        """Tokens that it is of a source of `there` tokens; a fraction of a token is one."""
+        return self.tokens if self.tokens is not None else -int(-(self.epochs or 0) * there // 1)
+
+
+def token_count(text: str) -> int:
+    """20B, 1.5T, 300M or plain digits. ValueError for anything else, and for less than one token."""
+    match = TOKENS.fullmatch(text)
+    count = int(Fraction(match[1]) * SCALES[match[2].upper()]) if match else 0
+    if not 1 <= count <= MOST_TOKENS:
+        raise ValueError("a number of tokens is such as 20B or 500M")
+    return count
+
+
+def parse_amount(text: str) -> Amount:
+    """`20B tokens`, `2.5 epochs`, `1 epoch`. ValueError for anything else, for nothing, and for too many epochs."""
+    number, _, unit = text.partition(" ")
+    if unit in {"token", "tokens"}:
+        return Amount(tokens=token_count(number))
+    match = TOKENS.fullmatch(number)
+    if unit not in {"epoch", "epochs"} or match is None or match[2]:
+        raise ValueError("a budget is such as 20B tokens or 2.5 epochs")
+    epochs = Fraction(match[1])
+    if not 0 < epochs <= MOST_EPOCHS:
+        raise ValueError(
+            f"a budget is more than 0 and at most {MOST_EPOCHS} epochs; take a source out of source.paths that is not"
+            " to be seen"
+        )
+    return Amount(epochs=epochs)
+
+
+def shown_share(amounts: Sequence[Amount], there: Sequence[int]) -> float:
+    """Tokens that are seen of all sources, repeats included, for each token `there`; 1 where there are none."""
+    total = sum(there)
+    return sum(amount.of(tokens) for amount, tokens in zip(amounts, there, strict=True)) / total if total else 1.0

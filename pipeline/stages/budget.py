@@ -1,0 +1,206 @@
+"""Budget: how often the documents of each source are shown (decisions/0002-a-budget-is-drawn-before-the-shuffle.md).
+
+One step for the dataset. It reads the lengths of all documents, not their tokens, and writes `shares.json`: per entry
+of `source.paths` what there is, the whole epochs, the last draw, and what is shown beside whole epochs. Which documents
+these are is worked out again by whoever needs it (shuffle/budget.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.epochs import MOST_EPOCHS, parse_amount
+from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.ledger import Outcome
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.config import DatasetConfig
+    from corpusmill.engine.build import Build, StepView
+    from corpusmill.epochs import Amount
+    from corpusmill.report.budget import BudgetSummary
+    from corpusmill.report.facts import Flow
+    from corpusmill.shuffle.budget import Documents, Share
+    from corpusmill.tokens.token_shard import TokenShard
+
+UNIT, SHARES = "dataset", "shares.json"
+ONCE = (1, None)
+NOT_NAMED = "1 epoch"
+
+
+def amounts_of(config: DatasetConfig) -> list[Amount]:
+    """The amount of each entry of `source.paths`."""
+    return [parse_amount(amount) for amount in _written(config)]
+
+
+def _written(config: DatasetConfig) -> list[str]:
+    return [(config.budget or {}).get(path, NOT_NAMED) for path in config.source.paths]
+
+
+def shares_of(build: Build, shard: str) -> list[tuple[int, int | None]]:
+    """(whole epochs, last draw) of each source file of a shard."""
+    if not build.units("budget"):
+        return [ONCE] * len(build.plan.shards[int(shard)])
+    assert build.plan.paths is not None
+    sources = build.receipt("budget", UNIT).details["sources"]
+    return [(sources[path]["whole"], sources[path]["last"]) for path in build.plan.paths[int(shard)]]
+
+
+def shown_total(build: Build, count: str) -> int:
+    """A count of the token shards (tokens, documents_out, documents_empty) over all showings of their documents."""
+    if build.units("budget"):
+        return build.receipt("budget", UNIT).counts[count]
+    return build.total("tokenize", count)
+
+
+def as_shown(shard: TokenShard, shares: list[tuple[int, int | None]], seed: int, number: int) -> TokenShard:
+    """A token shard's documents as the shares of its files show them. CorruptDataError if it has other files."""
+    from corpusmill.shuffle.budget import draw_documents, shown_documents
+
+    source_ends = _source_ends(shard, number, len(shares))
+    return shard.as_shown(*shown_documents(shares, source_ends, draw_documents(seed, number, shard.documents)))
+
+
+def shown_shard(build: Build, shard: str, tokens: TokenShard) -> TokenShard:
+    """A shard's documents as the dataset shows them; without a budget as they are."""
+    shares = shares_of(build, shard)
+    if all(share == ONCE for share in shares):
+        return tokens
+    assert build.config.shuffle.seed is not None
+    return as_shown(tokens, shares, build.config.shuffle.seed, int(shard))
+
+
+def _source_ends(shard: TokenShard, number: int, files: int) -> NDArray[np.uint64]:
+    """Documents up to the end of each source file of a shard; CorruptDataError unless it has so many files."""
+    if shard.source_ends is None or len(shard.source_ends) != files:
+        raise CorruptDataError(
+            "a token shard has other source files than the plan",
+            where=f"shard {number:05d}",
+            expected=f"{files:,} files",
+            got=f"{0 if shard.source_ends is None else len(shard.source_ends):,} files",
+            next_step="remove its folder below tokenize and run again",
+        )
+    return shard.source_ends
+
+
+def _settings(build: Build, _unit: str) -> dict[str, Any]:
+    return {"seed": build.config.shuffle.seed, "amounts": _written(build.config), "paths": build.plan.paths}
+
+
+def _run(build: StepView, _unit: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.shuffle.budget import Counted, Documents, draw_documents, share_out
+    from corpusmill.tokens.token_shard import open_token_shard
+
+    paths, seed = build.settings["paths"], build.settings["seed"]
+    bytes_read = 0
+
+    def documents() -> Iterator[Documents]:
+        nonlocal bytes_read
+        for unit, of_files in zip(build.units("tokenize"), paths, strict=True):
+            shard = open_token_shard(build.folder("tokenize", unit))
+            source_ends = _source_ends(shard, int(unit), len(of_files))
+            bytes_read += shard.ends.nbytes
+            yield Documents(
+                np.repeat(np.array(of_files, np.int64), np.diff(source_ends, prepend=np.uint64(0)).astype(np.int64)),
+                draw_documents(seed, int(unit), shard.documents),
+                np.diff(shard.ends, prepend=np.uint64(0)),
+            )
+
+    amounts = build.settings["amounts"]
+    shares = share_out([parse_amount(amount) for amount in amounts], documents)
+    for path, amount, share in zip(build.config.source.paths, amounts, shares, strict=True):
+        _require_possible(path, amount, share)
+    sources = [
+        {"there": list(share.there), "whole": share.whole, "last": share.last, "rest": list(share.rest)}
+        for share in shares
+    ]
+    (folder / SHARES).write_text(json.dumps(sources, indent=1) + "\n")
+    shown = Counted()
+    for share in shares:
+        shown = shown.plus(share.shown())
+    return Outcome(counts={**_counts(shown), "bytes_read": bytes_read}, details={"sources": sources})
+
+
+def _counts(shown: Any) -> dict[str, int]:
+    return {"tokens": shown.tokens, "documents_out": shown.documents, "documents_empty": shown.empty}
+
+
+def _require_possible(path: str, amount: str, share: Share) -> None:
+    if not share.there.tokens and parse_amount(amount).tokens is not None:
+        raise SourceError(
+            "a source with a budget has no tokens",
+            where=path,
+            expected=amount,
+            got=f"{share.there.documents:,} documents, all of them empty once repeats and short ones are out",
+            next_step="take it out of budget, or give it epochs",
+        )
+    if (share.whole, share.rest.documents) > (MOST_EPOCHS, 0):
+        raise SourceError(
+            "a source is too small for its budget",
+            where=path,
+            expected=f"at most {MOST_EPOCHS} epochs",
+            got=f"{amount} of a source of {share.there.tokens:,} tokens",
+            next_step=f"give it a smaller budget, such as {MOST_EPOCHS} epochs, or more text",
+        )
+
+
+def budget_summary(build: Build) -> BudgetSummary | None:
+    """What of each source is shown how often; None without a budget."""
+    from corpusmill.report.budget import BudgetSummary, SourceShown
+
+    if build.config.budget is None:
+        return None
+    sources = build.receipt("budget", UNIT).details["sources"]
+    return BudgetSummary(
+        sources=tuple(
+            SourceShown(
+                path=path,
+                budget=build.config.budget.get(path, ""),
+                tokens=source["there"][0],
+                documents=source["there"][1],
+                empty=source["there"][2],
+                whole=source["whole"],
+                rest_tokens=source["rest"][0],
+                rest_documents=source["rest"][1],
+                rest_empty=source["rest"][2],
+            )
+            for path, source in zip(build.config.source.paths, sources, strict=True)
+        )
+    )
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    summary = budget_summary(build)
+    return {} if summary is None else {"documents": summary.documents_flow(), "tokens": summary.tokens_flow()}
+
+
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    from corpusmill.shuffle.budget import Counted, Share
+
+    sources = json.loads((folder / SHARES).read_bytes())
+    shown = Counted()
+    for one in sources:
+        shown = shown.plus(Share(Counted(*one["there"]), one["whole"], one["last"], Counted(*one["rest"])).shown())
+    return Recount(_counts(shown), {"sources": sources})
+
+
+STAGE = Stage(
+    "budget",
+    version=1,
+    after=("audit",),
+    unit_word="dataset",
+    units=lambda build: [UNIT] if build.config.budget else [],
+    inputs=lambda build, _unit: every(build, "tokenize"),
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    flows=_flows,
+)
