@@ -4,7 +4,8 @@ One step of two outputs, 1 MiB and nothing, on an S3 server, each time by machin
 
 * races    16 threads write one object at the same time, where none is and over one that is there: one wins
 * faults   refused, reset, lost, truncated, delayed and damaged answers between worker and store: both of two machines
-           read the right bytes, or end with an error, after which a third reads them
+           read the right bytes, or end with an error, after which a third reads them. What arrived damaged at a store
+           that compares nothing is noticed by the reader, and the step runs again
 * kills    a worker is killed when it is about to send its n-th request, with its disk; the next one reads the bytes
 
 At the end every object is of an attempt that a receipt names, or one that gc would remove.
@@ -47,8 +48,10 @@ def at(place: str, unit: str) -> None:
     one_step.work = lambda: mirror_of(f"{place}/tiny")
 
 
-def disturbed(folder: Path, endpoint: str, seed: int) -> Counter[str]:
-    """Two machines run and read a step through a proxy, a third without it; the faults that they met."""
+def disturbed(folder: Path, endpoint: str, seed: int) -> tuple[Counter[str], bool]:
+    """Two machines run and read a step through a proxy, a third without it; the faults that they met, and whether the
+    third had the step run again.
+    """
     with FaultyProxy(endpoint, seed=seed, share=0.4, faults=12, kinds=KINDS) as proxy:
         os.environ["AWS_ENDPOINT_URL"] = proxy.endpoint
         for name in ("first", "second"):
@@ -58,8 +61,9 @@ def disturbed(folder: Path, endpoint: str, seed: int) -> Counter[str]:
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     with machine(folder, f"{seed} last"):
         one_step.run()
-        assert one_step.read_anew() == one_step.CONTENT
-    return proxy.dealt
+        content, again = one_step.read_or_run_again()
+        assert content == one_step.CONTENT
+    return proxy.dealt, again
 
 
 def killed(folder: Path, place: str, number: int) -> bool:
@@ -120,10 +124,12 @@ def main() -> None:
         with machine(folder, "racers"):
             race_writers(asked.place.split("/")[2], "/".join(place.split("/")[3:]), RACES // parts // 2)
         dealt: Counter[str] = Counter()
-        seeds = kills = tried = 0
+        seeds = noticed = kills = tried = 0
         while dealt.total() < FAULTS // parts:
             at(place, f"{seeds:05d}")
-            dealt += disturbed(folder, endpoint, seeds)
+            met, again = disturbed(folder, endpoint, seeds)
+            dealt += met
+            noticed += again
             seeds += 1
         while kills < KILLS // parts:
             at(place, f"{10_000 + tried:05d}")
@@ -135,6 +141,7 @@ def main() -> None:
             "faults": dict(sorted(dealt.items())),
             "faults_in_all": dealt.total(),
             "steps_disturbed": seeds,
+            "of_which_a_reader_noticed_damage": noticed,
             "kills": kills,
             **left(folder, place),
         }
