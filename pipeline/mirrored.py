@@ -10,6 +10,7 @@ different paths, so what is handed from one to another is an address (`address_o
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 CACHE = "CORPUSMILL_CACHE"
@@ -18,8 +19,15 @@ SCHEME = "s3://"
 
 def cache_folder() -> Path:
     """Below which this machine mirrors work folders."""
-    root = Path(os.environ.get("CORPUSMILL_ROOT") or Path.cwd()).resolve()
-    return root / Path(os.environ.get(CACHE) or ".corpusmill/cache").expanduser()
+    root = os.environ.get("CORPUSMILL_ROOT", "")
+    if not os.path.isabs(root):  # noqa: PTH117
+        root = os.path.join(os.getcwd(), root)  # noqa: PTH109, PTH118
+    return _cache_folder(root, os.environ.get(CACHE, ""))
+
+
+@lru_cache  # A build asks hundreds of times, and resolving a path takes 0.1 ms.
+def _cache_folder(root: str, cache: str) -> Path:
+    return Path(root).resolve() / Path(cache or ".corpusmill/cache").expanduser()
 
 
 def mirror_of(address: str) -> Path:
