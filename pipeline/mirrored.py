@@ -19,7 +19,9 @@ SCHEME = "s3://"
 
 def cache_folder() -> Path:
     """Below which this machine mirrors work folders."""
-    root = os.path.join(os.getcwd(), os.environ.get("CORPUSMILL_ROOT", ""))  # noqa: PTH109, PTH118
+    root = os.environ.get("CORPUSMILL_ROOT", "")
+    if not os.path.isabs(root):  # noqa: PTH117
+        root = os.path.join(os.getcwd(), root)  # noqa: PTH109, PTH118
     return _resolved(root, os.path.expanduser(os.environ.get(CACHE) or ".corpusmill/cache"))  # noqa: PTH111
 
 

@@ -87,7 +87,7 @@ class SectionWriter:
 
     def append(self, section: int, rows: NDArray[Any]) -> None:
         """The next rows of a section."""
-        data = memoryview(np.ascontiguousarray(rows).tobytes())
+        data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1).data
         while data:
             written = os.pwrite(self._file.fileno(), data, self._next[section])
             self._next[section] += written

@@ -10,7 +10,6 @@ A file of 0 bytes is an empty file, whatever its ending.
 
 from __future__ import annotations
 
-import io
 from enum import Enum
 from pathlib import PurePath
 from typing import BinaryIO, cast
@@ -22,7 +21,6 @@ from corpusmill.documents.decompressing import PieceStream, gzip_pieces, plain_p
 from corpusmill.errors import SourceError
 
 ZSTD_LEVEL = 3
-BUFFER_BYTES = 1 << 20
 
 
 class Compression(Enum):
@@ -77,7 +75,7 @@ def open_decompressed(raw: BinaryIO, name: str, compression: Compression | None 
     damaged or cut off, after handing on what came before. What no reader can see: a flipped byte in a Zstandard file
     written without checksums.
     """
-    return io.BufferedReader(PieceStream(_PIECES[compression or compression_of(name)](raw, name)), BUFFER_BYTES)
+    return cast("BinaryIO", PieceStream(_PIECES[compression or compression_of(name)](raw, name)))
 
 
 def open_compressed(raw: BinaryIO, compression: Compression) -> BinaryIO:

@@ -9,6 +9,7 @@ bomb (normally below 2 MiB), plus the frame's window (at most 2 GiB, which `zstd
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
 from gzip import BadGzipFile
 from typing import TYPE_CHECKING, BinaryIO
@@ -130,24 +131,50 @@ def _next_step(test: str) -> str:
     return f"run `{test}` on the original: if it passes, download the file again, else get it anew from its origin"
 
 
-class PieceStream(io.RawIOBase):
-    """An iterator of bytes as a raw stream."""
+class PieceStream(io.BufferedIOBase):
+    """An iterator of bytes as a stream, read forwards only. `read1` hands pieces on without copying them.
+
+    Iterating over it gives lines, and takes it to its end.
+    """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._piece = memoryview(b"")
+        self._piece = b""
+        self._at = 0  # where in the piece the unread bytes begin
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        if not self._piece:
-            self._piece = memoryview(next(self._pieces, b""))
-        target = memoryview(buffer).cast("B")
-        size = min(len(target), len(self._piece))
-        target[:size] = self._piece[:size]
-        self._piece = self._piece[size:]
-        return size
+    def read(self, size: int | None = -1) -> bytes:
+        left = sys.maxsize if size is None or size < 0 else size
+        taken = []
+        while left and (piece := self.read1(left)):
+            taken.append(piece)
+            left -= len(piece)
+        return b"".join(taken)
+
+    def read1(self, size: int = -1) -> bytes:
+        """Unread bytes, at most `size`, of one piece; nothing at the end alone."""
+        if self.closed:
+            raise ValueError("read from a closed stream")
+        while self._at == len(self._piece):
+            self._piece, self._at = next(self._pieces, b""), 0
+            if not self._piece:
+                return b""
+        unread = self._piece[self._at :] if size < 0 else self._piece[self._at : self._at + size]
+        self._at += len(unread)
+        return unread
+
+    def __iter__(self) -> Iterator[bytes]:
+        begun: list[bytes] = []
+        while piece := self.read1():
+            *lines, rest = piece.split(b"\n")
+            for line in lines:
+                yield b"".join([*begun, line, b"\n"])
+                begun = []
+            begun.append(rest)
+        if last := b"".join(begun):
+            yield last
 
 
 class _CountedStream(io.RawIOBase):

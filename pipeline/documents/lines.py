@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+if TYPE_CHECKING:
+    import io
 
 BLOCK_BYTES = 2 << 20
 LONGEST_LINE_BYTES = 1 << 30
@@ -52,23 +55,26 @@ def read_line_blocks(
     read_bytes = min(block_bytes, longest_line_bytes)
     carried: list[bytes] = []
     carried_bytes = 0
-    while block := stream.read(read_bytes):
-        first_end = block.find(b"\n")
-        if first_end < 0:
-            carried.append(block)
-            carried_bytes += len(block)
+    while pieces := _read_pieces(stream, read_bytes):
+        rest = _split_off_rest(pieces)
+        if not pieces:
+            carried += rest
+            carried_bytes += sum(map(len, rest))
             if carried_bytes > longest_line_bytes:
                 carried = [_beginning(carried)]
             continue
-        lines_end = block.rfind(b"\n") + 1
-        lines = memoryview(block)[:lines_end]
-        if carried_bytes + first_end > longest_line_bytes:
-            line_beginning = _beginning([*carried, block[:first_end]])
-            yield LineBlock(line_beginning, stream_bytes=carried_bytes + first_end + 1, cut=True)
-            carried, lines = [], lines[first_end + 1 :]
-        data = b"".join([*carried, lines])
-        carried, carried_bytes = [block[lines_end:]], len(block) - lines_end
-        del lines  # so that a long line is not held twice
+        if carried_bytes + read_bytes > longest_line_bytes:  # the carried line may be too long
+            lines = b"".join(pieces)
+            first_end = lines.find(b"\n")
+            pieces = [lines]
+            if carried_bytes + first_end > longest_line_bytes:
+                line_beginning = _beginning([*carried, lines[:first_end]])
+                yield LineBlock(line_beginning, stream_bytes=carried_bytes + first_end + 1, cut=True)
+                carried, pieces = [], [lines[first_end + 1 :]]
+            del lines  # so that a long line is not held twice
+        data = b"".join([*carried, *pieces])
+        carried, carried_bytes = rest, sum(map(len, rest))
+        del pieces
         if data:
             yield LineBlock(data, stream_bytes=len(data))
     if carried_bytes > longest_line_bytes:
@@ -77,6 +83,29 @@ def read_line_blocks(
         data = b"".join(carried)
         del carried
         yield LineBlock(data, stream_bytes=carried_bytes)
+
+
+def _read_pieces(stream: BinaryIO, size: int) -> list[bytes]:
+    """The next `size` bytes, less at the end alone, in the pieces in which the stream has them: joined once, later."""
+    read1 = cast("io.BufferedIOBase", stream).read1
+    pieces = []
+    while size and (piece := read1(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return pieces
+
+
+def _split_off_rest(pieces: list[bytes]) -> list[bytes]:
+    """Take what stands behind the last line end from `pieces`; all of them if no line ends there."""
+    rest: list[bytes] = []
+    while pieces:
+        last = pieces.pop()
+        if end := last.rfind(b"\n") + 1:
+            pieces.append(last[:end])
+            rest.append(last[end:])
+            break
+        rest.append(last)
+    return rest[::-1]
 
 
 def _beginning(pieces: list[bytes]) -> bytes:

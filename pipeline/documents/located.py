@@ -101,10 +101,13 @@ def locate(data: bytes, line_ends: NDArray[np.int64], lines: NDArray[np.int64], 
 
 def find_line_ends(data: bytes) -> NDArray[np.int64]:
     """int64 (lines,): where each line of `data` ends, its newline included; the last one need not have one."""
-    line_ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE) + 1
-    if len(data) and (not len(line_ends) or line_ends[-1] != len(data)):
-        line_ends = np.append(line_ends, len(data))
-    return line_ends
+    ends: list[int] = []
+    at = 0
+    while at := data.find(b"\n", at) + 1:
+        ends.append(at)
+    if len(data) > (ends[-1] if ends else 0):
+        ends.append(len(data))
+    return np.array(ends, np.int64)
 
 
 def changed_source(source: str, line_number: int, got: str) -> CorruptDataError:

@@ -76,8 +76,7 @@ class Blocks:
 
     def require_bytes(self, name: str, first: int, last: int) -> None:
         """Compare the blocks of an output that hold bytes [first, last)."""
-        path = self.folder / name
-        _, size = self._first[name]
+        path, size = self.folder / name, self._first[name][1]
         try:
             status = path.stat()
         except OSError as error:
@@ -85,9 +84,10 @@ class Blocks:
         if status.st_size != size:
             raise self._damaged(path, f"{size:,} bytes")
         compared = _compared.setdefault(_same_file(path, status), bytearray(blocks_of(size)))
-        wanted = [number for number in range(first // BLOCK_BYTES, blocks_of(min(last, size))) if not compared[number]]
-        if not wanted:
+        begin, end = first // BLOCK_BYTES, blocks_of(min(last, size))
+        if compared.find(0, begin, end) < 0:
             return
+        wanted = [number for number in range(begin, end) if not compared[number]]
         differing = []
         with path.open("rb", buffering=0) as file:
             for number, digest in _digests_of(file, wanted, size):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import xxhash
+from msgspec.json import format as format_json
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corpusmill.errors import CorruptDataError, PermanentError
@@ -133,7 +134,8 @@ class Receipt(BaseModel):
     def text(self) -> bytes:
         """What its file holds: JSON, sealed."""
         values = self.model_dump(mode="json") | {"seal": ""}
-        unsealed = json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+        # json.dumps with an indent is Python; without, it is C, and msgspec indents its lines as it would.
+        unsealed = format_json(json.dumps(values, sort_keys=True, ensure_ascii=False).encode(), indent=1) + b"\n"
         return unsealed.replace(_sealed_with(""), _sealed_with(xxhash.xxh3_128_hexdigest(unsealed)))
 
 

@@ -122,7 +122,7 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
         own = io.BytesIO() if not part.own_bytes else Beginning(raw, part.own_bytes)
         with open_decompressed(cast(BinaryIO, own), copy.name) as inside, open_decompressed(raw, copy.name) as tail:
             pieces = part_lines(inside, tail, first=part.number == 0)
-            yield cast(BinaryIO, io.BufferedReader(PieceStream(pieces), 1 << 20))
+            yield cast(BinaryIO, PieceStream(pieces))
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
     from corpusmill.documents.decompressing import PieceStream
 
     if copy.is_parquet:
-        yield cast(BinaryIO, io.BufferedReader(PieceStream(_rows_as_lines(copy, source)), 1 << 20))
+        yield cast(BinaryIO, PieceStream(_rows_as_lines(copy, source)))
     else:
         with open_lines(copy) as lines:
             yield lines

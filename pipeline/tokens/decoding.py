@@ -62,14 +62,17 @@ class TokenTable:
 
 def token_table(tokens: dict[int, bytes], vocabulary_size: int) -> TokenTable:
     """The table of a vocabulary (id to bytes)."""
-    spellings = [tokens.get(number, b"") for number in range(vocabulary_size)]
-    lengths = np.fromiter(map(len, spellings), np.int64, vocabulary_size)
-    starts = np.cumsum(lengths) - lengths
-    spelled = np.frombuffer(b"".join([*spellings, bytes(ENTRY_BYTES)]), np.uint8)
+    ids = np.fromiter(tokens, np.int64, len(tokens))
+    known = (ids >= 0) & (ids < vocabulary_size)
+    spelled = np.frombuffer(b"".join([*tokens.values(), bytes(ENTRY_BYTES)]), np.uint8)
+    own = np.fromiter(map(len, tokens.values()), np.int64, len(tokens))
+    lengths = np.full(vocabulary_size, -1, np.int64)
+    starts = np.zeros(vocabulary_size, np.int64)
+    lengths[ids[known]] = own[known]
+    starts[ids[known]] = (np.cumsum(own) - own)[known]
     entries = np.lib.stride_tricks.sliding_window_view(spelled, ENTRY_BYTES)[starts]
     entries[np.arange(ENTRY_BYTES) >= lengths[:, None]] = 0
     entries[:, SHORT_BYTES] = np.where((lengths > 0) & (lengths <= SHORT_BYTES), lengths, LONG)
-    lengths[[number for number in range(vocabulary_size) if number not in tokens]] = -1
     return TokenTable(entries, lengths, starts, spelled)
 
 

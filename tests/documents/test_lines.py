@@ -37,14 +37,14 @@ def test_lines_too_long_are_cut_blocks_whatever_the_block_size(data: bytes, last
     assert sum(block.stream_bytes for block in blocks) == len(data + last)
 
 
-class EndlessLine(io.RawIOBase):
+class EndlessLine(io.BufferedIOBase):
     """1 GB of one line, then a short one."""
 
     piece = b"x" * (8 << 20)
     unread_bytes = 1_000_000_000
     tail = b"\nend\n"
 
-    def read(self, size: int = -1) -> bytes:
+    def read1(self, size: int = -1) -> bytes:
         size = min(size, self.unread_bytes)
         self.unread_bytes -= size
         if size:
