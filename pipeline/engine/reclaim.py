@@ -76,7 +76,7 @@ def inputs_kept(build: Build, step: Step) -> Iterator[None]:
         eager, shared = build.config.reclaim == "eager", is_shared(build.work)
         for stage in sorted({one.stage for one in step.inputs}) if eager or shared else ():
             if shared or build.graph[stage].reclaimed:
-                locks.enter_context(reading(build.work / stage))
+                locks.enter_context(reading(build.home(stage) / stage))
         yield
 
 
@@ -103,8 +103,8 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     settled = cache(lambda reader: is_settled(build, *reader))  # while nobody begins to read
     passed: dict[str, int] = build.remembered(("passed", stage), dict)  # so many of a unit's readers were settled
     freed = []
-    later = build.work / stage / LATER
-    with nobody_reading(build.work / stage) as alone:
+    later = build.home(stage) / stage / LATER
+    with nobody_reading(build.home(stage) / stage) as alone:
         if not alone:
             later.touch()
             return

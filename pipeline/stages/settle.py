@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import PERIODS, sections_of
+from corpusmill.stages.reference import every_index
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
-    anchors = every(build, "anchor") if _adds_repeats(build, unit) else []
+    anchors = every_index(build) if _adds_repeats(build, unit) else []
     return [("shared", unit), *anchors, *every(build, "context")]
 
 
@@ -25,7 +26,8 @@ def _adds_repeats(build: Build, unit: str) -> bool:
 def _settings(build: Build, unit: str) -> dict[str, Any]:
     dedup = build.config.dedup
     partition = build.units("settle").index(unit)
-    return {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
+    settings = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
+    return {**settings, "against": True} if build.plan.references else settings
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
@@ -39,13 +41,13 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     whole = build.config.dedup.keep == "every_string"
     repeats, periods = [], []
     if _adds_repeats(build, unit):
-        for shard in build.units("anchor"):
-            blocks = build.blocks("anchor", shard)
+        for step in every_index(build):
+            blocks = build.blocks(*step)
             blocks.require(SMALL_FILES)
             repeats.append(open_anchors(blocks.folder).repeats)
             if whole:
-                build.blocks("context", shard).require([PERIODS])
-                periods.append(read_ranges(build.step_folder("context", shard) / PERIODS))
+                build.blocks("context", step[1]).require([PERIODS])
+                periods.append(read_ranges(build.step_folder("context", step[1]) / PERIODS))
     partition = build.units("settle").index(unit)
     matches, counts = settle(
         sections_of(build, "shared", unit),
@@ -56,6 +58,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         repeats=repeats,
         periods=periods,
         want_windows=whole,
+        want_firsts=bool(build.plan.references),
     )
     matches.write(folder, with_windows=whole)
     return Outcome(
