@@ -199,9 +199,9 @@ def _continued(
 
 
 def split_by_reference(ranges: Ranges, referred: Rows, references: int) -> list[Ranges]:
-    """What of `ranges` each of so many references holds, ascending and apart; what an earlier one holds counts there.
+    """What of `ranges` each of so many references holds, ascending and apart, and last what none of them holds.
 
-    `referred`: rows (first, one past the last, reference) of bytes.
+    What several hold counts for the first. `referred`: rows (first, one past the last, reference) of bytes.
     """
     parts, left = [], ranges
     for number in range(references):
@@ -209,4 +209,4 @@ def split_by_reference(ranges: Ranges, referred: Rows, references: int) -> list[
         rest = subtract_ranges(left, own)
         parts.append(subtract_ranges(left, rest))
         left = rest
-    return parts
+    return [*parts, left]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
-from corpusmill.stages.reference import all_shards, index_step, text_step
+from corpusmill.stages.reference import all_shards, index_step, place_of, text_step
 
 if TYPE_CHECKING:
     from corpusmill.dedup.exchange import TextFile
@@ -50,7 +50,7 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 def settings(build: Build, shard: str) -> dict[str, Any]:
     """Beside what is asked: the shard's number among all, and the length of a window."""
-    return {"minimum_bytes": build.config.dedup.minimum_bytes, "shard": all_shards(build).index(shard)}
+    return {"minimum_bytes": build.config.dedup.minimum_bytes, "shard": place_of(build, shard)}
 
 
 def _run(build: StepView, shard: str, folder: Path) -> Outcome:

@@ -40,7 +40,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     dedup = build.config.dedup
     settings: dict[str, Any] = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
     if build.plan.references:
-        settings["against"] = numbers(build)
+        settings["against"] = [len(reference.shards) for reference in build.plan.references]
     return {**settings, "partition": units.index(unit), "partitions": len(units)}
 
 
@@ -52,7 +52,10 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     matches.write(folder, with_windows=build.config.dedup.keep == "every_string")
     rows = [[one.count, one.shard, one.position] for one in repeated]
     (folder / REPEATED).write_text(json.dumps(rows) + "\n", encoding="ascii")
-    return Outcome(counts={**counts, "windows": matches.windows, "ranges": sum(map(len, matches.ranges))})
+    counts |= {"windows": matches.windows, "ranges": sum(map(len, matches.ranges))}
+    if build.plan.references:
+        counts["reference_ranges"] = sum(map(len, matches.ranges[: len(build.units("reference"))]))
+    return Outcome(counts=counts)
 
 
 def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:

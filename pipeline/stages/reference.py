@@ -46,6 +46,18 @@ def all_shards(build: Build) -> list[str]:
     return [*build.units("reference"), *build.units("index")]
 
 
+def place_of(build: Build, shard: str) -> int:
+    """Where a shard stands among all."""
+    if not is_reference(shard):
+        return len(build.units("reference")) + int(shard)
+    before = 0
+    for reference in build.plan.references or ():
+        if shard.startswith(f"{reference.key}{_MARK}"):
+            break
+        before += len(reference.shards)
+    return before + int(shard.partition(_MARK)[2])
+
+
 def numbers(build: Build) -> list[int]:
     """Of all shards the number of their reference, of the dataset's own how many there are; [] without references."""
     references = build.plan.references or []

@@ -99,7 +99,8 @@ def shard_table(build: Build) -> ShardTable:
     for stage in build.graph.per_shard:
         for unit, receipt in receipts[stage].items():
             shard, name = step_name(stage, unit)
-            steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)
+            if shard in steps:  # shards of references have no row
+                steps[shard][name] = StepFacts(receipt.counts, receipt.digest, receipt.seconds)
     rows = [
         shard_row(shard, steps[shard], sum(file.size_bytes for file in files))
         for shard, files in zip(build.plan.shard_names(), build.plan.shards, strict=True)

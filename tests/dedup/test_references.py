@@ -72,6 +72,10 @@ def expected(shards: Shards, minimum_bytes: int, references: Sequence[int]) -> l
                 [list(row) for row in oracle.merge((at, at + 1) for at, of in known.items() if of == number)]
                 for number in range(references[-1])
             ),
+            [
+                list(row)
+                for row in oracle.merge((at, at + 1) for one in own for at in range(*one) if at not in known)
+            ],
         ]
         for own, known in zip(ranges, referred, strict=True)
     ]
@@ -136,11 +140,11 @@ def test_references_hold_nothing_of_what_only_repeats_within(
     """Where a reference holds no window of the dataset, its parts are empty, and ranges those of the dataset alone."""
     alone = split_by_anchors([own], minimum_bytes, [0], partitions=2)[0][0]
     strange = [document.translate(bytes([*range(97), *range(48, 74), *range(123, 256)])) for document in first]
-    ranges, of_strange = split_by_anchors([strange, own], minimum_bytes, [0, 1], partitions=2)[1]
+    ranges, of_strange, within = split_by_anchors([strange, own], minimum_bytes, [0, 1], partitions=2)[1]
     letters = set(b"".join(own)) & set(range(97, 123))
     if letters and "é" not in b"".join(first).decode():
-        assert (ranges, of_strange) == (alone, [])
-    twice, by_first, by_second = split_by_anchors([first, first + second, own], minimum_bytes, [0, 1, 2])[2]
-    once, by_one = split_by_anchors([first + second, own], minimum_bytes, [0, 1])[1]
-    assert twice == once
+        assert (ranges, of_strange, within) == (alone, [], alone)
+    twice, by_first, by_second, own_of_twice = split_by_anchors([first, first + second, own], minimum_bytes, [0, 1, 2])[2]
+    once, by_one, own_of_once = split_by_anchors([first + second, own], minimum_bytes, [0, 1])[1]
+    assert (twice, own_of_twice) == (once, own_of_once)
     assert union_ranges(np.array([*by_first, *by_second], np.uint64).reshape(-1, 2)).tolist() == by_one
