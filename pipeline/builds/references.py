@@ -109,9 +109,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> list[StoredFile]:
 
 
 def _sources(reference: ReferenceConfig) -> list[StoredFile]:
-    return list_sources(
-        [absolute(reference.path)], SOURCE_ENDINGS, reference.endpoint_url, named=tuple(NAMED_ENDINGS)
-    )
+    return list_sources([absolute(reference.path)], SOURCE_ENDINGS, reference.endpoint_url, named=tuple(NAMED_ENDINGS))
 
 
 def _require_not_written(config: DatasetConfig, path: str, dataset: str, files: Iterable[StoredFile]) -> None:

@@ -49,7 +49,7 @@ def settled_pairs(shared: Sections, settled: Sections, shards: int) -> list[Rows
     firsts = settled.whole(FIRSTS, "<i4")
     joined = np.concatenate([np.empty(0, np.uint64), *places])
     shards = np.repeat(np.arange(len(places), dtype=np.int64), [len(own) for own in places])
-    starts = shards << 44 | (positions_of(joined) - highs_of(joined))
+    starts: NDArray[np.int64] = shards << 44 | (positions_of(joined) - highs_of(joined))
     again = np.flatnonzero(firsts != np.arange(len(firsts), dtype=np.int32))
     rows = np.column_stack([starts[again], lows_of(joined[again]) + 1, starts[firsts[again]]])
     return [rows.astype(np.uint64)]
@@ -167,9 +167,7 @@ def referred_bytes(referred: Rows, periods: Iterable[Rows], minimum_bytes: int) 
             last = int(np.searchsorted(starts, np.uint64(later), side="left"))
             known = [tuple(one) for one in referred[first:last].tolist()] + recent
             runs = [
-                (max(low, base), min(high, later), number)
-                for low, high, number in known
-                if low < later and high > base
+                (max(low, base), min(high, later), number) for low, high, number in known if low < later and high > base
             ]
             new, tiles = _continued(runs, base, later, windows, minimum_bytes)
             recent_end = later + windows

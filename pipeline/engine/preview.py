@@ -52,7 +52,9 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
         except StepMissingError as missing:
             yield StepPreview(stage, unit, "may run", f"depends on {missing.stage} {missing.unit}, which will run")
             continue
-        earlier = build.remembered(("folders", stage), lambda: _folders_of_units(build.home(stage) / stage)).get(unit, [])
+        earlier = build.remembered(("folders", stage), lambda: _folders_of_units(build.home(stage) / stage)).get(
+            unit, []
+        )
         yield StepPreview(stage, unit, "run", _why_run(step, build.home(stage), earlier))
 
 

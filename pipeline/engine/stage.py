@@ -85,7 +85,7 @@ class Stage:
     `after`         the stages that have ended before its units run
     `units`         the names of its units; or `units_of` names a stage that has the same ones
     `units_after`   the stages whose receipts say what the units are; none if the plan does
-    `per_shard`     its units are shards, or end in `-<shard>`: one shard can be done again by itself; there may be others
+    `per_shard`     its units are shards, or end in `-<shard>`: one shard can be done again by itself
     `inputs`        the steps whose outputs a unit reads
     `settings`      what else can change its bytes
 

@@ -117,10 +117,13 @@ class Plan(BaseModel):
         """Every file and part, in the order in which their documents count."""
         return (file for shard in self.shards for file in shard)
 
+    def files_of_references(self) -> Iterator[SourceFile]:
+        """Every file and part of references, in the order in which their documents count."""
+        return (file for reference in self.references or () for shard in reference.shards for file in shard)
+
     def reference_bytes(self) -> int:
         """Size of all files of references, compressed as they are."""
-        shards = (shard for reference in self.references or () for shard in reference.shards)
-        return sum(file.size_bytes for shard in shards for file in shard)
+        return sum(file.size_bytes for file in self.files_of_references())
 
     def source_bytes(self) -> int:
         """Size of all source files, compressed as they are."""

@@ -11,7 +11,7 @@ from corpusmill.stages.context import sections_of, settings, text_of, units
 from corpusmill.stages.reference import text_step
 
 if TYPE_CHECKING:
-    from corpusmill.engine.build import StepView
+    from corpusmill.engine.build import Build, StepView
 
 
 def _run(build: StepView, shard: str, folder: Path) -> Outcome:

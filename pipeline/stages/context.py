@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
-from corpusmill.stages.reference import all_shards, index_step, place_of, text_step
+from corpusmill.stages.reference import index_step, place_of, text_step
 
 if TYPE_CHECKING:
     from corpusmill.dedup.exchange import TextFile
@@ -39,8 +39,8 @@ def _keeps_whole(build: Build) -> bool:
 
 
 def units(build: Build) -> list[str]:
-    """The shards that have anchors, those of references first."""
-    return all_shards(build) if build.units("anchor") else []
+    """The shards that have anchors."""
+    return build.units("anchor")
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:

@@ -138,7 +138,11 @@ def text_flow(build: Build, out: int) -> Flow:
     from corpusmill.report.facts import Flow
 
     into = text_total(build, "text_bytes_out")
-    return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
+    if not build.plan.references:
+        return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
+    held = build.total("union", "reference_bytes") if into > out else 0
+    lost = {"in references": held, "duplicates": into - out - held}
+    return Flow(into=into, out=out, lost={reason: count for reason, count in lost.items() if count})
 
 
 def _flows(build: Build) -> dict[str, Flow]:

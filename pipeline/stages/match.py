@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of
-from corpusmill.stages.reference import all_shards, every_index, is_reference, numbers, of_unit, text_step
+from corpusmill.stages.reference import all_shards, every_answer, every_index, is_reference, numbers, of_unit, text_step
 from corpusmill.stages.shared import MINIMUM_PARTITIONS, partition_names
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _units(build: Build) -> list[str]:
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if build.config.index.method == "suffix_array":
         return [*(text_step(build, shard) for shard in all_shards(build)), *every_index(build)]
-    return [("shared", unit), ("settle", unit), *every(build, "border")]
+    return [("shared", unit), ("settle", unit), *every_answer(build, "border")]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
@@ -65,7 +65,8 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
 
     partition = build.units("match").index(unit)
     shared, settled = sections_of(build, "shared", unit), sections_of(build, "settle", unit)
-    answered = [sections_of(build, "border", shard) for shard in build.units("border")]
+    answers = every_answer(build, "border")
+    answered = [sections_of(build, *answer) for answer in answers]
     references = numbers(build)
     equal = settled_pairs(shared, settled, len(answered)) if references else None
     matches = match_borders(
@@ -82,7 +83,7 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
         matches = replace(matches, referred=referred_windows(equal, references))
     repeated = count_repeated(shared, settled, answered, partition)
     # Every partition hears of all text; its share of the text is what adds up over partitions.
-    texts = sum(build.receipt("border", shard).counts["bytes_read"] for shard in build.units("border"))
+    texts = sum(build.receipt(*answer).counts["bytes_read"] for answer in answers)
     return matches, repeated, {"bytes_read": texts // len(build.units("match"))}
 
 
@@ -145,7 +146,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "match",
     version=4,
-    after=("border", "suffix_array", "reference_index"),
+    after=("border", "reference_border", "suffix_array", "reference_index"),
     units_after=("anchor", "suffix_array", "reference_index"),
     group="find_ranges",
     unit_word="partition",

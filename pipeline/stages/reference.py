@@ -82,6 +82,11 @@ def every_index(build: Build) -> list[StepName]:
     return [index_step(build, shard) for shard in all_shards(build)]
 
 
+def every_answer(build: Build, stage: str) -> list[StepName]:
+    """The steps in which all shards answer: those of `context` or `border`, and of references."""
+    return [(f"reference_{stage}" if is_reference(shard) else stage, shard) for shard in all_shards(build)]
+
+
 def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[SourceFile]]:
     """A shard's reference, as configured and as planned, and the shard's files."""
     key, _, number = unit.partition(_MARK)

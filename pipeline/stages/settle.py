@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import PERIODS, sections_of
-from corpusmill.stages.reference import every_index
+from corpusmill.stages.reference import every_answer, every_index
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     anchors = every_index(build) if _adds_repeats(build, unit) else []
-    return [("shared", unit), *anchors, *every(build, "context")]
+    return [("shared", unit), *anchors, *every_answer(build, "context")]
 
 
 def _adds_repeats(build: Build, unit: str) -> bool:
@@ -41,17 +41,17 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     whole = build.config.dedup.keep == "every_string"
     repeats, periods = [], []
     if _adds_repeats(build, unit):
-        for step in every_index(build):
-            blocks = build.blocks(*step)
+        for anchors, answer in zip(every_index(build), every_answer(build, "context"), strict=True):
+            blocks = build.blocks(*anchors)
             blocks.require(SMALL_FILES)
             repeats.append(open_anchors(blocks.folder).repeats)
             if whole:
-                build.blocks("context", step[1]).require([PERIODS])
-                periods.append(read_ranges(build.step_folder("context", step[1]) / PERIODS))
+                build.blocks(*answer).require([PERIODS])
+                periods.append(read_ranges(build.step_folder(*answer) / PERIODS))
     partition = build.units("settle").index(unit)
     matches, counts = settle(
         sections_of(build, "shared", unit),
-        [sections_of(build, "context", shard) for shard in build.units("context")],
+        [sections_of(build, *answer) for answer in every_answer(build, "context")],
         partition,
         slicing_of(minimum_bytes),
         folder,
@@ -76,7 +76,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "settle",
     version=1,
-    after=("context",),
+    after=("context", "reference_context"),
     group="find_ranges",
     unit_word="partition",
     units_of="shared",

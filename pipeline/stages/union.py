@@ -90,7 +90,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         "by_source_file": _by_source_file(text, cut),
     }
     if build.plan.references:
-        *held, within = _held_by_references(build, shard, text, aligned, folder)
+        held, within = _held_by_references(build, shard, text, aligned, folder)
         counts |= {"within_bytes": within, "reference_bytes": sum(held)}
         details["reference_bytes"] = held
     return Outcome(counts=counts, details=details)
@@ -98,7 +98,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 def _held_by_references(
     build: Build, shard: str, text: TextShard, aligned: NDArray[np.uint64], folder: Path
-) -> list[int]:
+) -> tuple[list[int], int]:
     """Write what of a shard's ranges, cut at whole characters, each reference holds; the bytes of each, and of none."""
     import numpy as np
 
@@ -120,7 +120,7 @@ def _held_by_references(
     )
     rows = np.concatenate([np.insert(part, 2, number, axis=1) for number, part in enumerate(parts)])
     (folder / REFERENCE_RANGES).write_bytes(np.ascontiguousarray(rows[np.argsort(rows[:, 0])], "<u8").data)
-    return [*map(_covered, parts), _covered(within)]
+    return [_covered(part) for part in parts], _covered(within)
 
 
 def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
@@ -138,6 +138,12 @@ def _found(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[np.
     matches = [sections_of(build, "match", partition) for partition in build.units("match")]
     place = place_of(build, shard)
     return np.concatenate([one.read(name, place, columns=columns) for one in matches])
+
+
+def held_by_references(build: Build) -> list[int]:
+    """Of each reference, the bytes of the dataset's duplicate ranges that it holds; the first that has them."""
+    rows = [receipt.details["reference_bytes"] for receipt in build.receipts("union")]
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -182,13 +188,15 @@ def removal_in_words(build: Build) -> str:
     text_bytes, documents = (text_total(build, name) for name in ("text_bytes_out", "documents_out"))
     counts = {name: build.total("union", name) for name in ("removed_bytes", "documents_touched", "documents_emptied")}
     verb = "removed" if dedup.mode == "remove" else "annotated, and kept"
+    against = bool(build.plan.references)
     rows = [
         f"**{counts['removed_bytes']:,} of {text_bytes:,} bytes of text"
         f" ({_share(counts['removed_bytes'], text_bytes)}) would be {verb}**, in {ranges:,} ranges.",
         "",
         f"* {counts['documents_touched']:,} of {documents:,} documents are touched,"
         f" {counts['documents_emptied']:,} of them wholly.",
-        f"* Ranges are {range_in_words(dedup.minimum_bytes, dedup.keep, dedup.fuzzy_share)}.",
+        f"* Ranges are {range_in_words(dedup.minimum_bytes, dedup.keep, dedup.fuzzy_share, against=against)}.",
+        *_held_in_words(build),
         "",
         "| source file | bytes of text | would go | share |",
         "|---|--:|--:|--:|",
@@ -198,6 +206,17 @@ def removal_in_words(build: Build) -> str:
         ),
     ]
     return "\n".join(rows)
+
+
+def _held_in_words(build: Build) -> list[str]:
+    """How much of what would go repeats within the dataset, and how much stands in which reference."""
+    if not build.plan.references:
+        return []
+    held = zip(build.plan.references, held_by_references(build), strict=True)
+    return [
+        f"* {build.total('union', 'within_bytes'):,} bytes repeat within the dataset.",
+        *(f"* {size:,} bytes stand in {code_span(reference.path)}." for reference, size in held),
+    ]
 
 
 def code_span(text: str) -> str:

@@ -67,7 +67,9 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
         whole = whole and not error and all(step.receipt for step in located)
         if not whole:
             here = [
-                folder for folder in _folders(build.home(stage) / stage) if folder not in {step.folder for step in located}
+                folder
+                for folder in _folders(build.home(stage) / stage)
+                if folder not in {step.folder for step in located}
             ]
             others = [open_folder(stage, _unit_of(folder), folder) for folder in here]
             located += _behind({step.unit for step in located}, others, digests, elsewhere)

@@ -72,10 +72,7 @@ def expected(shards: Shards, minimum_bytes: int, references: Sequence[int]) -> l
                 [list(row) for row in oracle.merge((at, at + 1) for at, of in known.items() if of == number)]
                 for number in range(references[-1])
             ),
-            [
-                list(row)
-                for row in oracle.merge((at, at + 1) for one in own for at in range(*one) if at not in known)
-            ],
+            [list(row) for row in oracle.merge((at, at + 1) for one in own for at in range(*one) if at not in known)],
         ]
         for own, known in zip(ranges, referred, strict=True)
     ]
@@ -144,7 +141,9 @@ def test_references_hold_nothing_of_what_only_repeats_within(
     letters = set(b"".join(own)) & set(range(97, 123))
     if letters and "é" not in b"".join(first).decode():
         assert (ranges, of_strange, within) == (alone, [], alone)
-    twice, by_first, by_second, own_of_twice = split_by_anchors([first, first + second, own], minimum_bytes, [0, 1, 2])[2]
+    twice, by_first, by_second, own_of_twice = split_by_anchors([first, first + second, own], minimum_bytes, [0, 1, 2])[
+        2
+    ]
     once, by_one, own_of_once = split_by_anchors([first + second, own], minimum_bytes, [0, 1])[1]
     assert (twice, own_of_twice) == (once, own_of_once)
     assert union_ranges(np.array([*by_first, *by_second], np.uint64).reshape(-1, 2)).tolist() == by_one
