@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from corpusmill.addresses import natural_order
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
 from corpusmill.config import DatasetConfig, ReferenceConfig, absolute, named_version, version_folder
 from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
@@ -94,8 +93,8 @@ def _documents(folder: str, reference: ReferenceConfig) -> list[StoredFile]:
             next_step="build it with dedup.writeback: true, or name its sources",
         )
     below = open_store(f"{folder}/{DOCUMENTS}", endpoint_url=reference.endpoint_url).iter_files()
-    files = sorted(below, key=lambda file: natural_order(file.name))
-    there = {f"{DOCUMENTS}/{file.name}": file.size_bytes for file in files}
+    files = {f"{DOCUMENTS}/{file.name}": file for file in below}
+    there = {name: file.size_bytes for name, file in files.items()}
     if there != documents:
         wrong = sorted(name for name in there.keys() | documents.keys() if there.get(name) != documents.get(name))
         raise CorruptDataError(
@@ -105,7 +104,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> list[StoredFile]:
             got=f"{there[wrong[0]]:,} bytes" if wrong[0] in there else "nothing",
             next_step="corpusmill repair mends it from another copy; or name another version",
         )
-    return files
+    return [files[name] for name in documents]
 
 
 def _sources(reference: ReferenceConfig) -> list[StoredFile]:

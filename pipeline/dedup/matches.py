@@ -3,8 +3,8 @@
 match_ranges        start u64 LE | end u64 LE       sections by shard (sections.py): bytes of windows that occurred
                                                     earlier, ascending and apart
 later_windows, earlier_windows      the same form, for keep: every_string
-reference_windows                   first u64 | one past the last u64 | reference u64, sections by shard, with references
-                                    alone: starts of windows that stand in a reference (references.py)
+reference_windows                   first u64 | one past the last u64 | reference u64, sections by shard: starts of
+                                    windows that stand in a reference (references.py); only where there are references
 """
 
 from __future__ import annotations

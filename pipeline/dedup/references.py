@@ -19,6 +19,7 @@ again: no text, no digest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def referred_windows(equal: Sequence[Rows], references: Sequence[int]) -> list[R
         pieces = np.concatenate([pieces, np.empty_like(pieces)])
     bounds = np.searchsorted(pieces[:filled, 0], np.arange(len(of_shard) + 1, dtype=np.uint64) << _SHARD_SHIFT)
     shards = []
-    for shard, (low, high) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for shard, (low, high) in enumerate(pairwise(bounds.tolist())):
         base = np.uint64(shard) << _SHARD_SHIFT
         shards.append(pieces[low:high] - np.array([base, base, 0], np.uint64))
     return shards

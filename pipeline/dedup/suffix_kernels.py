@@ -76,7 +76,7 @@ def _rank_among_most(most: Any, count: Any, shard: Any, position: Any) -> None:
 
 
 @kernel
-def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
+def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the marks
     texts: Any,
     sizes: Any,
     tables: Any,

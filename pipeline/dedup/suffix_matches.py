@@ -3,8 +3,8 @@
 Suffixes that begin with the same L bytes stand together in each table. A part is what lies between two cut points,
 the beginnings (at most L bytes) of suffixes of the largest shard, so that equal windows are never in two parts.
 
-Memory: two bits per byte of text of all shards, and one more for each reference. Time: a random access to the text per byte, 1-2 MB/s. Texts and tables
-are memory-mapped, and want to be in memory.
+Memory: two bits per byte of text of all shards, and one more for each reference. Time: a random access to the text per
+byte, 1-2 MB/s. Texts and tables are memory-mapped, and want to be in memory.
 """
 
 from __future__ import annotations
