@@ -6,7 +6,8 @@ no run here is known to have delivered is somebody else's, and stays. Kept is
 * what `latest` names at any of the destinations;
 * the newest K that were delivered, by the number of their run, not by time;
 * what another dataset is built against: a plan that it needs (runs.py), in a work folder beside this one, reads sources
-  or a reference (`dedup.against`) from that version's folder; and a version that this dataset has as a reference. Training runs and mixtures leave no trace here: K is what they can count on.
+  or a reference (`dedup.against`) from that version's folder; and a version that this dataset itself has as a
+  reference. Training runs and mixtures leave no trace here: K is what they can count on.
 
 `gc --destinations` removes them when it is asked to; with `keep_versions` in the configuration every run does that has
 delivered and moved `latest`. An experiment and a task cleared in an old run remove nothing, and no form sets the key.

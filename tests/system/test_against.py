@@ -1,4 +1,4 @@
-"""`dedup.against`: text that counts as having come before; what is left is what the reference and we would leave of us."""
+"""`dedup.against`: what is left of a dataset is what would be left of its files behind those of the references."""
 
 from __future__ import annotations
 
@@ -39,19 +39,15 @@ def write(folder: Path, *names: str, key: str = "text") -> Path:
     return folder
 
 
-def settings(root: Path, *against: object, name: str = "tiny", dedup: object = (), **sections: Any) -> DatasetConfig:
-    """A dataset of `root/corpus`; all of them lie in the same work folder."""
+def settings(root: Path, *against: object, name: str = "tiny", dedup: Any = None, **sections: Any) -> DatasetConfig:
+    """A dataset of the files in `root/name`; all of them lie in the same work folder."""
+    dedup = {"mode": "remove", "minimum_bytes": MINIMUM, **(dedup or {})}
     values = configuration(
         root,
         name=name,
         source={"paths": [str(root / name)], "shard_bytes": "8KiB"},
         exports={"megatron": {}},
-        dedup={
-            "mode": "remove",
-            "minimum_bytes": MINIMUM,
-            **dict(dedup),
-            **({"against": list(against)} if against else {}),
-        },  # type: ignore[call-overload]
+        dedup={**dedup, "against": list(against)} if against else dedup,
         **sections,
     )
     return check_config(values, where="test")
@@ -227,7 +223,7 @@ def test_references_that_share_a_file_are_refused(tmp_path: Path) -> None:
     references = write(tmp_path / "references", "a1", "a2")
     with pytest.raises(ConfigError, match="a file is in two references"):
         plan_dataset(settings(tmp_path, str(references), str(references / "a*.jsonl")))
-    with pytest.raises(ConfigError, match="names .* twice"):
+    with pytest.raises(ConfigError, match=r"names .* twice"):
         settings(tmp_path, str(references), str(references))
     with pytest.raises(ConfigError, match="against needs mode remove or annotate"):
         settings(tmp_path, str(references), dedup={"mode": "none"})
