@@ -68,8 +68,21 @@ def require_folder(key: str, folder: str, own: Iterable[str]) -> None:
         require_within([(key, (folder, None))])
 
 
-def require_listed(config: DatasetConfig, operators: DatasetConfig, locations: Iterable[str]) -> None:
-    """ConfigError for a source file that a link leads to beyond the roots, if the paths are not the operator's own."""
+def require_listed(
+    config: DatasetConfig,
+    operators: DatasetConfig,
+    locations: Iterable[str],
+    of_references: Iterable[Iterable[str]] = (),
+) -> None:
+    """ConfigError for a source file that a link leads to beyond the roots, if the paths are not the operator's own.
+
+    `of_references`: the locations of the files of each reference of `dedup.against`.
+    """
+    own = {(reference.path, reference.endpoint_url) for reference in operators.dedup.against or ()}
+    for reference, files in zip(config.dedup.against or (), of_references, strict=False):
+        if (reference.path, reference.endpoint_url) not in own:
+            endpoint_url = reference.endpoint_url
+            require_within((AGAINST, (path, endpoint_url if path.startswith("s3://") else None)) for path in files)
     if set(config.source.paths) <= set(operators.source.paths):
         return
     endpoint_url = config.source.endpoint_url

@@ -90,6 +90,10 @@ class Reference(BaseModel):
     shards: list[list[SourceFile]]
     version: str = ""
 
+    def files(self) -> Iterator[SourceFile]:
+        """Every file and part, in the order in which their documents count."""
+        return (file for shard in self.shards for file in shard)
+
 
 class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
@@ -119,7 +123,7 @@ class Plan(BaseModel):
 
     def files_of_references(self) -> Iterator[SourceFile]:
         """Every file and part of references, in the order in which their documents count."""
-        return (file for reference in self.references or () for shard in reference.shards for file in shard)
+        return (file for reference in self.references or () for file in reference.files())
 
     def reference_bytes(self) -> int:
         """Size of all files of references, compressed as they are."""
