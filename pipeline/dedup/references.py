@@ -49,8 +49,8 @@ def settled_pairs(shared: Sections, settled: Sections, shards: int) -> list[Rows
     places = [shared.read(CONTEXTS, shard) for shard in range(shards)]
     firsts = settled.whole(FIRSTS, "<i4")
     joined = np.concatenate([np.empty(0, np.uint64), *places])
-    shards = np.repeat(np.arange(len(places), dtype=np.int64), [len(own) for own in places])
-    starts: NDArray[np.int64] = shards << 44 | (positions_of(joined) - highs_of(joined))
+    numbers = np.repeat(np.arange(len(places), dtype=np.int64), [len(own) for own in places])
+    starts = numbers << 44 | (positions_of(joined) - highs_of(joined))
     again = np.flatnonzero(firsts != np.arange(len(firsts), dtype=np.int32))
     rows = np.column_stack([starts[again], lows_of(joined[again]) + 1, starts[firsts[again]]])
     return [rows.astype(np.uint64)]

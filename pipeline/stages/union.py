@@ -84,7 +84,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         "documents_emptied": statistics["documents_emptied"],
         "bytes_read": rows.nbytes,
     }
-    details = {
+    details: dict[str, Any] = {
         "range_bytes": power_histogram(lengths).model_dump(),
         "kept_gap_bytes": power_histogram(kept_gaps(text.offsets, cut)).model_dump(),
         "by_source_file": _by_source_file(text, cut),
