@@ -54,6 +54,17 @@ class Matches:
             sum(int((own[:, 1] - own[:, 0]).sum()) for own in later),
         )
 
+    def without(self, shards: int) -> Matches:
+        """These but for the first so many shards: those of references, from which nothing is removed."""
+        none, no_referred = [NO_RANGES] * shards, [np.empty((0, 3), np.uint64)] * shards
+        return Matches(
+            none + self.ranges[shards:],
+            none + self.later[shards:],
+            none + self.earlier[shards:],
+            self.windows,
+            no_referred + self.referred[shards:] if self.referred else [],
+        )
+
     def write(self, folder: Path, *, with_windows: bool) -> None:
         """Write `match_ranges` and, for `keep: every_string`, the files of windows."""
         write_sections(folder, MATCH_RANGES, self.ranges)

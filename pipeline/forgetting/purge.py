@@ -33,7 +33,7 @@ from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import SHARED, Build
 
 VERSION_DIGITS = 12
 
@@ -78,6 +78,7 @@ def purge(build: Build) -> Purge:
     _remove_steps(build, search, done)
     _give_back(build, done)
     done.out_of_reach += [f"{name} (a source)" for name in sorted({place.file for place in search.places})]
+    _note_references(build, search, done)
     _search_again(build, search, done)
     return done
 
@@ -122,6 +123,15 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
     holding = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
     removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(holding)])
     done.removed += [str(one.folder) for one in removed]
+
+
+def _note_references(build: Build, search: Search, done: Purge) -> None:
+    """What datasets of this work folder are compared with (`dedup.against`) and holds some of the text, too."""
+    shared = build.work.parent / SHARED
+    if shared.is_dir():
+        files = (path for path, _ in search.in_files(files_below(shared)))
+        holding = {shared.joinpath(*path.relative_to(shared).parts[:2]) for path in files}
+        done.out_of_reach += [f"{folder} (text of a reference)" for folder in sorted(holding)]
 
 
 def _give_back(build: Build, done: Purge) -> None:

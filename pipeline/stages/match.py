@@ -49,12 +49,11 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     assert minimum_bytes is not None
     by_suffixes = build.config.index.method == "suffix_array"
     matches, repeated, counts = (_by_suffixes if by_suffixes else _by_anchors)(build, unit, minimum_bytes)
+    matches = matches.without(len(build.units("reference")))
     matches.write(folder, with_windows=build.config.dedup.keep == "every_string")
     rows = [[one.count, one.shard, one.position] for one in repeated]
     (folder / REPEATED).write_text(json.dumps(rows) + "\n", encoding="ascii")
     counts |= {"windows": matches.windows, "ranges": sum(map(len, matches.ranges))}
-    if build.plan.references:
-        counts["reference_ranges"] = sum(map(len, matches.ranges[: len(build.units("reference"))]))
     return Outcome(counts=counts)
 
 

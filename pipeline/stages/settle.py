@@ -27,7 +27,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     dedup = build.config.dedup
     partition = build.units("settle").index(unit)
     settings = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
-    return {**settings, "against": True} if build.plan.references else settings
+    return {**settings, "against": len(build.units("reference"))} if build.plan.references else settings
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
@@ -60,7 +60,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
         want_windows=whole,
         want_firsts=bool(build.plan.references),
     )
-    matches.write(folder, with_windows=whole)
+    matches.without(len(build.units("reference"))).write(folder, with_windows=whole)
     return Outcome(
         counts={**counts, "windows": matches.windows, "bytes_read": 24 * (counts["settled"] + counts["open"])}
     )

@@ -169,14 +169,12 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
         kept_gaps=_histogram(build, "union", "kept_gap_bytes"),
         most_repeated=_most_repeated(build),
         references=_references(build),
-        within_bytes=build.total("union", "within_bytes"),
+        within_bytes=build.total("union", "within_bytes"),  # 0 without references
     )
 
 
 def _references(build: Build) -> tuple[ReferenceHeld, ...]:
-    if not build.plan.references:
-        return ()
-    held = zip(build.plan.references, held_by_references(build), strict=True)
+    held = zip(build.plan.references or (), held_by_references(build), strict=True)
     return tuple(_reference(build, reference, size) for reference, size in held)
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
+from corpusmill.commands import app
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import SHARED, Build
 from corpusmill.engine.garbage import find_garbage, remove_garbage
@@ -72,6 +74,7 @@ MODES = {
     "every string": {"dedup": {"keep": "every_string"}},
     "fuzzy": {"dedup": {"fuzzy_share": 0.3}},
     "suffix array": {"index": {"method": "suffix_array"}},
+    "reclaimed": {"reclaim": "eager"},
 }
 
 
@@ -241,3 +244,16 @@ def test_reference_dataset_without_documents_or_with_others_is_refused(tmp_path:
         file.write(b"{}\n")
     with pytest.raises(CorpusmillError, match="not those that were delivered"):
         plan_dataset(settings(tmp_path, str(latest)))
+
+
+def test_dedup_command_against_a_folder_leaves_what_a_build_leaves(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1", "a2")
+    build(settings(tmp_path, str(references)))
+    options = ["--minimum-bytes", str(MINIMUM), "--against", str(references), "--work-folder", str(tmp_path / "alone")]
+    told = CliRunner().invoke(app, ["dedup", str(tmp_path / "tiny"), "--output", str(tmp_path / "clean"), *options])
+    assert told.exit_code == 0
+    assert f"of these stand in {references}" in told.output
+    clean = {name: (tmp_path / "clean" / name).read_bytes() for name in ("b1.jsonl", "b2.jsonl")}
+    assert clean == documents(tmp_path)
+    assert not (tmp_path / "clean" / "a1.jsonl").exists()
