@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from corpusmill.report.progress import StageProgress
     from corpusmill.sources.plan import Plan
 
-SHARED = ".shared"  # beside the folders of datasets, none of which can be called so
+COMMON = ".common"  # beside the folders of datasets, none of which can be called so
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Build:
 
     def home(self, stage: str) -> Path:
         """The folder below which the steps of a stage lie: the dataset's, or that of all datasets beside it."""
-        return self.work.parent / SHARED if self.graph[stage].shared else self.work
+        return self.work.parent / COMMON if self.graph[stage].common else self.work
 
     def remembered(self, key: tuple[object, ...], work_out: Callable[[], T]) -> T:
         """What `work_out` gives, worked out once for as long as no receipt becomes another.

@@ -11,7 +11,7 @@ the dataset's work folder was superseded by another plan, another setting or ano
   its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
 * a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
-* what all datasets of a work folder share (Stage.shared) is garbage when no such plan of any of them reaches it; in a
+* what all datasets of a work folder have in common (Stage.common) is garbage when no such plan of any of them reaches it; in a
   bucket it stays, because a machine need not know all datasets there;
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.config import DatasetConfig
-from corpusmill.engine.build import SHARED, Build
+from corpusmill.engine.build import COMMON, Build
 from corpusmill.engine.graph import PLAN, Graph
 from corpusmill.engine.running import open_build
 from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
@@ -94,13 +94,13 @@ def find_garbage(
         needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
-    return [*found, *_shared_garbage(work, graph, plans), *_abandoned(work, folders, config)]
+    return [*found, *_common_garbage(work, graph, plans), *_abandoned(work, folders, config)]
 
 
-def _shared_garbage(work: Path, graph: Graph, plans: list[Path]) -> list[Garbage]:
+def _common_garbage(work: Path, graph: Graph, plans: list[Path]) -> list[Garbage]:
     """What stages that all datasets share hold, and no plan that one of them needs; `plans`: those of this one."""
-    stages = [stage.name for stage in graph if stage.shared]
-    folders = [folder for stage in stages for folder in _step_folders(work.parent / SHARED / stage)]
+    stages = [stage.name for stage in graph if stage.common]
+    folders = [folder for stage in stages for folder in _step_folders(work.parent / COMMON / stage)]
     if not folders or is_shared(work):
         return []
     beside = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
@@ -242,7 +242,7 @@ def _size_bytes(folder: Path) -> int:
 
 def _require_inside(work: Path, folder: Path, stages: tuple[str, ...]) -> None:
     home = folder.parent.parent
-    inside = home in {work, work.parent / SHARED}
+    inside = home in {work, work.parent / COMMON}
     inside = inside and folder.parent.name in stages and STEP_FOLDER.fullmatch(folder.name) is not None
     if not inside or folder.is_symlink() or folder.resolve() != home.resolve() / folder.parent.name / folder.name:
         raise PermanentError(

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corpusmill.engine.build import COMMON
 from corpusmill.engine.garbage import find_garbage, remove_garbage, superseded
 from corpusmill.engine.runs import DELIVERED, delivered_versions
 from corpusmill.errors import CorpusmillError, PermanentError
@@ -33,7 +34,7 @@ from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
-    from corpusmill.engine.build import SHARED, Build
+    from corpusmill.engine.build import Build
 
 VERSION_DIGITS = 12
 
@@ -127,10 +128,10 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
 
 def _note_references(build: Build, search: Search, done: Purge) -> None:
     """What datasets of this work folder are compared with (`dedup.against`) and holds some of the text, too."""
-    shared = build.work.parent / SHARED
-    if shared.is_dir():
-        files = (path for path, _ in search.in_files(files_below(shared)))
-        holding = {shared.joinpath(*path.relative_to(shared).parts[:2]) for path in files}
+    common = build.work.parent / COMMON
+    if common.is_dir():
+        files = (path for path, _ in search.in_files(files_below(common)))
+        holding = {common.joinpath(*path.relative_to(common).parts[:2]) for path in files}
         done.out_of_reach += [f"{folder} (text of a reference)" for folder in sorted(holding)]
 
 

@@ -53,8 +53,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     matches.write(folder, with_windows=build.config.dedup.keep == "every_string")
     rows = [[one.count, one.shard, one.position] for one in repeated]
     (folder / REPEATED).write_text(json.dumps(rows) + "\n", encoding="ascii")
-    counts |= {"windows": matches.windows, "ranges": sum(map(len, matches.ranges))}
-    return Outcome(counts=counts)
+    return Outcome(counts={**counts, "windows": matches.windows, "ranges": sum(map(len, matches.ranges))})
 
 
 def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:

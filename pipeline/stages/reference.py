@@ -1,7 +1,7 @@
 """Reference: the text of a shard of a reference, what `dedup.against` names; nothing of it is delivered.
 
 A reference's shards stand before those of the dataset, so what they hold counts as having come before. A step names no
-dataset: every dataset of a work folder that names the same reference reads the same text (Stage.shared).
+dataset: every dataset of a work folder that names the same reference reads the same text (Stage.common).
 
 In: the files that the plan lists, read where they lie. Out: a text shard (documents/__init__.py). A unit is called
 `<key of the reference>.<number>`.
@@ -182,7 +182,7 @@ STAGE = Stage(
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
-    shared=True,
+    common=True,
     stores=True,
     outside=_in_place,
     recount=_recount,

@@ -13,7 +13,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.engine.build import SHARED, Build
+from corpusmill.engine.build import COMMON, Build
 from corpusmill.engine.garbage import find_garbage, remove_garbage
 from corpusmill.engine.preview import preview
 from corpusmill.errors import ConfigError, CorpusmillError, RejectedDocumentsError, SourceError
@@ -122,7 +122,7 @@ def test_reference_is_indexed_once_for_every_dataset_and_collected_with_the_last
     one = settings(tmp_path, small(references), name="one")
     other = settings(tmp_path, small(references), name="other", index={"method": "anchors"})
     build(one)
-    shared = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "work" / SHARED).glob("*/*"))
+    shared = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "work" / COMMON).glob("*/*"))
     times = {path: (tmp_path / path / "receipt.json").stat().st_mtime_ns for path in shared}
     assert len(shared) == 2 * len(open_build(plan_dataset(one)).units("reference")) > 2
     build(other)
@@ -133,7 +133,7 @@ def test_reference_is_indexed_once_for_every_dataset_and_collected_with_the_last
     garbage = find_garbage(tmp_path / "work" / "one", GRAPH)
     assert {tmp_path / path for path in shared} <= {found.folder for found in garbage}
     remove_garbage(tmp_path / "work" / "one", GRAPH, garbage)
-    assert not list((tmp_path / "work" / SHARED).glob("*/*"))
+    assert not list((tmp_path / "work" / COMMON).glob("*/*"))
 
 
 def test_reference_that_grows_redoes_what_depends_on_it_alone(tmp_path: Path) -> None:

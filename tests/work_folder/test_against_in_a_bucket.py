@@ -64,6 +64,6 @@ def test_reference_dataset_in_a_bucket_is_indexed_once_for_all_machines(
             assert attempts == of_first
             assert made.total("union", "reference_bytes") > 0
             assert not verify_build(made).findings
-            assert not any(".shared" in str(one.folder) for one in find_garbage(made.work, GRAPH))
+            assert not any(".common" in str(one.folder) for one in find_garbage(made.work, GRAPH))
             assert documents(tmp_path, name) == documents(tmp_path, "locally")
     assert plan_dataset(settings(tmp_path, "locally", str(tmp_path / "work"), latest))
