@@ -7,6 +7,7 @@ A finished dataset is named by its folder, `<destination>/<name>/<version>`, or 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.fingerprint import fingerprint
 from corpusmill.sources.plan import Reference, plan_files
-from corpusmill.stages.description import DATASET, VERSION
+from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS
 from corpusmill.stages.versions import LATEST, latest_version
 from corpusmill.stages.writeback import FOLDER as DOCUMENTS
 from corpusmill.storage import StoredFile, is_hub, is_local, list_sources, open_store
@@ -36,9 +37,12 @@ def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Re
     references = []
     read = dict.fromkeys(resolved_locations(file.location for file in sources), "source.paths")
     for reference in config.dedup.against or ():
-        folder, version = _dataset(reference)
-        files = _documents(folder, reference) if version else _sources(reference)
-        _require_not_written(config, absolute(reference.path), folder if version else "", files)
+        folder, version = _dataset_folder(reference), ""
+        if folder:
+            files, version = _documents(folder, reference)
+        else:
+            files = _sources(reference)
+        _require_not_written(config, absolute(reference.path), folder, files)
         for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
             if real in read:
                 raise _read_twice(file, reference, read[real])
@@ -49,40 +53,42 @@ def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Re
     return references or None
 
 
-def _dataset(reference: ReferenceConfig) -> tuple[str, str]:
-    """(folder, version) of the finished dataset that a reference names; empty if it names something else."""
+def _dataset_folder(reference: ReferenceConfig) -> str:
+    """Where the version lies of the finished dataset that a reference names; "" if it names something else."""
     path = absolute(reference.path).rstrip("/")
     if is_glob(path) or (is_local(path) and not Path(path).is_dir()):
-        return "", ""
+        return ""
     folder = str(Path(path).resolve()) if is_local(path) else path
     if not is_hub(folder) and not is_local(folder) and folder.endswith("/latest"):
         folder = folder.removesuffix("/latest")  # a link in a folder; in a bucket, latest.json says it
     store = open_store(folder, endpoint_url=reference.endpoint_url)
     if not VERSION.fullmatch(named_version(folder)) and (is_hub(folder) or store.stat(DATASET) is None):
         if store.stat(DATASET if is_hub(folder) else LATEST) is None:
-            return "", ""
+            return ""
         latest = latest_version(folder, endpoint_url=reference.endpoint_url)
         folder = version_folder(folder, latest) if latest else folder
         store = open_store(folder, endpoint_url=reference.endpoint_url)
-    if store.stat(DATASET) is None:
-        return "", ""
-    return folder, named_version(folder)
+    return "" if store.stat(DATASET) is None else folder
 
 
-def _documents(folder: str, reference: ReferenceConfig) -> list[StoredFile]:
-    """The delivered documents of a finished dataset, as dataset.json lists them."""
-    store = open_store(folder, endpoint_url=reference.endpoint_url)
+def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile], str]:
+    """(the delivered documents of a finished dataset, as dataset.json lists them; its version)."""
+    with open_store(folder, endpoint_url=reference.endpoint_url).open(DATASET) as stream:
+        text = stream.read()
+    version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    named = named_version(folder)
     try:
-        with store.open(DATASET) as stream:
-            listed = {one["name"]: int(one["size_bytes"]) for one in json.loads(stream.read())["files"]}
-    except (ValueError, LookupError, TypeError) as error:
+        listed = {str(one["name"]): int(one["size_bytes"]) for one in json.loads(text)["files"]}
+    except (ValueError, LookupError, TypeError):
+        listed = None
+    if listed is None or (VERSION.fullmatch(named) and named != version):
         raise CorruptDataError(
-            "a finished dataset's description cannot be read",
+            "a finished dataset's description is not the one that was delivered",
             where=f"{folder}/{DATASET}",
-            expected="the JSON that a build wrote",
-            got=type(error).__name__,
-            next_step="corpusmill repair mends it from another copy",
-        ) from error
+            expected="the JSON whose sha256 begins with the version",
+            got=f"sha256 {version}...",
+            next_step="corpusmill repair mends it from another copy; or name another version",
+        )
     documents = {name: size for name, size in listed.items() if name.startswith(f"{DOCUMENTS}/")}
     if not documents:
         raise SourceError(
@@ -104,7 +110,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> list[StoredFile]:
             got=f"{there[wrong[0]]:,} bytes" if wrong[0] in there else "nothing",
             next_step="corpusmill repair mends it from another copy; or name another version",
         )
-    return [files[name] for name in documents]
+    return [files[name] for name in documents], version
 
 
 def _sources(reference: ReferenceConfig) -> list[StoredFile]:

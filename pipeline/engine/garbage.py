@@ -11,8 +11,8 @@ the dataset's work folder was superseded by another plan, another setting or ano
   its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
 * a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
-* what all datasets of a work folder have in common (Stage.common) is garbage when no such plan of any of them reaches it; in a
-  bucket it stays, because a machine need not know all datasets there;
+* what all datasets of a work folder have in common (Stage.common) is garbage when no such plan of any of them reaches
+  it; in a bucket it stays, because a machine need not know all datasets there;
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
 

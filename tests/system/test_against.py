@@ -16,7 +16,7 @@ from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import COMMON, Build
 from corpusmill.engine.garbage import find_garbage, remove_garbage
 from corpusmill.engine.preview import preview
-from corpusmill.errors import ConfigError, CorpusmillError, RejectedDocumentsError, SourceError
+from corpusmill.errors import ConfigError, CorpusmillError, CorruptDataError, RejectedDocumentsError, SourceError
 from corpusmill.lineage import locate, render_located
 from corpusmill.lineage.facts import Located
 from corpusmill.report.summary import BuildSummary
@@ -242,7 +242,11 @@ def test_reference_dataset_without_documents_or_with_others_is_refused(tmp_path:
     build(settings(tmp_path, name="earlier"))
     with (latest / "documents" / "a1.jsonl").open("ab") as file:
         file.write(b"{}\n")
-    with pytest.raises(CorpusmillError, match="not those that were delivered"):
+    with pytest.raises(CorruptDataError, match="documents of a finished dataset are not those that were delivered"):
+        plan_dataset(settings(tmp_path, str(latest)))
+    with (latest / "dataset.json").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
         plan_dataset(settings(tmp_path, str(latest)))
 
 
