@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
@@ -73,8 +74,8 @@ class DedupConfig(Section):
             raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
         if self.against and self.mode == "none":
             raise ValueError("against needs mode remove or annotate: with mode none nothing is looked for")
-        paths = [one.path for one in self.against or ()]
-        if twice := next((path for path in paths if paths.count(path) > 1), ""):
+        times = Counter(reference.path for reference in self.against or ())
+        if twice := next((path for path, count in times.items() if count > 1), ""):
             raise ValueError(f"against names {twice} twice")
         if self.keep == "every_string" and self.fuzzy_share is not None:
             raise ValueError("fuzzy_share removes text that keep: every_string promises to keep; give one of them")
