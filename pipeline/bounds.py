@@ -82,7 +82,8 @@ def require_listed(
     for reference, files in zip(config.dedup.against or (), of_references, strict=False):
         if (reference.path, reference.endpoint_url) not in own:
             endpoint_url = reference.endpoint_url
-            require_within((AGAINST, (path, endpoint_url if path.startswith("s3://") else None)) for path in files)
+            of_stores = ((path, endpoint_url if path.startswith("s3://") else None) for path in files)
+            require_within(("file of a reference", place) for place in of_stores)
     if set(config.source.paths) <= set(operators.source.paths):
         return
     endpoint_url = config.source.endpoint_url
