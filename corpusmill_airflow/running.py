@@ -139,7 +139,9 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
         with credentials(connections):
             plan_receipt = path_of(ask("plan", config=as_json, to_build=not params.get("dry_run")))
         keep_connections(plan_receipt, connections)
-        require_listed(config, operators, (file.location for file in open_build(plan_receipt).plan.files()))
+        planned = open_build(plan_receipt).plan
+        of_references = [[file.location for file in one.files()] for one in planned.references or ()]
+        require_listed(config, operators, (file.location for file in planned.files()), of_references)
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
         if not params.get("dry_run"):
             begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")

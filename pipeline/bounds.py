@@ -22,7 +22,8 @@ from corpusmill.storage import is_local
 from corpusmill.storage.listing import GLOB
 
 FORM_ROOTS = "CORPUSMILL_FORM_ROOTS"
-GLOBS = "source.paths"  # the one key that holds patterns
+AGAINST = "dedup.against"
+GLOBS = {"source.paths", AGAINST}  # the keys that hold patterns
 
 Place = tuple[str, str | None]
 """(path or address as it is written, endpoint)."""
@@ -38,7 +39,10 @@ def form_roots() -> list[Place]:
 def named_places(config: DatasetConfig) -> Iterator[tuple[str, Place]]:
     """(key, place) of everything that a configuration reads or writes by its path or address."""
     for path in config.source.paths:
-        yield GLOBS, (path, config.source.endpoint_url if path.startswith("s3://") else None)
+        yield "source.paths", (path, config.source.endpoint_url if path.startswith("s3://") else None)
+    for reference in config.dedup.against or ():
+        endpoint_url = reference.endpoint_url if reference.path.startswith("s3://") else None
+        yield AGAINST, (reference.path, endpoint_url)
     for benchmark in config.decontamination.benchmarks if config.decontamination else ():
         endpoint_url = benchmark.endpoint_url if benchmark.path.startswith("s3://") else None
         yield "decontamination.benchmarks", (benchmark.path, endpoint_url)
@@ -64,8 +68,22 @@ def require_folder(key: str, folder: str, own: Iterable[str]) -> None:
         require_within([(key, (folder, None))])
 
 
-def require_listed(config: DatasetConfig, operators: DatasetConfig, locations: Iterable[str]) -> None:
-    """ConfigError for a source file that a link leads to beyond the roots, if the paths are not the operator's own."""
+def require_listed(
+    config: DatasetConfig,
+    operators: DatasetConfig,
+    locations: Iterable[str],
+    of_references: Iterable[Iterable[str]] = (),
+) -> None:
+    """ConfigError for a source file that a link leads to beyond the roots, if the paths are not the operator's own.
+
+    `of_references`: the locations of the files of each reference of `dedup.against`.
+    """
+    own = {(reference.path, reference.endpoint_url) for reference in operators.dedup.against or ()}
+    for reference, files in zip(config.dedup.against or (), of_references, strict=False):
+        if (reference.path, reference.endpoint_url) not in own:
+            endpoint_url = reference.endpoint_url
+            of_stores = ((path, endpoint_url if path.startswith("s3://") else None) for path in files)
+            require_within(("file of a reference", place) for place in of_stores)
     if set(config.source.paths) <= set(operators.source.paths):
         return
     endpoint_url = config.source.endpoint_url
@@ -78,7 +96,7 @@ def require_within(places: Iterable[tuple[str, Place]]) -> None:
     beyond = [
         (key, f"{location} at {endpoint}" if endpoint else location)
         for key, (location, endpoint) in places
-        if not any(endpoint == of and _is_below(_resolved(location, glob=key == GLOBS), root) for root, of in roots)
+        if not any(endpoint == of and _is_below(_resolved(location, glob=key in GLOBS), root) for root, of in roots)
     ]
     if beyond:
         written = [ENDPOINT_MARK.join(filter(None, root)) for root in form_roots()]

@@ -129,6 +129,21 @@ def test_link_in_a_source_that_leads_beyond_the_roots_is_refused_once_it_is_list
     require_listed(config(), config(), [str(root / "new" / "x[1].jsonl")])  # the operator's own paths
 
 
+def test_reference_of_a_form_lies_below_the_roots_and_so_do_its_files(root: Path) -> None:
+    own = {**OWN, "dedup": {"mode": "remove", "minimum_bytes": 500, "against": ["/mnt/last-year"]}}
+    assert ("dedup.against", ("/mnt/last-year", None)) in named_places(config(own))
+    formed = config_from_form({"dedup_against": ["new", {"path": "/mnt/last-year"}]}, config(own))
+    require_bounded(formed, config(own))
+    for path in ("/auth", "out/*.jsonl", "s3://team/web", "*/../../auth"):
+        with pytest.raises(ConfigError, match=r"dedup\.against"):
+            require_bounded(config_from_form({"dedup_against": [path]}, config(own)), config(own))
+    (root / "new").mkdir()
+    (root / "new" / "x[1].jsonl").symlink_to(root.parent / "auth" / "passwords.jsonl")
+    with pytest.raises(ConfigError, match="file of a reference"):
+        require_listed(formed, config(own), [], [[str(root / "new" / "x[1].jsonl")], []])
+    require_listed(formed, config(own), [], [[str(root / "new" / "y.jsonl")], ["/mnt/last-year/a.jsonl"]])
+
+
 def test_folder_of_a_form_is_a_configurations_or_below_the_roots(root: Path) -> None:
     require_folder("work_folder", "work", [])
     require_folder("work_folder", "/scratch/work", ["work", "/scratch/work"])

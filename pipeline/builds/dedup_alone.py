@@ -23,6 +23,7 @@ from corpusmill.engine.claim import claimed
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import Check
 from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.union import held_by_references
 from corpusmill.storage.output_folder import OutputFolder
 
 ENGINE_WORDS = ("tokenized", "table", "offset", "metadata", "metaoff", "unigram")
@@ -132,6 +133,10 @@ def render_finished(done: Finished, output: str) -> str:
         lines += [
             f"{found:,} bytes {what} ({found / max(1, text_bytes):.1%}):"
             f" repeats of at least {dedup.minimum_bytes} bytes",
+            *(
+                f"{size:,} of these stand in {reference.path}"
+                for reference, size in zip(build.plan.references or (), held_by_references(build), strict=True)
+            ),
             f"{build.total('union', 'documents_touched'):,} documents touched,"
             f" {build.total('union', 'documents_emptied'):,} of them nothing but repeats",
         ]

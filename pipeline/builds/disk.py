@@ -84,7 +84,7 @@ def _files(folder: Path) -> Iterator[Path]:
     return (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
 
 
-def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0) -> list[Held]:
+def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, reference_bytes: int = 0) -> list[Held]:
     """The same before anything was built or estimated, from what measured builds took of every byte of text, here of
     the sources as they are stored: less than that where they are compressed, more where much of a line is not text.
     `shown`: tokens that a budget shows for each token there is.
@@ -109,7 +109,18 @@ def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0) -
         Held("gather", 0.0, shown * records),
         Held("export", 0.0, shown * EXPORT * len(formats)),
     ]
-    return [Held(stage, kept * source_bytes, reclaimed * source_bytes) for stage, kept, reclaimed in shares]
+    own = [Held(stage, kept * source_bytes, reclaimed * source_bytes) for stage, kept, reclaimed in shares]
+    return [*own, *held_of_references(config, reference_bytes)]
+
+
+def held_of_references(config: DatasetConfig, reference_bytes: int) -> list[Held]:
+    """What references take, of so many bytes as they are stored; estimates say nothing of it."""
+    by_anchors = config.index.method == "anchors"
+    return [
+        Held("reference", TEXT * reference_bytes),
+        Held("reference_index", (ANCHORS if by_anchors else SUFFIX_ARRAY) * reference_bytes),
+        Held("reference_context", 0.0, EXCHANGED * reference_bytes if by_anchors else 0.0),
+    ]
 
 
 def render_disk(by_setting: dict[str, Moments], *, reclaim: str, said_by: str) -> str:

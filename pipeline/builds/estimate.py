@@ -96,6 +96,7 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
 
     changes = {
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
+        "dedup": config.dedup.model_copy(update={"against": None}),  # a sample says little of what is in references
         "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
         "work_folder": str(root / "work"),
         "reclaim": "keep",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
+from corpusmill.builds.references import plan_references
 from corpusmill.config import FORGOTTEN, DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
 from corpusmill.engine.planned import plan_of
@@ -99,7 +100,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         ready_tokenizer(config)
     with problems.kept():
         _, plan = _planned(config)
-        require_memory_for_suffix_arrays(config, plan.source_bytes())
+        require_memory_for_suffix_arrays(config, plan.source_bytes() + plan.reference_bytes())
     for destination in config.destinations:
         with problems.kept():
             require_writable(config, destination)
@@ -159,6 +160,7 @@ def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
             "steps": _steps(config),
             "decisions": _decisions(config),
             "paths": _paths(plan, listing) if config.budget else None,
+            "references": plan_references(config, listing.files),
         }
     )
     if not listing.others:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.builds.disk import TOKENS_OF_A_BYTE, Moments, moments, usually_held
+from corpusmill.builds.disk import TOKENS_OF_A_BYTE, Moments, held_of_references, moments, usually_held
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute, dataset_folder
 from corpusmill.engine.estimates import estimate_of
 from corpusmill.epochs import shown_share
@@ -153,9 +153,11 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     """(what a build will hold, see disk.py; where that is known from)."""
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
-        return moments(estimate.held, handed_over=hands_over(config)), "the last estimate"
-    usual = moments(usually_held(config, plan.source_bytes(), _shown(config, plan)), handed_over=hands_over(config))
-    return usual, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
+        held = [*estimate.held, *held_of_references(config, plan.reference_bytes())]
+        return moments(held, handed_over=hands_over(config)), "the last estimate"
+    usual = usually_held(config, plan.source_bytes(), _shown(config, plan), plan.reference_bytes())
+    usually = moments(usual, handed_over=hands_over(config))
+    return usually, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
 
 
 def _shown(config: DatasetConfig, plan: Plan) -> float:

@@ -31,6 +31,9 @@ def dedup(
     annotate_key: Annotated[str, typer.Option(help="What annotate adds; dots go deeper.")] = "sa_remove_ranges",
     replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Annotate over an old value.")] = False,
     drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
+    against: Annotated[
+        list[str] | None, typer.Option(help="A finished dataset or files that count as having come before; repeatable.")
+    ] = None,
     fuzzy_share: Annotated[float | None, typer.Option(help="Also remove gaps where repeats cover this share.")] = None,
     method: Annotated[Literal["anchors", "suffix_array"], typer.Option(help="How repeats are found.")] = "anchors",
     memory: options.Memory = 1 << 30,
@@ -50,6 +53,7 @@ def dedup(
             "mode": mode,
             "minimum_bytes": minimum_bytes,
             "keep": keep,
+            "against": [{"path": path, "endpoint_url": endpoint_url} for path in against] if against else None,
             "fuzzy_share": fuzzy_share,
             "annotate_key": annotate_key,
             "replace_existing": replace_existing,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
@@ -27,11 +28,21 @@ class SourceConfig(Section):
     stream: bool = False
 
 
+class ReferenceConfig(Section):
+    """Text that counts as having come before the dataset's (docs/against.md): a finished dataset, or any source."""
+
+    path: Location
+    endpoint_url: Location | None = None
+    text_field: Annotated[str, Field(min_length=1)] | None = None
+    shard_bytes: Bytes = ByteSize(256 << 20)
+
+
 class DedupConfig(Section):
-    """Exact-substring deduplication over the whole dataset."""
+    """Exact-substring deduplication over the whole dataset, and against text that is not part of it."""
 
     mode: Literal["remove", "annotate", "none"]
     minimum_bytes: Annotated[int, Field(le=1 << 20, strict=True)] | None = None
+    against: Annotated[list[ReferenceConfig], Field(min_length=1)] | None = None
     keep: Literal["first_window", "every_string"] = "first_window"
     fuzzy_share: Annotated[float, Field(gt=0, le=1)] | None = None
     annotate_key: Annotated[str, Field(min_length=1)] = "sa_remove_ranges"
@@ -39,6 +50,13 @@ class DedupConfig(Section):
     drop_empty: bool = False
     writeback: bool = True
     memory: Bytes = ByteSize(1 << 30)
+
+    @field_validator("against", mode="before")
+    @classmethod
+    def _path_alone_is_a_reference(cls, against: object) -> object:
+        if not isinstance(against, list):
+            return against
+        return [{"path": one} if isinstance(one, str) else one for one in against]
 
     @field_validator("minimum_bytes")
     @classmethod
@@ -54,6 +72,11 @@ class DedupConfig(Section):
     def _agrees_with_itself(self) -> DedupConfig:
         if self.mode != "none" and self.minimum_bytes is None:
             raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
+        if self.against and self.mode == "none":
+            raise ValueError("against needs mode remove or annotate: with mode none nothing is looked for")
+        times = Counter(reference.path for reference in self.against or ())
+        if twice := next((path for path, count in times.items() if count > 1), ""):
+            raise ValueError(f"against names {twice} twice")
         if self.keep == "every_string" and self.fuzzy_share is not None:
             raise ValueError("fuzzy_share removes text that keep: every_string promises to keep; give one of them")
         if self.drop_empty and self.mode != "remove":

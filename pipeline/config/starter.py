@@ -9,8 +9,8 @@ import yaml
 
 from corpusmill.config.reading import EXAMPLE
 
-# Sections of the example that name a file or a digest of one's own.
-PRINTED_AS_COMMENTS = ("steps:", "decisions:", "forget:", "decontamination:", "budget:", "lock:", "card:")
+# Keys of the example that name a file or a digest of one's own.
+PRINTED_AS_COMMENTS = ("  against:", "steps:", "decisions:", "forget:", "decontamination:", "budget:", "lock:", "card:")
 COMMENT_COLUMN = 32
 
 FORMAT_READERS = {
@@ -57,11 +57,14 @@ def starter(
 
 
 def example_text() -> str:
-    """The long example, every key explained; sections that need something of one's own are comments."""
-    lines, hidden = [], False
+    """The long example, every key explained; keys that need something of one's own are comments."""
+    lines, above = [], ""  # what every line below a key that is hidden begins with, and more blanks
     for line in EXAMPLE.read_text(encoding="utf-8").splitlines():
-        hidden = line.startswith(PRINTED_AS_COMMENTS) or (hidden and line.startswith(" "))
-        lines.append(f"# {line}" if hidden else line)
+        if line.startswith(PRINTED_AS_COMMENTS):
+            above = line[: -len(line.lstrip())] + " "
+        elif not above or not line.startswith(above):
+            above = ""
+        lines.append(f"# {line}" if above else line)
     return "\n".join(lines) + "\n"
 
 

@@ -19,6 +19,9 @@ of windows that are the first of several (ranges.kept_whole): then one whole cop
     remove_ranges --align_ranges--> whole characters [--join_spans--> fuzzy removal, fuzzy.py]
         --remove_ranges_from--> the documents that stay, --write_back_file--> the source files   writeback.py
 
+Shards of references (`dedup.against`) stand before those of the dataset in all of it but union_ranges; which of the
+ranges stand in which reference follows from the pairs that were found equal (references.py, decisions/0002).
+
 No step of a partition reads a text: decisions/0001-match-in-order.md. Instead of anchors, suffix arrays
 (suffix_array.py, suffix_matches.py) lead to the same ranges and leave an infini-gram index (infini_gram.py), for the
 price of a suffix array.

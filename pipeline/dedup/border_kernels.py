@@ -99,9 +99,10 @@ def match_pairs(  # noqa: PLR0912 - groups, members, those before them
     begins          int64 (m,): shard << 44 | where the gram begins
     order           int64 (n,): members, group by group, in dataset order within a group
     first           the place in `order` to begin with, where a group begins
-    later, earlier  uint64 (c, 2), filled: first window start and one past the last, plus shard << 44, of windows that
-                    occurred earlier, and of those that they were found equal to; c is at least the square of the
-                    largest group
+    later           uint64 (c, 2), filled: first window start and one past the last, plus shard << 44, of windows that
+                    occurred earlier; c is at least the square of the largest group
+    earlier         uint64 (c, 3), filled: the same of the windows that they were found equal to, and the start of the
+                    window that equals the first of these
     Rows of one slice may overlap; what they hold already is not looked for again.
     Returns the place of the next group (it stops when there may be no room for it), and the rows filled of both.
     """
@@ -133,6 +134,7 @@ def match_pairs(  # noqa: PLR0912 - groups, members, those before them
                     continue
                 earlier[filled_earlier, 0] = begins[other] - most
                 earlier[filled_earlier, 1] = begins[other] - low + 1
+                earlier[filled_earlier, 2] = begins[member] - most
                 filled_earlier += 1
                 if known_low <= known_most and low <= known_most + 1 and known_low <= most + 1:
                     known_low, known_most = min(known_low, low), max(known_most, most)

@@ -24,6 +24,7 @@ from corpusmill.dedup.border_kernels import find_first_items, hash_shared_border
 from corpusmill.dedup.exchange import BORDERS, DIGESTS, EDGES, WINDOW_DIGESTS
 from corpusmill.dedup.matches import NO_RANGES, Matches
 from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.references import equal_rows
 from corpusmill.dedup.repeated import RepeatedWindow, all_windows, most_repeated, read_crowds
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import OFFSETS, firsts_of, occur_again
@@ -76,6 +77,7 @@ def match_borders(
     memory_bytes: int = 1 << 30,
     settled_windows: int = 0,
     most_paired: int = _MOST_PAIRED,
+    equal: list[NDArray[np.uint64]] | None = None,
 ) -> Matches:
     """All windows of this partition that occurred earlier, those that were settled before included.
 
@@ -84,6 +86,7 @@ def match_borders(
     memory_bytes    about what may be taken; changes the number of turns only
     settled_windows     how many there were
     most_paired     members of a group that are compared each with each; changes the speed only
+    equal           gets rows of windows that were found equal here (references.py): at least one for every later window
     """
     shards = len(answered)
     borders = [settled.read(BORDERS, shard) for shard in range(shards)]
@@ -92,7 +95,7 @@ def match_borders(
     later, earlier = [NO_RANGES], [NO_RANGES]
     for turn in range(turns):
         slices = _read_slices(borders, answered, partition, slicing.width, turn, turns)
-        _compare(slices, later, earlier if want_windows else None, most_paired)
+        _compare(slices, later, earlier if want_windows else None, equal, most_paired)
         del slices  # before the next turn's
     found = Matches.of_windows(
         _by_shard(later, shards), _by_shard(earlier, shards), slicing.minimum_bytes, want_windows=want_windows
@@ -159,32 +162,48 @@ def _read_slices(
     return _Slices(width, begins, members, edges)
 
 
-def _compare(slices: _Slices, later: list[Ranges], earlier: list[Ranges] | None, most_paired: int) -> None:
+def _compare(
+    slices: _Slices,
+    later: list[Ranges],
+    earlier: list[Ranges] | None,
+    equal: list[NDArray[np.uint64]] | None,
+    most_paired: int,
+) -> None:
     """Append rows of windows (shard << 44 | first, one past the last) that occurred earlier, and what they equal."""
     groups = slices.members[:, 0]
     crowded = np.bincount(groups)[groups] > most_paired if len(groups) else np.empty(0, np.bool_)
-    _compare_pairs(slices, np.flatnonzero(~crowded), later, earlier)
-    _compare_crowded(slices, np.flatnonzero(crowded), later, earlier)
+    _compare_pairs(slices, np.flatnonzero(~crowded), later, earlier, equal)
+    _compare_crowded(slices, np.flatnonzero(crowded), later, earlier, equal)
 
 
 def _compare_pairs(
-    slices: _Slices, members: NDArray[np.intp], later: list[Ranges], earlier: list[Ranges] | None
+    slices: _Slices,
+    members: NDArray[np.intp],
+    later: list[Ranges],
+    earlier: list[Ranges] | None,
+    equal: list[NDArray[np.uint64]] | None,
 ) -> None:
     """Groups of few members: each with each."""
     order = members[np.argsort(slices.members[members, 0].astype(np.int32), kind="stable")]
-    rows, equal = np.empty((_PAIR_ROWS, 2), np.uint64), np.empty((_PAIR_ROWS, 2), np.uint64)
+    rows, pairs = np.empty((_PAIR_ROWS, 2), np.uint64), np.empty((_PAIR_ROWS, 3), np.uint64)
     first, edges = 0, slices.edges.ctypes.data
     while first < len(order):
         first, filled, filled_earlier = match_pairs(
-            edges, slices.begins, slices.members, slices.width, order, first, rows, equal
+            edges, slices.begins, slices.members, slices.width, order, first, rows, pairs
         )
         later.append(union_ranges(rows[:filled]))
         if earlier is not None:
-            earlier.append(union_ranges(equal[:filled_earlier]))
+            earlier.append(union_ranges(pairs[:filled_earlier]))
+        if equal is not None:
+            equal.append(equal_rows(pairs[:filled_earlier, 2], pairs[:filled_earlier]))
 
 
 def _compare_crowded(
-    slices: _Slices, members: NDArray[np.intp], later: list[Ranges], earlier: list[Ranges] | None
+    slices: _Slices,
+    members: NDArray[np.intp],
+    later: list[Ranges],
+    earlier: list[Ranges] | None,
+    equal: list[NDArray[np.uint64]] | None,
 ) -> None:
     """Groups of many: whole slices, halves, quarters ... (see above), whatever the number of members."""
     width = slices.width
@@ -203,6 +222,8 @@ def _compare_crowded(
         later.append(slices.windows(items[~stays], part))
         if earlier is not None:
             earlier.append(union_ranges(slices.windows(items[np.unique(firsts[~stays])], part)))
+        if equal is not None:
+            equal.append(equal_rows(later[-1][:, 0], slices.windows(items[firsts[~stays]], part)))
         if part == 1:
             return
         part //= 2

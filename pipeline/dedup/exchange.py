@@ -147,14 +147,21 @@ def answer_borders(
 
 def windows_before(text: NDArray[np.uint8], repeats: Ranges, minimum_bytes: int) -> Ranges:
     """What the windows in a shard's `repeats` (anchors.py) equal, a period earlier."""
-    rows = np.empty((_PERIOD_ROWS, 2), np.uint64)
-    found = [np.empty((0, 2), np.uint64)]
+    found = [union_ranges(rows) for rows in periods_of(text, repeats, minimum_bytes)]
+    return union_ranges(np.concatenate([np.empty((0, 2), np.uint64), *found]))
+
+
+def periods_of(text: NDArray[np.uint8], repeats: Ranges, minimum_bytes: int) -> Iterator[Rows]:
+    """Rows (first window start, one past the last, the window start that equals the first) of the same, in order.
+
+    The last of the three is at most `minimum_bytes` behind the first. The next rows overwrite what was handed out.
+    """
+    rows = np.empty((_PERIOD_ROWS, 3), np.uint64)
     repeats = np.ascontiguousarray(repeats)
     state = np.zeros(2, np.int64)
     while state[0] < len(repeats):
         filled = find_periods(text.ctypes.data, repeats, state, minimum_bytes, minimum_bytes, rows)
-        found.append(union_ranges(rows[:filled]))
-    return union_ranges(np.concatenate(found))
+        yield rows[:filled]
 
 
 def _requests(asked: Sequence[Sections], name: str, shard: int) -> list[Rows]:

@@ -183,7 +183,7 @@ def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_p
     text            address of the shard's text
     repeats         uint64 (r, 2): first window start, one past the last; each equals one at most `most_period` earlier
     state           int64[2], updated: row of `repeats` and window start to go on from (0: the row's first)
-    earlier         uint64 (c, 2), filled: first window start, one past the last
+    earlier         uint64 (c, 3), filled: first window start, one past the last, the window start that equals the first
 
     The period is not on disk: the shortest distance at which L bytes agree is one, and the only one for a window that
     occurred once before.
@@ -206,6 +206,7 @@ def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_p
             if same >= minimum_bytes:
                 earlier[filled, 0] = np.uint64(position - period)
                 earlier[filled, 1] = np.uint64(position - period + windows)
+                earlier[filled, 2] = np.uint64(position)
                 filled += 1
             position += windows
         state[0] += 1

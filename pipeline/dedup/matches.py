@@ -3,20 +3,24 @@
 match_ranges        start u64 LE | end u64 LE       sections by shard (sections.py): bytes of windows that occurred
                                                     earlier, ascending and apart
 later_windows, earlier_windows      the same form, for keep: every_string
+reference_windows                   first u64 | one past the last u64 | reference u64, sections by shard: starts of
+                                    windows that stand in a reference (references.py); only where there are references
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corpusmill.dedup.ranges import Ranges, union_ranges
 from corpusmill.dedup.sections import Sections, write_sections
 
 MATCH_RANGES, LATER_WINDOWS, EARLIER_WINDOWS = "match_ranges", "later_windows", "earlier_windows"
+REFERENCE_WINDOWS = "reference_windows"
 NO_RANGES: Ranges = np.empty((0, 2), np.uint64)
 
 
@@ -29,12 +33,14 @@ class Matches:
     earlier     starts of windows that one of these was found equal to, among them the first of every window that occurs
                 again; empty unless asked for
     windows     how many windows occurred earlier
+    referred    rows (r, 3) of those that stand in a reference: first, one past the last, its number; with references
     """
 
     ranges: list[Ranges]
     later: list[Ranges]
     earlier: list[Ranges]
     windows: int
+    referred: list[NDArray[np.uint64]] = field(default_factory=list)
 
     @classmethod
     def of_windows(
@@ -48,12 +54,25 @@ class Matches:
             sum(int((own[:, 1] - own[:, 0]).sum()) for own in later),
         )
 
+    def without(self, shards: int) -> Matches:
+        """These but for the first so many shards: those of references, from which nothing is removed."""
+        none, no_referred = [NO_RANGES] * shards, [np.empty((0, 3), np.uint64)] * shards
+        return Matches(
+            none + self.ranges[shards:],
+            none + self.later[shards:],
+            none + self.earlier[shards:],
+            self.windows,
+            no_referred + self.referred[shards:] if self.referred else [],
+        )
+
     def write(self, folder: Path, *, with_windows: bool) -> None:
         """Write `match_ranges` and, for `keep: every_string`, the files of windows."""
         write_sections(folder, MATCH_RANGES, self.ranges)
         if with_windows:
             write_sections(folder, LATER_WINDOWS, self.later)
             write_sections(folder, EARLIER_WINDOWS, self.earlier)
+        if self.referred:
+            write_sections(folder, REFERENCE_WINDOWS, self.referred)
 
     def united(self, others: Sections, *, with_windows: bool) -> Matches:
         """These and those that were written to another folder; `windows` are these."""

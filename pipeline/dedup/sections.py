@@ -52,10 +52,10 @@ class Sections:
             return np.empty(0, np.uint64)
         return np.memmap(self.folder / name, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
 
-    def whole(self, name: str) -> NDArray[np.uint64]:
-        """All u64 of a file beside them that has no sections."""
+    def whole(self, name: str, dtype: str = "<u8") -> NDArray[Any]:
+        """All values of a file beside them that has no sections."""
         self.require(name, 0, sys.maxsize)
-        return np.fromfile(self.folder / name, "<u8").astype(np.uint64, copy=False)
+        return np.fromfile(self.folder / name, dtype).astype(np.dtype(dtype).newbyteorder("="), copy=False)
 
     def _rows(self, name: str, section: int, width: int) -> tuple[int, int]:
         index = f"{name}.index"

@@ -8,6 +8,7 @@ shared anchor and 4 per slice, and the second the bytes that differ: at the ends
     borders         sections by shard: border u64 of the slices that may repeat in part, by position
     windows         sections by shard: place u64 of every window to count for the report, by position (repeated.py)
     offsets         u64: the offset of each crowd of shared.py at which its windows are counted
+    firsts          i32 of every shared anchor, shard by shard: the first with the same digest; with references alone
     match_ranges, later_windows, earlier_windows    of what is settled, as of matches.py
 
 Memory of a partition with M shared anchors: 24 M of places and digests, 12 M to 20 M of table and firsts, and 11 bytes
@@ -32,7 +33,7 @@ from corpusmill.dedup.sections import Sections, write_sections
 from corpusmill.dedup.shared import random_key
 from corpusmill.dedup.slices import Slicing, borders_of, count_slices, highs_of, lows_of, positions_of
 
-OFFSETS = "offsets"
+OFFSETS, FIRSTS = "offsets", "firsts"
 
 
 def settle(
@@ -45,6 +46,7 @@ def settle(
     repeats: Sequence[Ranges] = (),
     periods: Sequence[Ranges] = (),
     want_windows: bool = False,
+    want_firsts: bool = False,
 ) -> tuple[Matches, dict[str, int]]:
     """Write what is asked next about every shard; what is settled, and counts: settled, open, slices, borders.
 
@@ -55,6 +57,8 @@ def settle(
     """
     places = [shared.read(CONTEXTS, shard) for shard in range(len(answered))]
     firsts = firsts_of([one.read(DIGESTS, partition, columns=2) for one in answered])
+    if want_firsts:
+        (folder / FIRSTS).write_bytes(firsts.astype("<i4", copy=False).data)
     bounds = np.cumsum([0, *map(len, places)])
     of_shards = list(pairwise(bounds.tolist()))
     rows = [window_rows(own, firsts[first:last], first) for own, (first, last) in zip(places, of_shards, strict=True)]

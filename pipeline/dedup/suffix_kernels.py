@@ -76,7 +76,7 @@ def _rank_among_most(most: Any, count: Any, shard: Any, position: Any) -> None:
 
 
 @kernel
-def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
+def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the marks
     texts: Any,
     sizes: Any,
     tables: Any,
@@ -85,8 +85,10 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
     stops: Any,
     minimum_bytes: Any,
     bases: Any,
+    references: Any,
     later: Any,
     kept: Any,
+    referred: Any,
     most: Any,
 ) -> Any:
     """Mark every window that occurred earlier, and the first of every window that occurs again.
@@ -95,14 +97,17 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
     tables, widths  int64[S]: address of every shard's table, and bytes of a pointer in it
     ranks, stops    int64[S]: the ranks to walk; equal windows must all lie inside or all outside. `ranks` is used up
     bases           int64[S]: where each shard's bits begin
+    references      int64[S], ascending: the number of the reference that a shard belongs to, one more for all others
     later, kept     uint8[], updated: bit 7 - p % 8 of byte base + p / 8 is set for a window that starts at p and is not
                     the first (later), or is the first of several (kept)
+    referred        uint8 (references, bytes), updated: the same for windows whose first place is in a shard of a lower
+                    number, in the row of that number
     most            int64 (r, 3), updated: count, shard and position of the windows that occur most often; of a longer
                     string's windows only the first, because all places of the others follow the same byte
     Returns the number of marks in `later`.
 
-    A heap holds the next suffix of every shard. Equal windows come out together; of them the first by (shard,
-    position) is kept. A window with a separator in it, or beyond the end, is none.
+    A heap holds the next suffix of every shard. Equal windows come out together, those of the first shard first; of
+    them the first by (shard, position) is kept. A window with a separator in it, or beyond the end, is none.
     """
     shards = len(texts)
     heads = np.zeros(shards, np.int64)
@@ -143,6 +148,8 @@ def mark_windows(  # noqa: PLR0912 - one walk, from the heap to the marks
                     best_shard, best = shard, head
                 else:
                     _set(later, bases[shard], head)
+                if references[leader_shard] < references[shard]:
+                    _set(referred[references[leader_shard]], bases[shard], head)
                 marked += 1
             ranks[shard] += 1
             if ranks[shard] < stops[shard]:

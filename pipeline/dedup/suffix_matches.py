@@ -3,15 +3,15 @@
 Suffixes that begin with the same L bytes stand together in each table. A part is what lies between two cut points,
 the beginnings (at most L bytes) of suffixes of the largest shard, so that equal windows are never in two parts.
 
-Memory: two bits per byte of text of all shards. Time: a random access to the text per byte, 1-2 MB/s. Texts and tables
-are memory-mapped, and want to be in memory.
+Memory: two bits per byte of text of all shards, and one more for each reference. Time: a random access to the text per
+byte, 1-2 MB/s. Texts and tables are memory-mapped, and want to be in memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -38,12 +38,17 @@ class SortedShard:
 
 
 def match_suffixes(
-    shards: Sequence[SortedShard], partition: int, partitions: int, minimum_bytes: int
+    shards: Sequence[SortedShard], partition: int, partitions: int, minimum_bytes: int, references: Sequence[int] = ()
 ) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:
-    """The matches of part `partition` of `partitions` of the suffixes, what they repeat most; counts: suffixes."""
+    """The matches of part `partition` of `partitions` of the suffixes, what they repeat most; counts: suffixes.
+
+    `references`: of the shards, as of references.referred_windows; none if no shard is one's.
+    """
     firsts, lasts = (_ranks(shards, number, partitions, minimum_bytes) for number in (partition, partition + 1))
     bases = np.cumsum([0, *(shard.text.size // 8 + 1 for shard in shards)], dtype=np.int64)
     later, kept = np.zeros(bases[-1], np.uint8), np.zeros(bases[-1], np.uint8)
+    numbers = np.array(references if references else [0] * len(shards), np.int64)
+    referred = np.zeros((numbers[-1] if references else 0, bases[-1]), np.uint8)
     most = np.zeros((_CANDIDATES, 3), np.int64)
     suffixes = int((lasts - firsts).sum())  # `firsts` is used up
     if shards:
@@ -56,13 +61,17 @@ def match_suffixes(
             lasts,
             minimum_bytes,
             bases,
+            numbers,
             later,
             kept,
+            referred,
             most,
         )
     spans = list(pairwise(bases.tolist()))
     windows, first_of_several = ([_runs(bits[first:last]) for first, last in spans] for bits in (later, kept))
     matches = Matches.of_windows(windows, first_of_several, minimum_bytes, want_windows=True)
+    if references:
+        matches = replace(matches, referred=[_numbered_runs(referred[:, first:last]) for first, last in spans])
     repeated = [RepeatedWindow(*row) for row in most.tolist() if row[0]]
     return matches, _apart(shards, repeated, minimum_bytes), {"suffixes": suffixes}
 
@@ -102,6 +111,13 @@ def _beginning(shard: SortedShard, rank: int, length: int) -> bytes:
         return b"\xff" * (length + 1)
     (start,) = shard.suffixes.starts(rank, rank + 1).tolist()
     return shard.text[start : start + length].tobytes()
+
+
+def _numbered_runs(bits: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """The runs of each row of bits as rows (first, one past the last, number of the row), uint64 (r, 3), ascending."""
+    runs = [np.insert(_runs(row), 2, number, axis=1) for number, row in enumerate(bits)]
+    joined = np.concatenate([np.empty((0, 3), np.uint64), *runs])
+    return joined[np.argsort(joined[:, 0], kind="stable")]
 
 
 def _runs(bits: NDArray[np.uint8]) -> Ranges:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from corpusmill.report.progress import StageProgress
     from corpusmill.sources.plan import Plan
 
+COMMON = ".common"  # beside the folders of datasets, none of which can be called so
+
 T = TypeVar("T")
 
 
@@ -70,6 +72,10 @@ class Build:
     def plan(self) -> Plan:
         """The plan: source files grouped into shards."""
         return read_plan(self.plan_receipt)
+
+    def home(self, stage: str) -> Path:
+        """The folder below which the steps of a stage lie: the dataset's, or that of all datasets beside it."""
+        return self.work.parent / COMMON if self.graph[stage].common else self.work
 
     def remembered(self, key: tuple[object, ...], work_out: Callable[[], T]) -> T:
         """What `work_out` gives, worked out once for as long as no receipt becomes another.
@@ -167,7 +173,7 @@ class Build:
         if self._missing is not None and missing in self._missing:
             return None
         try:
-            receipt = self._find_receipt(self.step(stage, unit), self.work)
+            receipt = self._find_receipt(self.step(stage, unit), self.home(stage))
         except StepMissingError:
             receipt = None
         if receipt is not None:
@@ -212,7 +218,7 @@ class Build:
     def _unfinished(self, stage: str, unit: str) -> StepMissingError:
         error = StepMissingError(
             f"{stage} {unit} has not finished, but a later step needs it",
-            where=self.work / stage,
+            where=self.home(stage) / stage,
             next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
             " task on, or start a new one",
         )
@@ -239,7 +245,7 @@ class Build:
     def step_folder(self, stage: str, unit: str) -> Path:
         """Where a finished step's outputs lie; nothing is compared."""
         self.receipt(stage, unit)
-        return self.step(stage, unit).folder(self.work)
+        return self.step(stage, unit).folder(self.home(stage))
 
     def total(self, stage: str, count: str) -> int:
         """One count summed over every unit of a stage."""
@@ -261,7 +267,7 @@ class Build:
 
     def _seen(self, stage: str, unit: str) -> float | None:
         """When a receipt that was found was written; None if it is gone by now, or its step is to run again."""
-        folder = self.step(stage, unit).folder(self.work)
+        folder = self.step(stage, unit).folder(self.home(stage))
         if asked_again(folder):
             self._asked.add(folder)
             return None

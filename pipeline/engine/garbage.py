@@ -11,6 +11,8 @@ the dataset's work folder was superseded by another plan, another setting or ano
   its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
 * a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
+* what all datasets of a work folder have in common (Stage.common) is garbage when no such plan of any of them reaches
+  it; in a bucket it stays, because a machine need not know all datasets there;
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
 
@@ -29,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.config import DatasetConfig
-from corpusmill.engine.build import Build
+from corpusmill.engine.build import COMMON, Build
 from corpusmill.engine.graph import PLAN, Graph
 from corpusmill.engine.running import open_build
 from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
@@ -92,7 +94,25 @@ def find_garbage(
         needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
-    return [*found, *_abandoned(work, folders, config)]
+    return [*found, *_common_garbage(work, graph, plans), *_abandoned(work, folders, config)]
+
+
+def _common_garbage(work: Path, graph: Graph, plans: list[Path]) -> list[Garbage]:
+    """What stages that all datasets share hold, and no plan that one of them needs; `plans`: those of this one."""
+    stages = [stage.name for stage in graph if stage.common]
+    folders = [folder for stage in stages for folder in _step_folders(work.parent / COMMON / stage)]
+    if not folders or is_shared(work):
+        return []
+    beside = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
+    reached: set[Path] = set()
+    for plan in [*plans, *(plan for other in beside for plan in needed_plans(other))]:
+        folders_of_build, unfinished = _reached(open_build(plan, graph), stages)
+        reached |= folders_of_build | {folder for folder in folders if folder.parent.name in unfinished}
+    return [
+        Garbage(folder, _size_bytes(folder), SUPERSEDED)
+        for folder in folders
+        if folder not in reached and not _is_locked(folder)
+    ]
 
 
 def superseded(folder: Path) -> Garbage:
@@ -162,14 +182,14 @@ def _is_history(folder: Path) -> bool:
     return folder.parent.name == "report" or (folder / STARTED).exists()
 
 
-def _reached(build: Build) -> tuple[set[Path], set[str]]:
-    """(folders of the build's steps, stages that it has not finished or of which its steps cannot be told)."""
+def _reached(build: Build, stages: Collection[str] = ()) -> tuple[set[Path], set[str]]:
+    """(folders of the build's steps, stages that it has not finished or of which its steps cannot be told); of all."""
     _require_readable(build)
     reached, unfinished = {build.plan_folder}, set()
-    for stage in build.graph.names:
+    for stage in stages or build.graph.names:
         try:
             for unit in build.units(stage):
-                reached.add(build.step(stage, unit).folder(build.work))
+                reached.add(build.step(stage, unit).folder(build.home(stage)))
                 if build.find(stage, unit) is None:
                     unfinished.add(stage)
         except HIDDEN:
@@ -221,8 +241,10 @@ def _size_bytes(folder: Path) -> int:
 
 
 def _require_inside(work: Path, folder: Path, stages: tuple[str, ...]) -> None:
-    inside = folder.parent.parent == work and folder.parent.name in stages and STEP_FOLDER.fullmatch(folder.name)
-    if not inside or folder.is_symlink() or folder.resolve() != work.resolve() / folder.parent.name / folder.name:
+    home = folder.parent.parent
+    inside = home in {work, work.parent / COMMON}
+    inside = inside and folder.parent.name in stages and STEP_FOLDER.fullmatch(folder.name) is not None
+    if not inside or folder.is_symlink() or folder.resolve() != home.resolve() / folder.parent.name / folder.name:
         raise PermanentError(
             "only step folders of this dataset can be removed",
             where=folder,

@@ -52,8 +52,8 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
         except StepMissingError as missing:
             yield StepPreview(stage, unit, "may run", f"depends on {missing.stage} {missing.unit}, which will run")
             continue
-        earlier = build.remembered(("folders", stage), lambda: _folders_of_units(build.work / stage)).get(unit, [])
-        yield StepPreview(stage, unit, "run", _why_run(step, build.work, earlier))
+        folders = build.remembered(("folders", stage), lambda: _folders_of_units(build.home(stage) / stage))
+        yield StepPreview(stage, unit, "run", _why_run(step, build.home(stage), folders.get(unit, [])))
 
 
 def _folders_of_units(stage_folder: Path) -> dict[str, list[Path]]:

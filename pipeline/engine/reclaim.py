@@ -78,7 +78,7 @@ def inputs_kept(build: Build, step: Step) -> Iterator[None]:
         eager, shared = build.config.reclaim == "eager", is_shared(build.work)
         for stage in sorted({one.stage for one in step.inputs}) if eager or shared else ():
             if shared or build.graph[stage].reclaimed:
-                locks.enter_context(reading(build.work / stage))
+                locks.enter_context(reading(build.home(stage) / stage))
         yield
 
 
@@ -102,7 +102,7 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     gone: set[str] = build.remembered(("gone", stage), set)  # known to be: every cell has all shards as its inputs
     if gone.issuperset(units):
         return
-    later = build.work / stage / LATER
+    later = build.home(stage) / stage / LATER
     units = [unit for unit in units if unit not in gone]
     if not later.exists() and not any(_has_files(build, stage, unit) for unit in units):
         gone.update(unit for unit in units if not is_read(build, stage, unit))
@@ -110,7 +110,7 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     settled = cache(lambda reader: is_settled(build, *reader))  # while nobody begins to read
     passed: dict[str, int] = build.remembered(("passed", stage), dict)  # so many of a unit's readers were settled
     freed = []
-    with nobody_reading(build.work / stage) as alone:
+    with nobody_reading(build.home(stage) / stage) as alone:
         if not alone:
             later.touch()
             return

@@ -129,7 +129,7 @@ class RunnableBuild(Build):
         receipt = self.find(stage, unit)
         gave_back = receipt is not None and bool(receipt.given_back)
         if not (whole if gave_back else verify) and self.need_not_run(stage, unit):
-            return step.folder(self.work) / RECEIPT_NAME
+            return step.folder(self.home(stage)) / RECEIPT_NAME
 
         def work(folder: Path) -> Outcome:
             with inputs_kept(self, step):
@@ -137,7 +137,7 @@ class RunnableBuild(Build):
 
         path = run_once(
             step,
-            self.work,
+            self.home(stage),
             work,
             delivers=wanted.delivers,
             reuse=wanted.reuse and not (verify and wanted.outside(self, unit)),
@@ -208,7 +208,7 @@ class RunnableBuild(Build):
     def ask_for_task(self, stage: str, task: str) -> None:
         """Let every step of a task run when it is asked for next, finished or not."""
         for unit in self.units_of_task(stage, task):
-            ask_again(self.step(stage, unit).folder(self.work))
+            ask_again(self.step(stage, unit).folder(self.home(stage)))
 
     def run_task(self, stage: str, task: str, *, again: bool = False, verify: bool = False) -> list[Path]:
         """Run every step of one task; the paths of their receipts. With `again` steps that are finished run, too; with

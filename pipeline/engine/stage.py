@@ -96,6 +96,7 @@ class Stage:
     `checks`        the accounts that must balance once it has run
     `gate`          runs before every step, reused or not, and raises when the build must not go on
     `reuse`         false: the stage looks at the world outside the work folder and runs every time
+    `common`        its steps lie beside the datasets of a work folder, for all of them: no step names a dataset
     `outside`       whether a unit's receipt speaks of bytes that lie elsewhere, so that verifying runs it again
     `reclaimed`     patterns of the files that `reclaim: eager` deletes once every step that reads them has finished
     `read_until`    the last stage that reads files that may be given back; those behind it read receipts and others
@@ -135,6 +136,7 @@ class Stage:
     checks: Callable[[Build, str, Receipt], list[Check]] = _no_checks
     gate: Callable[[Build], None] = _no_gate
     reuse: bool = True
+    common: bool = False
     outside: Callable[[Build, str], bool] = _nothing_outside
     reclaimed: tuple[str, ...] = ()
     read_until: str = ""

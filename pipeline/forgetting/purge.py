@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corpusmill.engine.build import COMMON
 from corpusmill.engine.garbage import find_garbage, remove_garbage, superseded
 from corpusmill.engine.runs import DELIVERED, delivered_versions
 from corpusmill.errors import CorpusmillError, PermanentError
@@ -78,6 +79,7 @@ def purge(build: Build) -> Purge:
     _remove_steps(build, search, done)
     _give_back(build, done)
     done.out_of_reach += [f"{name} (a source)" for name in sorted({place.file for place in search.places})]
+    _note_references(build, search, done)
     _search_again(build, search, done)
     return done
 
@@ -122,6 +124,15 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
     holding = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
     removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(holding)])
     done.removed += [str(one.folder) for one in removed]
+
+
+def _note_references(build: Build, search: Search, done: Purge) -> None:
+    """What datasets of this work folder are compared with (`dedup.against`) and holds some of the text, too."""
+    common = build.work.parent / COMMON
+    if common.is_dir():
+        files = (path for path, _ in search.in_files(files_below(common)))
+        holding = {common.joinpath(*path.relative_to(common).parts[:2]) for path in files}
+        done.out_of_reach += [f"{folder} (text of a reference)" for folder in sorted(holding)]
 
 
 def _give_back(build: Build, done: Purge) -> None:

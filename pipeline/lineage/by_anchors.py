@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from corpusmill.dedup.anchors import Anchors
 from corpusmill.lineage.occurrences import Passage
-from corpusmill.lineage.shards import Shard
+from corpusmill.lineage.shards import EarlierShard
 
 
 class AnchorFinder:
@@ -27,7 +27,7 @@ class AnchorFinder:
         self._of = of
         self._anchors = anchors
 
-    def __call__(self, low: int, high: int) -> tuple[int, Shard, int] | None:
+    def __call__(self, low: int, high: int) -> tuple[int, EarlierShard, int] | None:
         """See occurrences.Finder."""
         anchors, repeats = self._anchors_between(low, high)
         for hashed, place in anchors.tolist():
@@ -61,17 +61,17 @@ class AnchorFinder:
         # Text begins behind the separator: places count from it, and so do the windows of repeats.
         return anchors[:found] - np.array([0, 1 << 20], np.uint64), repeats[:repeated] - np.uint64(1)
 
-    def _proposed(self, hashed: int, position: int) -> Iterator[tuple[Shard, int]]:
+    def _proposed(self, hashed: int, position: int) -> Iterator[tuple[EarlierShard, int]]:
         """(shard, position in its text) of every earlier anchor with a hash, in dataset order."""
         bucket = hashed >> 52
         for shard, anchors in zip(self._of.shards, self._anchors, strict=True):
             rows = anchors.rows[anchors.starts[bucket] : anchors.starts[bucket + 1]]
             for place in rows[rows[:, 0] == np.uint64(hashed), 1].tolist():
-                if shard is self._of.shards[-1] and place >> 20 >= self._of.origin + position:
+                if shard is self._of.shard and place >> 20 >= self._of.origin + position:
                     return
                 yield shard, place >> 20
 
-    def _equal_window(self, position: int, first: int, last: int, shard: Shard, earlier: int) -> int | None:
+    def _equal_window(self, position: int, first: int, last: int, shard: EarlierShard, earlier: int) -> int | None:
         """The first window start in [first, last] whose bytes equal those around `earlier`, if there is one."""
         text = shard.text.text
         back = min(position - first, earlier)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from corpusmill.dedup.suffix_matches import SortedShard, ranks_of
 from corpusmill.lineage.occurrences import Passage
-from corpusmill.lineage.shards import Shard
+from corpusmill.lineage.shards import EarlierShard
 
 
 class SuffixFinder:
@@ -20,13 +20,13 @@ class SuffixFinder:
         self._of = of
         self._ordered = ordered
 
-    def __call__(self, low: int, high: int) -> tuple[int, Shard, int] | None:
+    def __call__(self, low: int, high: int) -> tuple[int, EarlierShard, int] | None:
         """See occurrences.Finder."""
         for start in range(low, high + 1):
             window = self._of.document[start : start + self._of.minimum_bytes].tobytes()
             for shard, ordered in zip(self._of.shards, self._ordered, strict=True):
                 positions = ordered.suffixes.starts(*ranks_of(ordered, window))
-                if shard is self._of.shards[-1]:
+                if shard is self._of.shard:
                     positions = positions[positions < self._of.origin + start]
                 if len(positions):
                     return start, shard, int(positions.min())

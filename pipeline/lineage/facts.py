@@ -12,13 +12,17 @@ EOT, BOS, PADDING = "EOT", "BOS", "padding"
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """A document: its line in a source file, its id ("" if it has none), and its ordinal in its shard."""
+    """A document: its line in a source file, its id ("" if it has none), and its ordinal in its shard.
+
+    `reference`: the one of `dedup.against` that the file and the shard are of; "" for a document of the dataset.
+    """
 
     source: str
     line: int
     id: str
     shard: int
     ordinal: int
+    reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A stretch of a document's text that stands earlier in the dataset: where it does so first."""
+    """A stretch of a document's text that stands earlier, in a reference or in the dataset: where it does so first."""
 
     text_bytes: Span
     earlier: SourceDocument

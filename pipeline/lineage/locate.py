@@ -12,6 +12,7 @@ from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Duplicate, I
 from corpusmill.lineage.occurrences import Finder, duplicates, passage
 from corpusmill.lineage.records import holdings
 from corpusmill.lineage.shards import Shard, Shards, place_of_line
+from corpusmill.stages.reference import index_step
 
 if TYPE_CHECKING:
     from corpusmill.config import SelectionConfig
@@ -115,7 +116,7 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
         from corpusmill.dedup.suffix_matches import SortedShard
         from corpusmill.lineage.by_suffixes import SuffixFinder
 
-        folders = [build.folder("suffix_array", one.name) for one in of.shards]
+        folders = [build.folder(*index_step(build, one.name)) for one in of.shards]
         texts = [one.text.text for one in of.shards]
         tables = [open_suffix_array(folder, len(text)) for folder, text in zip(folders, texts, strict=True)]
         finder = SuffixFinder(of, list(map(SortedShard, texts, tables)))
@@ -123,7 +124,7 @@ def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, 
         from corpusmill.dedup.anchors import open_anchors
         from corpusmill.lineage.by_anchors import AnchorFinder
 
-        finder = AnchorFinder(of, [open_anchors(build.folder("anchor", one.name)) for one in of.shards])
+        finder = AnchorFinder(of, [open_anchors(build.folder(*index_step(build, one.name))) for one in of.shards])
     return duplicates(of, ordinal, finder)
 
 

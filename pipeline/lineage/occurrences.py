@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.lineage.facts import Duplicate, Occurrence, Span
-from corpusmill.lineage.shards import Shard, Shards
+from corpusmill.lineage.shards import EarlierShard, Shard, Shards
 
 COMPARE_BYTES = 1 << 16
 
@@ -26,18 +26,25 @@ COMPARE_BYTES = 1 << 16
 class Passage:
     """A document and what stands before it: the shards before its own, and its own up to it.
 
-    shards      in dataset order; the document is in the last
+    before      the shards of references and of the dataset, in order
+    shard       the document's own
     origin      where the document's text begins in its shard's text
     document    uint8 (n,): its bytes
     """
 
-    shards: Sequence[Shard]
+    before: Sequence[EarlierShard]
+    shard: Shard
     origin: int
     document: NDArray[np.uint8]
     minimum_bytes: int
 
+    @property
+    def shards(self) -> list[EarlierShard]:
+        """In order; the document is in the last."""
+        return [*self.before, self.shard]
 
-Finder = Callable[[int, int], tuple[int, Shard, int] | None]
+
+Finder = Callable[[int, int], tuple[int, EarlierShard, int] | None]
 """(low, high) to the first place of a window that occurred earlier, of those that start at `low` to `high` in the
 document: its start there, the shard and the position in the shard's text; None if no index entry leads to one."""
 
@@ -45,13 +52,13 @@ document: its start there, the shard and the position in the shard's text; None 
 def passage(shards: Shards, shard: Shard, ordinal: int, minimum_bytes: int) -> Passage:
     """Document `ordinal` of `shard`, and all before it."""
     origin, last = shard.text_span(ordinal)
-    before = [shards[number] for number in range(shard.number)]
-    return Passage([*before, shard], origin, shard.text.text[origin:last], minimum_bytes)
+    before = [*shards.references, *(shards[number] for number in range(shard.number))]
+    return Passage(before, shard, origin, shard.text.text[origin:last], minimum_bytes)
 
 
 def duplicates(of: Passage, ordinal: int, first_window: Finder) -> tuple[Duplicate, ...]:
     """The document's duplicate ranges, each with the earlier text that covers what of it is repeated, in order."""
-    shard = of.shards[-1]
+    shard = of.shard
     repeats = shard.repeats(ordinal)
     ends = [end for _, end in repeats]
 
@@ -76,7 +83,7 @@ def _cover(of: Passage, repeat: Span, cut: Span, first_window: Finder) -> Iterat
         if found is None:
             raise CorruptDataError(
                 "the earlier text that a duplicate range repeats was not found",
-                where=f"{of.shards[-1].text.folder}, the text at {of.origin:,}, bytes {low:,} to {high:,}",
+                where=f"{of.shard.text.folder}, the text at {of.origin:,}, bytes {low:,} to {high:,}",
                 expected=f"{of.minimum_bytes} equal bytes before it in the dataset",
                 next_step="verify the dataset: a text shard, its index or its ranges were changed",
             )
@@ -85,7 +92,7 @@ def _cover(of: Passage, repeat: Span, cut: Span, first_window: Finder) -> Iterat
         covered = stretch.text_bytes[1]
 
 
-def _extended(of: Passage, last: int, start: int, shard: Shard, position: int) -> Occurrence:
+def _extended(of: Passage, last: int, start: int, shard: EarlierShard, position: int) -> Occurrence:
     """The stretch from a pair of equal windows on, as far as the repeat and both documents agree."""
     end, earlier = start + of.minimum_bytes, position + of.minimum_bytes
     while end < last:

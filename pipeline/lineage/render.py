@@ -137,7 +137,8 @@ def render_verified(found: VerifiedRecords) -> str:
 
 
 def _place(document: SourceDocument) -> str:
-    return f"{document.source}:{document.line}"
+    place = f"{document.source}:{document.line}"
+    return f"{document.reference}: {place}" if document.reference else place
 
 
 def _span(span: Span) -> str:

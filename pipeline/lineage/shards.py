@@ -33,25 +33,68 @@ class Shards:
     def __len__(self) -> int:
         return len(self.build.plan.shards)
 
+    @cached_property
+    def references(self) -> list[ReferenceShard]:
+        """The shards of references, which stand before the dataset's."""
+        return [ReferenceShard(self.build, unit) for unit in self.build.units("reference")]
 
-class Shard:
-    """Everything of one shard that lineage asks for; each file is mapped when it is first needed."""
 
-    def __init__(self, build: Build, number: int) -> None:
+class EarlierShard:
+    """What is asked of a shard in which the first place of a text may be."""
+
+    def __init__(self, build: Build, name: str) -> None:
         self.build = build
-        self.number = number
-        self.name = f"{number:05d}"
+        self.name = name
 
     @cached_property
     def text(self) -> TextShard:
         from corpusmill.documents.text_shard import open_text_shard
-        from corpusmill.stages.index import text_stage
+        from corpusmill.stages.reference import text_step
 
-        return open_text_shard(self.build.folder(text_stage(self.build, self.name), self.name))
+        return open_text_shard(self.build.folder(*text_step(self.build, self.name)))
 
     @cached_property
     def ids(self) -> DocumentIds:
         return self.text.document_ids()
+
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from."""
+        raise NotImplementedError
+
+    def text_span(self, ordinal: int) -> Span:
+        """Where a document's text stands in the text shard's `tokenized`."""
+        start, end = self.text.bounds(ordinal, 1).tolist()
+        return start + 1, end
+
+
+class ReferenceShard(EarlierShard):
+    """A shard of a reference."""
+
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from: its line in the reference's file, which may have been cut into parts."""
+        from corpusmill.stages.reference import of_unit, units_of
+
+        _, reference, files = of_unit(self.build, self.name)
+        units = units_of(reference)
+        source, line = self.text.source_of(ordinal)
+        number, part = units.index(self.name), next(file.part for file in files if file.name == source)
+        if part is not None:
+            for unit, of_unit_files in zip(units, reference.shards, strict=True):
+                earlier = {file.name for file in of_unit_files if file.part and file.part.of == part.of}
+                shard = ReferenceShard(self.build, unit) if unit != self.name else self
+                lines = {one.path: one.lines for one in shard.text.sources} if earlier else {}
+                numbers = {file.name: file.part.number for file in of_unit_files if file.part}
+                line += sum(lines[name] for name in earlier if numbers[name] < part.number)
+        name = part.of if part else source
+        return SourceDocument(name, line + 1, self.ids[ordinal], number, ordinal, reference.path)
+
+
+class Shard(EarlierShard):
+    """Everything of one shard that lineage asks for; each file is mapped when it is first needed."""
+
+    def __init__(self, build: Build, number: int) -> None:
+        super().__init__(build, f"{number:05d}")
+        self.number = number
 
     @cached_property
     def tokens(self) -> TokenShard:
@@ -105,11 +148,6 @@ class Shard:
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
         return {}
-
-    def text_span(self, ordinal: int) -> Span:
-        """Where a document's text stands in the text shard's `tokenized`."""
-        start, end = self.text.bounds(ordinal, 1).tolist()
-        return start + 1, end
 
     def duplicates(self, ordinal: int) -> list[Span]:
         """A document's duplicate ranges, cut at whole characters, as spans of its text."""

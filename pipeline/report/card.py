@@ -65,13 +65,14 @@ class StageFlow(Flow):
 
 
 class DuplicateFigures(Facts):
-    """How duplicates were removed, and how many documents held some."""
+    """How duplicates were removed, and how many documents held some; `references`: (what, bytes that it holds)."""
 
     mode: str
     minimum_bytes: Count
     keep: str
     documents_touched: Count
     documents_emptied: Count
+    references: tuple[tuple[str, Count], ...] = ()
 
 
 class BenchmarkFigures(Facts):
@@ -197,6 +198,11 @@ def _duplicates(figures: CardFigures) -> Iterator[str]:
         f" keep `{_plain(found.keep)}`. {_grouped(found.documents_touched)} documents held some,"
         f" {_grouped(found.documents_emptied)} nothing else.\n"
     )
+    if found.references:
+        yield "Text that stands in these counts as a repeat, too:\n"
+        yield _table(
+            ("reference", "bytes of text here"), [(_plain(name), _grouped(size)) for name, size in found.references]
+        )
 
 
 def _benchmarks(figures: CardFigures) -> Iterator[str]:

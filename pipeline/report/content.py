@@ -26,9 +26,10 @@ class RepeatedString(Facts):
     excerpt: str
 
 
-def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None) -> str:
+def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None, *, against: bool = False) -> str:
     """What a range of duplicate text is, as `dedup` has it; ranges of less than `minimum_bytes` are accounted for."""
-    words = f"strings of at least {minimum_bytes:,} bytes that stand earlier in the dataset, cut at whole characters"
+    where = "in a reference or earlier in the dataset" if against else "earlier in the dataset"
+    words = f"strings of at least {minimum_bytes:,} bytes that stand {where}, cut at whole characters"
     if keep == "every_string":
         words += "; without what belongs to a copy that stays, so that a range may be far shorter"
     if fuzzy_share is not None:
@@ -36,11 +37,24 @@ def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None) -> 
     return words
 
 
+class ReferenceHeld(Facts):
+    """A reference of `dedup.against`: what it is, and how much of the dataset's text it holds (`held_bytes`).
+
+    `version`: of a finished dataset. Text that several references hold counts for the first of them.
+    """
+
+    path: str
+    version: str
+    documents: Count
+    text_bytes: Count
+    held_bytes: Count
+
+
 class DuplicateSummary(Facts):
     """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
 
     `kept_gaps` are the bytes that stay between two neighbouring ranges of one document. `most_repeated` are strings of
-    `minimum_bytes` bytes.
+    `minimum_bytes` bytes. With references, `within_bytes` are those that only repeat within the dataset.
     """
 
     mode: Literal["remove", "annotate"]
@@ -55,6 +69,8 @@ class DuplicateSummary(Facts):
     by_source_file: tuple[SourceFileDuplicates, ...] = ()
     kept_gaps: PowerHistogram = PowerHistogram()
     most_repeated: tuple[RepeatedString, ...] = ()
+    references: tuple[ReferenceHeld, ...] = ()
+    within_bytes: Count = 0
 
     @property
     def duplicate_bytes(self) -> int:
@@ -64,7 +80,7 @@ class DuplicateSummary(Facts):
     @property
     def range_in_words(self) -> str:
         """What a range is, for people."""
-        return range_in_words(self.minimum_bytes, self.keep, self.fuzzy_share)
+        return range_in_words(self.minimum_bytes, self.keep, self.fuzzy_share, against=bool(self.references))
 
 
 class LengthSummary(Facts):

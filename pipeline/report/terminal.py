@@ -128,6 +128,8 @@ def _totals(summary: BuildSummary) -> Lines:
         what = "removed" if found.mode == "remove" else "annotated"
         share = f"{what}, {share_text(found.duplicate_bytes, found.text_bytes)} of the text"
         rows.append(("Duplicates", bytes_text(found.duplicate_bytes), share))
+        for one in found.references:
+            rows.append(("In reference", bytes_text(one.held_bytes), f"of these, stand in {one.path}"))
     for name, figure, more in rows:
         yield Text(f"{name:<13}  {figure:>9}  {plain(more)}")
     if ids := summary.decoded:

@@ -79,9 +79,9 @@ def wanted_of(file: SourceFile) -> Wanted:
     )
 
 
-def streamed_copy(file: SourceFile, endpoint_url: str | None) -> SourceCopy:
+def streamed_copy(file: SourceFile, endpoint_url: str | None, traffic: Traffic | None = None) -> SourceCopy:
     """A planned file read where it lies, for a reader without a download step; it is read once now, to compare with."""
-    traffic = Traffic()
+    traffic = traffic or Traffic()
     wanted = wanted_of(file)
     if is_local(file.location):
         path = Path(file.location)

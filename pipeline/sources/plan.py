@@ -77,12 +77,30 @@ class OtherFiles(BaseModel):
         return f"{files} of other kinds passed over: {', '.join(self.names)}{more}"
 
 
+class Reference(BaseModel):
+    """A reference of `dedup.against`: as it is configured, and its files, shard by shard.
+
+    `key` tells it from others in every dataset of a work folder; `version` is that of a finished dataset.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    key: str
+    shards: list[list[SourceFile]]
+    version: str = ""
+
+    def files(self) -> Iterator[SourceFile]:
+        """Every file and part, in the order in which their documents count."""
+        return (file for shard in self.shards for file in shard)
+
+
 class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
 
     `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
-    elsewhere, `steps` what identifies the code of each step, in the configuration's order. `paths`, with a budget: of
-    each file of each shard the number of its entry in `source.paths`.
+    elsewhere, `steps` what identifies the code of each step, `references` what `dedup.against` names, in the
+    configuration's order. `paths`, with a budget: of each file of each shard the number of its entry in `source.paths`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -94,6 +112,7 @@ class Plan(BaseModel):
     steps: list[dict[str, str]] | None = None
     decisions: list[list[SourceFile]] | None = None
     paths: list[list[int]] | None = None
+    references: list[Reference] | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""
@@ -102,6 +121,14 @@ class Plan(BaseModel):
     def files(self) -> Iterator[SourceFile]:
         """Every file and part, in the order in which their documents count."""
         return (file for shard in self.shards for file in shard)
+
+    def files_of_references(self) -> Iterator[SourceFile]:
+        """Every file and part of references, in the order in which their documents count."""
+        return (file for reference in self.references or () for file in reference.files())
+
+    def reference_bytes(self) -> int:
+        """Size of all files of references, compressed as they are."""
+        return sum(file.size_bytes for file in self.files_of_references())
 
     def source_bytes(self) -> int:
         """Size of all source files, compressed as they are."""

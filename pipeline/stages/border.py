@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of, settings, text_of, units
-from corpusmill.stages.index import text_stage
+from corpusmill.stages.reference import text_step
 
 if TYPE_CHECKING:
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.exchange import answer_borders
     from corpusmill.dedup.slices import slicing_of
 
@@ -22,7 +22,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     text = text_of(build, shard)
-    counts = answer_borders(text, asked, int(shard), slicing_of(minimum_bytes), folder)
+    counts = answer_borders(text, asked, build.settings["shard"], slicing_of(minimum_bytes), folder)
     return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
 
 
@@ -41,7 +41,7 @@ STAGE = Stage(
     per_shard=True,
     group="find_ranges",
     units=units,
-    inputs=lambda build, shard: [(text_stage(build, shard), shard), *every(build, "settle")],
+    inputs=lambda build, shard: [text_step(build, shard), *every(build, "settle")],
     settings=settings,
     run=_run,
     recount=_recount,

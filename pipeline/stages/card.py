@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.report.card import BenchmarkFigures, CardFigures, DuplicateFigures, StageFlow
 from corpusmill.stages import benchmarks, scatter
+from corpusmill.stages.union import held_by_references
 from corpusmill.storage import is_local
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
+    from corpusmill.sources.plan import Reference
 
 
 def card_figures(build: Build) -> CardFigures:
@@ -48,7 +51,19 @@ def _duplicates(build: Build) -> DuplicateFigures | None:
         keep=dedup.keep,
         documents_touched=build.total("union", "documents_touched"),
         documents_emptied=build.total("union", "documents_emptied"),
+        references=tuple(zip(names_of_references(build), held_by_references(build), strict=True)),
     )
+
+
+def names_of_references(build: Build) -> list[str]:
+    """What a card calls references: it names no path of the machine that built the dataset."""
+    return [_name_of(reference) for reference in build.plan.references or ()]
+
+
+def _name_of(reference: Reference) -> str:
+    if not is_local(reference.path):
+        return reference.path
+    return f"a dataset, version {reference.version}" if reference.version else Path(reference.path).name
 
 
 def _benchmarks(build: Build) -> tuple[BenchmarkFigures, ...]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.ledger import Outcome
-from corpusmill.stages.index import text_stage
+from corpusmill.stages.reference import index_step, place_of, text_step
 
 if TYPE_CHECKING:
     from corpusmill.dedup.exchange import TextFile
     from corpusmill.dedup.sections import Sections
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
 
 PERIODS = "periods"  # windows that equal one a period earlier: those earlier ones, for keep: every_string
 
@@ -30,7 +30,7 @@ def text_of(build: Build, shard: str) -> TextFile:
     from corpusmill.dedup.exchange import TextFile
     from corpusmill.documents.text_shard import TEXT_FILE
 
-    blocks = build.blocks(text_stage(build, shard), shard)
+    blocks = build.blocks(*text_step(build, shard))
     return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.require_bytes(TEXT_FILE, first, last))
 
 
@@ -44,16 +44,16 @@ def units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    anchors = [("anchor", shard)] if _keeps_whole(build) else []
-    return [(text_stage(build, shard), shard), *anchors, *every(build, "shared")]
+    anchors = [index_step(build, shard)] if _keeps_whole(build) else []
+    return [text_step(build, shard), *anchors, *every(build, "shared")]
 
 
 def settings(build: Build, shard: str) -> dict[str, Any]:
-    """Beside what is asked: the shard's number in the dataset, and the length of a window."""
-    return {"minimum_bytes": build.config.dedup.minimum_bytes, "shard": int(shard)}
+    """Beside what is asked: the shard's number among all, and the length of a window."""
+    return {"minimum_bytes": build.config.dedup.minimum_bytes, "shard": place_of(build, shard)}
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.exchange import answer_contexts
     from corpusmill.dedup.slices import slicing_of
 
@@ -61,7 +61,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     text = text_of(build, shard)
-    counts = answer_contexts(text, asked, int(shard), slicing_of(minimum_bytes), folder)
+    counts = answer_contexts(text, asked, build.settings["shard"], slicing_of(minimum_bytes), folder)
     if _keeps_whole(build):
         _write_periods(build, shard, minimum_bytes, folder)
     return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
@@ -73,8 +73,8 @@ def _write_periods(build: Build, shard: str, minimum_bytes: int, folder: Path) -
     from corpusmill.dedup.ranges import write_ranges
     from corpusmill.documents.text_shard import open_text_shard
 
-    repeats = open_anchors(build.folder("anchor", shard)).repeats
-    text = open_text_shard(build.folder(text_stage(build, shard), shard)).text
+    repeats = open_anchors(build.folder(*index_step(build, shard))).repeats
+    text = open_text_shard(build.folder(*text_step(build, shard))).text
     write_ranges(folder / PERIODS, windows_before(text, repeats, minimum_bytes))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, StepName
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.errors import RejectedDocumentsError
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET
@@ -34,11 +34,6 @@ def filtered_stage(build: Build, shard: str) -> str:
 
 def _filtered_shards(build: Build) -> frozenset[str]:
     return build.remembered(("filtered shards",), lambda: frozenset(build.units("filter")))
-
-
-def every_text(build: Build) -> list[StepName]:
-    """The steps that hold the text of all shards, as inputs."""
-    return [(text_stage(build, shard), shard) for shard in build.units("index")]
 
 
 def text_total(build: Build, count: str, stage: Callable[[Build, str], str] = text_stage) -> int:
@@ -143,7 +138,11 @@ def text_flow(build: Build, out: int) -> Flow:
     from corpusmill.report.facts import Flow
 
     into = text_total(build, "text_bytes_out")
-    return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
+    if not build.plan.references:
+        return Flow(into=into, out=out, lost={"duplicates": into - out} if into > out else {})
+    held = build.total("union", "reference_bytes") if into > out else 0
+    lost = {"in references": held, "duplicates": into - out - held}
+    return Flow(into=into, out=out, lost={reason: count for reason, count in lost.items() if count})
 
 
 def _flows(build: Build) -> dict[str, Flow]:

@@ -30,7 +30,7 @@ from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.report.card import card_texts
 from corpusmill.stages import gather, layout, scatter
 from corpusmill.stages.budget import shown_shard, shown_total
-from corpusmill.stages.card import card_figures
+from corpusmill.stages.card import card_figures, names_of_references
 from corpusmill.stages.decontaminate import HITS
 from corpusmill.stages.description import (
     DATASET,
@@ -50,7 +50,6 @@ from corpusmill.stages.union import ranges_match_check
 from corpusmill.storage import is_local
 
 if TYPE_CHECKING:
-    from corpusmill.config import DatasetConfig
     from corpusmill.config.sections import CardConfig
     from corpusmill.engine.build import Build
     from corpusmill.shuffle.quality import OrderQuality
@@ -102,13 +101,15 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
         },
         "references": _references(build),
         "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
-        **(_of_the_card(config, config.card) if config.card else {}),
+        **(_of_the_card(build, config.card) if config.card else {}),
     }
 
 
-def _of_the_card(config: DatasetConfig, card: CardConfig) -> dict[str, Any]:
+def _of_the_card(build: Build, card: CardConfig) -> dict[str, Any]:
+    config = build.config
     locations = [path for path in config.source.paths if not is_local(path)]
-    return {"card": card.model_dump(mode="json"), "locations": locations}
+    references = {"references_by_name": names_of_references(build)} if build.plan.references else {}
+    return {"card": card.model_dump(mode="json"), "locations": locations, **references}
 
 
 def _references(build: Build) -> list[dict[str, Any]]:

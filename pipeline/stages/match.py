@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of
-from corpusmill.stages.index import every_text, text_stage
+from corpusmill.stages.reference import all_shards, every_answer, every_index, is_reference, numbers, of_unit, text_step
 from corpusmill.stages.shared import MINIMUM_PARTITIONS, partition_names
 
 if TYPE_CHECKING:
@@ -30,14 +31,16 @@ def _units(build: Build) -> list[str]:
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if build.config.index.method == "suffix_array":
-        return [*every_text(build), *every(build, "suffix_array")]
-    return [("shared", unit), ("settle", unit), *every(build, "border")]
+        return [*(text_step(build, shard) for shard in all_shards(build)), *every_index(build)]
+    return [("shared", unit), ("settle", unit), *every_answer(build, "border")]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
     units = build.units("match")
     dedup = build.config.dedup
-    settings = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
+    settings: dict[str, Any] = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
+    if build.plan.references:
+        settings["against"] = [len(reference.shards) for reference in build.plan.references]
     return {**settings, "partition": units.index(unit), "partitions": len(units)}
 
 
@@ -46,6 +49,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     assert minimum_bytes is not None
     by_suffixes = build.config.index.method == "suffix_array"
     matches, repeated, counts = (_by_suffixes if by_suffixes else _by_anchors)(build, unit, minimum_bytes)
+    matches = matches.without(len(build.units("reference")))
     matches.write(folder, with_windows=build.config.dedup.keep == "every_string")
     rows = [[one.count, one.shard, one.position] for one in repeated]
     (folder / REPEATED).write_text(json.dumps(rows) + "\n", encoding="ascii")
@@ -54,11 +58,15 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 
 def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:
     from corpusmill.dedup.borders import count_repeated, match_borders
+    from corpusmill.dedup.references import referred_windows, settled_pairs
     from corpusmill.dedup.slices import slicing_of
 
     partition = build.units("match").index(unit)
     shared, settled = sections_of(build, "shared", unit), sections_of(build, "settle", unit)
-    answered = [sections_of(build, "border", shard) for shard in build.units("border")]
+    answers = every_answer(build, "border")
+    answered = [sections_of(build, *answer) for answer in answers]
+    references = numbers(build)
+    equal = settled_pairs(shared, settled, len(answered)) if references else None
     matches = match_borders(
         settled,
         answered,
@@ -67,10 +75,13 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
         want_windows=build.config.dedup.keep == "every_string",
         memory_bytes=int(build.config.dedup.memory),
         settled_windows=build.receipt("settle", unit).counts["windows"],
+        equal=equal,
     )
+    if equal:
+        matches = replace(matches, referred=referred_windows(equal, references))
     repeated = count_repeated(shared, settled, answered, partition)
     # Every partition hears of all text; its share of the text is what adds up over partitions.
-    texts = sum(build.receipt("border", shard).counts["bytes_read"] for shard in build.units("border"))
+    texts = sum(build.receipt(*answer).counts["bytes_read"] for answer in answers)
     return matches, repeated, {"bytes_read": texts // len(build.units("match"))}
 
 
@@ -80,12 +91,13 @@ def _by_suffixes(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, 
     from corpusmill.documents.text_shard import open_text_shard
 
     units = build.units("match")
-    texts = [open_text_shard(build.folder(text_stage(build, shard), shard)).text for shard in build.units("index")]
-    folders = (build.folder("suffix_array", shard) for shard in build.units("suffix_array"))
+    texts = [open_text_shard(build.folder(*text_step(build, shard))).text for shard in all_shards(build)]
+    folders = (build.folder(*step) for step in every_index(build))
     ordered = [
         SortedShard(text, open_suffix_array(folder, len(text))) for text, folder in zip(texts, folders, strict=True)
     ]
-    matches, repeated, counts = match_suffixes(ordered, units.index(unit), len(units), minimum_bytes)
+    part = units.index(unit), len(units)
+    matches, repeated, counts = match_suffixes(ordered, *part, minimum_bytes, numbers(build))
     return matches, repeated, {**counts, "bytes_read": sum(map(len, texts)) // len(units)}
 
 
@@ -102,10 +114,10 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
         blocks = build.blocks("match", partition)
         blocks.require([REPEATED])
         rows += json.loads((blocks.folder / REPEATED).read_bytes())
-    shards = build.units("index")
+    shards = all_shards(build)
     strings = []
     for count, shard, position in rows:
-        step = text_stage(build, shards[shard]), shards[shard]
+        step = text_step(build, shards[shard])
         blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
         blocks.require(one.name for one in outputs if one.name != TEXT_FILE)
         last = int(np.fromfile(blocks.folder / OFFSET_FILE, "<u8")[-1])  # a text shard is opened by its separators
@@ -115,6 +127,8 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
         document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
         source, line = text.source_of(document)
         string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
+        if is_reference(shards[shard]):
+            source = f"{of_unit(build, shards[shard])[1].path}: {source}"
         where = {"source_file": source, "line": line + 1, "excerpt": string.decode(errors="ignore")}
         strings.append({"count": count, **where})
     return strings
@@ -130,8 +144,8 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "match",
     version=4,
-    after=("border", "suffix_array"),
-    units_after=("anchor", "suffix_array"),
+    after=("border", "reference_border", "suffix_array", "reference_index"),
+    units_after=("anchor", "suffix_array", "reference_index"),
     group="find_ranges",
     unit_word="partition",
     units=_units,

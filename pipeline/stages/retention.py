@@ -6,7 +6,8 @@ no run here is known to have delivered is somebody else's, and stays. Kept is
 * what `latest` names at any of the destinations;
 * the newest K that were delivered, by the number of their run, not by time;
 * what another dataset is built against: a plan that it needs (runs.py), in a work folder beside this one, reads sources
-  from that version's folder. Training runs and mixtures leave no trace here: K is what they can count on.
+  or a reference (`dedup.against`) from that version's folder; and a version that this dataset itself has as a
+  reference. Training runs and mixtures leave no trace here: K is what they can count on.
 
 `gc --destinations` removes them when it is asked to; with `keep_versions` in the configuration every run does that has
 delivered and moved `latest`. An experiment and a task cleared in an old run remove nothing, and no form sets the key.
@@ -67,7 +68,7 @@ def find_old_versions(config: DatasetConfig, keep: int, stays: Collection[str] =
     places = places_of(config, hubs=True)
     kept = {*stays, *(latest_version(folder, endpoint_url=endpoint_url) for folder, endpoint_url in places)}
     versions = [version for version in delivered_versions(work)[keep:] if version not in kept]
-    sources = _sources_of_others(work) if versions else set()
+    sources = _sources_of_others(work) | _references_of(work) if versions else set()
     removable = []
     for folder, endpoint_url in places_of(config):
         for version in versions:
@@ -183,7 +184,12 @@ def _sources_of_others(work: Path) -> set[str]:
     """Where the source files lie that plans of the other datasets beside `work` need."""
     others = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
     plans = [_readable_plan(plan) for other in others for plan in needed_plans(other)]
-    return {file.location for plan in plans for shard in plan.shards for file in shard}
+    return {file.location for plan in plans for file in (*plan.files(), *plan.files_of_references())}
+
+
+def _references_of(work: Path) -> set[str]:
+    """Where the files of references lie that this dataset's needed plans name, which may be versions of its own."""
+    return {file.location for plan in needed_plans(work) for file in _readable_plan(plan).files_of_references()}
 
 
 def _readable_plan(receipt: Path) -> Plan:

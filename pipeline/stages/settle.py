@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import PERIODS, sections_of
+from corpusmill.stages.reference import every_answer, every_index
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
-    anchors = every(build, "anchor") if _adds_repeats(build, unit) else []
-    return [("shared", unit), *anchors, *every(build, "context")]
+    anchors = every_index(build) if _adds_repeats(build, unit) else []
+    return [("shared", unit), *anchors, *every_answer(build, "context")]
 
 
 def _adds_repeats(build: Build, unit: str) -> bool:
@@ -25,7 +26,8 @@ def _adds_repeats(build: Build, unit: str) -> bool:
 def _settings(build: Build, unit: str) -> dict[str, Any]:
     dedup = build.config.dedup
     partition = build.units("settle").index(unit)
-    return {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
+    settings = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
+    return {**settings, "against": len(build.units("reference"))} if build.plan.references else settings
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
@@ -39,25 +41,26 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     whole = build.config.dedup.keep == "every_string"
     repeats, periods = [], []
     if _adds_repeats(build, unit):
-        for shard in build.units("anchor"):
-            blocks = build.blocks("anchor", shard)
+        for anchors, answer in zip(every_index(build), every_answer(build, "context"), strict=True):
+            blocks = build.blocks(*anchors)
             blocks.require(SMALL_FILES)
             repeats.append(open_anchors(blocks.folder).repeats)
             if whole:
-                build.blocks("context", shard).require([PERIODS])
-                periods.append(read_ranges(build.step_folder("context", shard) / PERIODS))
+                build.blocks(*answer).require([PERIODS])
+                periods.append(read_ranges(build.step_folder(*answer) / PERIODS))
     partition = build.units("settle").index(unit)
     matches, counts = settle(
         sections_of(build, "shared", unit),
-        [sections_of(build, "context", shard) for shard in build.units("context")],
+        [sections_of(build, *answer) for answer in every_answer(build, "context")],
         partition,
         slicing_of(minimum_bytes),
         folder,
         repeats=repeats,
         periods=periods,
         want_windows=whole,
+        want_firsts=bool(build.plan.references),
     )
-    matches.write(folder, with_windows=whole)
+    matches.without(len(build.units("reference"))).write(folder, with_windows=whole)
     return Outcome(
         counts={**counts, "windows": matches.windows, "bytes_read": 24 * (counts["settled"] + counts["open"])}
     )
@@ -73,7 +76,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "settle",
     version=1,
-    after=("context",),
+    after=("context", "reference_context"),
     group="find_ranges",
     unit_word="partition",
     units_of="shared",

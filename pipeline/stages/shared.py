@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import Outcome
+from corpusmill.stages.reference import all_shards, every_index, index_step
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -27,7 +28,9 @@ def _units(build: Build) -> list[str]:
     """
     if build.config.dedup.mode == "none" or build.config.index.method != "anchors":
         return []
-    anchors, largest = (build.total("anchor", count) for count in ("anchors", "largest_bucket"))
+    anchors, largest = (
+        build.total("anchor", count) + build.total("reference_index", count) for count in ("anchors", "largest_bucket")
+    )
     return partition_names(partitions_for(anchors, largest, build.config.dedup.memory))
 
 
@@ -74,8 +77,8 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     shards = []
-    for shard in build.units("anchor"):
-        blocks = build.blocks("anchor", shard)
+    for shard in all_shards(build):
+        blocks = build.blocks(*index_step(build, shard))
         blocks.require(SMALL_FILES)
         shards.append(AnchorSlices(blocks.folder, blocks.require_bytes))
     counts = share(shards, units.index(unit), len(units), minimum_bytes, folder)
@@ -92,12 +95,12 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "shared",
     version=1,
-    after=("anchor",),
-    units_after=("anchor",),
+    after=("anchor", "reference_index"),
+    units_after=("anchor", "reference_index"),
     group="find_ranges",
     unit_word="partition",
     units=_units,
-    inputs=lambda build, _unit: every(build, "anchor"),
+    inputs=lambda build, _unit: every_index(build),
     settings=_settings,
     run=_run,
     recount=_recount,

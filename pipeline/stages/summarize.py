@@ -21,6 +21,7 @@ from corpusmill.report.content import (
     MixingTable,
     PackingSummary,
     QualityMeasure,
+    ReferenceHeld,
     RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
@@ -38,6 +39,7 @@ from corpusmill.report.facts import PowerHistogram, StageSummary
 from corpusmill.report.histograms import merge_histograms
 from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
 from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
+from corpusmill.sources.plan import Reference
 from corpusmill.stages import gather, scatter
 from corpusmill.stages.budget import budget_summary, shown_total
 from corpusmill.stages.contamination import contamination
@@ -45,7 +47,9 @@ from corpusmill.stages.filtered import filtered
 from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_total
 from corpusmill.stages.manifest import QUALITY, UNIT
 from corpusmill.stages.match import repeated_strings
+from corpusmill.stages.reference import units_of
 from corpusmill.stages.tokenize import vocabulary
+from corpusmill.stages.union import held_by_references
 from corpusmill.stages.upload import destination_folder
 from corpusmill.version import __version__
 
@@ -166,6 +170,24 @@ def _duplicates(build: Build) -> DuplicateSummary | None:
         by_source_file=tuple(by_file),
         kept_gaps=_histogram(build, "union", "kept_gap_bytes"),
         most_repeated=_most_repeated(build),
+        references=_references(build),
+        within_bytes=build.total("union", "within_bytes"),  # 0 without references
+    )
+
+
+def _references(build: Build) -> tuple[ReferenceHeld, ...]:
+    held = zip(build.plan.references or (), held_by_references(build), strict=True)
+    return tuple(_reference(build, reference, size) for reference, size in held)
+
+
+def _reference(build: Build, reference: Reference, held_bytes: int) -> ReferenceHeld:
+    receipts = [build.receipt("reference", unit) for unit in units_of(reference)]
+    return ReferenceHeld(
+        path=reference.path,
+        version=reference.version,
+        documents=sum(receipt.counts["documents_out"] for receipt in receipts),
+        text_bytes=sum(receipt.counts["text_bytes_out"] for receipt in receipts),
+        held_bytes=held_bytes,
     )
 
 

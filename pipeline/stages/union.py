@@ -3,6 +3,9 @@
 Writes `remove_ranges` (the reference's file, raw bytes positions in `tokenized`) and `cut_ranges` (the same format,
 shortened so that no character is split: what writeback and tokenize take out). With `keep: every_string` both leave a
 whole copy of each repeated window; with `fuzzy_share` the second also holds what lies between neighbouring repeats.
+
+    reference_ranges    start u64 | end u64 | reference u64     with `against` alone: what of `cut_ranges` a reference
+                                                                holds, the first that has it
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ from corpusmill.errors import visible
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of
 from corpusmill.stages.index import text_stage, text_total
+from corpusmill.stages.reference import place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -25,11 +31,12 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 SHOWN_FILES = 10  # source files that lose most
-REMOVE_RANGES, CUT_RANGES = "remove_ranges", "cut_ranges"
+REMOVE_RANGES, CUT_RANGES, REFERENCE_RANGES = "remove_ranges", "cut_ranges", "reference_ranges"
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [(text_stage(build, shard), shard), *every(build, "match")]
+    anchors = [("anchor", shard)] if build.plan.references and build.units("anchor") else []
+    return [(text_stage(build, shard), shard), *anchors, *every(build, "match")]
 
 
 def _units(build: Build) -> list[str]:
@@ -38,8 +45,9 @@ def _units(build: Build) -> list[str]:
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
-    settings = {"shard": int(shard), "keep": dedup.keep, "fuzzy_share": dedup.fuzzy_share}
-    return {**settings, "minimum_bytes": dedup.minimum_bytes}
+    settings = {"shard": place_of(build, shard), "keep": dedup.keep, "fuzzy_share": dedup.fuzzy_share}
+    against = {"against": len(build.plan.references)} if build.plan.references else {}
+    return {**settings, "minimum_bytes": dedup.minimum_bytes, **against}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -76,12 +84,43 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         "documents_emptied": statistics["documents_emptied"],
         "bytes_read": rows.nbytes,
     }
-    details = {
+    details: dict[str, Any] = {
         "range_bytes": power_histogram(lengths).model_dump(),
         "kept_gap_bytes": power_histogram(kept_gaps(text.offsets, cut)).model_dump(),
         "by_source_file": _by_source_file(text, cut),
     }
+    if build.plan.references:
+        held, within = _held_by_references(build, shard, text, aligned, folder)
+        counts |= {"within_bytes": within, "reference_bytes": sum(held)}
+        details["reference_bytes"] = held
     return Outcome(counts=counts, details=details)
+
+
+def _held_by_references(
+    build: Build, shard: str, text: TextShard, aligned: NDArray[np.uint64], folder: Path
+) -> tuple[list[int], int]:
+    """Write what of a shard's ranges, cut at whole characters, each reference holds; the bytes of each, and of none."""
+    import numpy as np
+
+    from corpusmill.dedup.anchors import open_anchors
+    from corpusmill.dedup.exchange import periods_of
+    from corpusmill.dedup.matches import REFERENCE_WINDOWS
+    from corpusmill.dedup.references import referred_bytes, split_by_reference
+
+    assert build.config.dedup.minimum_bytes is not None
+    assert build.plan.references is not None
+    minimum_bytes = build.config.dedup.minimum_bytes
+    windows = _found(build, shard, REFERENCE_WINDOWS, columns=3)
+    periods: Iterable[NDArray[np.uint64]] = ()
+    if build.units("anchor") and len(windows):  # suffix arrays list these windows, too
+        repeats = open_anchors(build.folder("anchor", shard)).repeats
+        periods = periods_of(text.text, repeats, minimum_bytes)
+    *parts, within = split_by_reference(
+        aligned, referred_bytes(windows, periods, minimum_bytes), len(build.plan.references)
+    )
+    rows = np.concatenate([np.insert(part, 2, number, axis=1) for number, part in enumerate(parts)])
+    (folder / REFERENCE_RANGES).write_bytes(np.ascontiguousarray(rows[np.argsort(rows[:, 0])], "<u8").data)
+    return [_covered(part) for part in parts], _covered(within)
 
 
 def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
@@ -92,12 +131,21 @@ def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
     return union_ranges(_found(build, shard, MATCH_RANGES))
 
 
-def _found(build: Build, shard: str, name: str) -> NDArray[np.uint64]:
-    """The rows of one shard, (r, 2), in the files called `name` of every partition."""
+def _found(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[np.uint64]:
+    """The rows of one shard, (r, columns), in the files called `name` of every partition."""
     import numpy as np
 
     matches = [sections_of(build, "match", partition) for partition in build.units("match")]
-    return np.concatenate([one.read(name, int(shard), columns=2) for one in matches])
+    place = place_of(build, shard)
+    return np.concatenate([one.read(name, place, columns=columns) for one in matches])
+
+
+def held_by_references(build: Build) -> list[int]:
+    """Of each reference, the bytes of the dataset's duplicate ranges that it holds; the first that has them."""
+    if not build.plan.references:
+        return []
+    rows = [receipt.details["reference_bytes"] for receipt in build.receipts("union")]
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -142,13 +190,15 @@ def removal_in_words(build: Build) -> str:
     text_bytes, documents = (text_total(build, name) for name in ("text_bytes_out", "documents_out"))
     counts = {name: build.total("union", name) for name in ("removed_bytes", "documents_touched", "documents_emptied")}
     verb = "removed" if dedup.mode == "remove" else "annotated, and kept"
+    against = bool(build.plan.references)
     rows = [
         f"**{counts['removed_bytes']:,} of {text_bytes:,} bytes of text"
         f" ({_share(counts['removed_bytes'], text_bytes)}) would be {verb}**, in {ranges:,} ranges.",
         "",
         f"* {counts['documents_touched']:,} of {documents:,} documents are touched,"
         f" {counts['documents_emptied']:,} of them wholly.",
-        f"* Ranges are {range_in_words(dedup.minimum_bytes, dedup.keep, dedup.fuzzy_share)}.",
+        f"* Ranges are {range_in_words(dedup.minimum_bytes, dedup.keep, dedup.fuzzy_share, against=against)}.",
+        *_held_in_words(build),
         "",
         "| source file | bytes of text | would go | share |",
         "|---|--:|--:|--:|",
@@ -158,6 +208,17 @@ def removal_in_words(build: Build) -> str:
         ),
     ]
     return "\n".join(rows)
+
+
+def _held_in_words(build: Build) -> list[str]:
+    """How much of what would go repeats within the dataset, and how much stands in which reference."""
+    if not build.plan.references:
+        return []
+    held = zip(build.plan.references, held_by_references(build), strict=True)
+    return [
+        f"* {build.total('union', 'within_bytes'):,} bytes repeat within the dataset.",
+        *(f"* {size:,} bytes stand in {code_span(reference.path)}." for reference, size in held),
+    ]
 
 
 def code_span(text: str) -> str:
@@ -179,11 +240,25 @@ def _share(part: int, whole: int) -> str:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    import numpy as np
+
     from corpusmill.dedup.ranges import read_ranges
 
     ranges, cut = read_ranges(folder / REMOVE_RANGES), read_ranges(folder / CUT_RANGES)
     counts = {"ranges_out": len(ranges), "duplicate_bytes": _covered(ranges), "removed_bytes": _covered(cut)}
+    if (folder / REFERENCE_RANGES).exists():
+        counts["reference_bytes"] = _covered(np.fromfile(folder / REFERENCE_RANGES, "<u8").reshape(-1, 3))
     return Recount(counts)
+
+
+def _checks(build: Build, _shard: str, receipt: Receipt) -> list[Check]:
+    """What is removed repeats text of the dataset or of a reference, or lies between repeats."""
+    counts = receipt.counts
+    if not build.plan.references:
+        return []
+    kinds = (("within", "within_bytes"), ("in references", "reference_bytes"), ("between repeats", "fuzzy_bytes"))
+    removed = (("in ranges", counts["removed_bytes"]),)
+    return [Check("repeats", removed, tuple((label, counts[count]) for label, count in kinds))]
 
 
 def _covered(ranges: NDArray[np.uint64]) -> int:
@@ -203,6 +278,7 @@ STAGE = Stage(
     settings=_settings,
     run=_run,
     recount=_recount,
+    checks=_checks,
 )
 
 

@@ -67,7 +67,9 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
         whole = whole and not error and all(step.receipt for step in located)
         if not whole:
             here = [
-                folder for folder in _folders(build.work / stage) if folder not in {step.folder for step in located}
+                folder
+                for folder in _folders(build.home(stage) / stage)
+                if folder not in {step.folder for step in located}
             ]
             others = [open_folder(stage, _unit_of(folder), folder) for folder in here]
             located += _behind({step.unit for step in located}, others, digests, elsewhere)
@@ -77,7 +79,7 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
         steps += located
     known = {(step.stage, step.unit) for step in steps}
     named = {(one.stage, one.unit) for step in steps if step.receipt for one in step.receipt.inputs}
-    lost = [open_folder(stage, unit, build.work / stage / f"{unit}-*") for stage, unit in sorted(named - known)]
+    lost = [open_folder(stage, unit, build.home(stage) / stage / f"{unit}-*") for stage, unit in sorted(named - known)]
     return [*steps, *lost], why
 
 
@@ -91,7 +93,7 @@ def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | Non
         return [], error
     for unit in units:
         try:
-            located.append(open_folder(stage, unit, build.step(stage, unit).folder(build.work)))
+            located.append(open_folder(stage, unit, build.step(stage, unit).folder(build.home(stage))))
         except DAMAGE as error:
             why = error
     return located, why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from corpusmill.dedup.borders import count_repeated, match_borders
 from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts, windows_before
 from corpusmill.dedup.matches import Matches
 from corpusmill.dedup.ranges import kept_whole, union_ranges
+from corpusmill.dedup.references import referred_windows, settled_pairs
 from corpusmill.dedup.repeated import RepeatedWindow
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
@@ -64,8 +66,9 @@ def match_folder(
     memory_bytes: int = 1 << 30,
     width: int = 0,
     most_paired: int = 16,
+    references: Sequence[int] = (),
 ) -> tuple[list[Matches], list[RepeatedWindow]]:
-    """The steps behind write_anchor_folders; `width`: windows of a slice, if not as usual."""
+    """The steps behind write_anchor_folders; `width`: windows of a slice, if not as usual; `references`: of shards."""
     anchors = [folder / f"anchors{number}" for number in range(shards)]
     texts = [TextFile(one / "text") for one in anchors]
     slicing = Slicing(minimum_bytes, width) if width else slicing_of(minimum_bytes)
@@ -83,15 +86,18 @@ def match_folder(
     windows = []
     for part, asked in enumerate(settled):
         added = {"repeats": repeats, "periods": periods} if part == 0 else {}
-        matches, _ = settle(shared[part], contexts, part, slicing, asked.folder, want_windows=True, **added)
+        wanted = {"want_windows": True, "want_firsts": bool(references)}
+        matches, _ = settle(shared[part], contexts, part, slicing, asked.folder, **wanted, **added)
         matches.write(asked.folder, with_windows=True)
         windows.append(matches.windows)
     for shard, text in enumerate(texts):
         answer_borders(text, settled, shard, slicing, borders[shard].folder, block_bytes=block_bytes)
     found, repeated = [], []
     for part in range(partitions):
-        wanted = {"memory_bytes": memory_bytes, "most_paired": most_paired, "settled_windows": windows[part]}
-        found.append(match_borders(settled[part], borders, part, slicing, want_windows=True, **wanted))
+        limits = {"memory_bytes": memory_bytes, "most_paired": most_paired, "settled_windows": windows[part]}
+        equal = settled_pairs(shared[part], settled[part], shards) if references else None
+        matches = match_borders(settled[part], borders, part, slicing, want_windows=True, equal=equal, **limits)
+        found.append(replace(matches, referred=referred_windows(equal, references)) if equal else matches)
         repeated += count_repeated(shared[part], settled[part], borders, part)
     return found, repeated
 
@@ -102,7 +108,7 @@ def made(folder: Path) -> Path:
 
 
 def matches_by_suffixes(
-    shards: Sequence[Sequence[bytes]], minimum_bytes: int, *, partitions: int = 1
+    shards: Sequence[Sequence[bytes]], minimum_bytes: int, *, partitions: int = 1, references: Sequence[int] = ()
 ) -> tuple[list[Matches], list[RepeatedWindow]]:
     """The same by suffix arrays."""
     with TemporaryDirectory() as folder:
@@ -112,7 +118,7 @@ def matches_by_suffixes(
             where = made(Path(folder) / f"shard{number}")
             write_suffix_array(text, where)
             ordered.append(SortedShard(text, open_suffix_array(where, text.size)))
-        parts = [match_suffixes(ordered, part, partitions, minimum_bytes) for part in range(partitions)]
+        parts = [match_suffixes(ordered, part, partitions, minimum_bytes, references) for part in range(partitions)]
         return [matches for matches, _, _ in parts], [one for _, repeated, _ in parts for one in repeated]
 
 

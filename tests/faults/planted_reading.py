@@ -79,7 +79,7 @@ READING = [
           "        self._first_document = max(0, self.documents - 1)\n"),
 
     Fault("of every shard the first ranges are taken", "stages.union",
-          "one.read(name, int(shard), columns=2)", "one.read(name, 0, columns=2)"),
+          "one.read(name, place, columns=columns)", "one.read(name, 0, columns=columns)"),
     Fault("the last partition's ranges are not read", "stages.union",
           'for partition in build.units("match")]', 'for partition in build.units("match")[:-1]]'),
     Fault("every partition looks for the first one's anchors", "stages.shared",

@@ -32,6 +32,24 @@ def remove_pointers(texts: Sequence[bytes], minimum_bytes: int) -> list[list[int
     return found
 
 
+def referred_bytes(texts: Sequence[bytes], minimum_bytes: int, references: Sequence[int]) -> list[dict[int, int]]:
+    """Per shard: byte -> the least number of a reference whose shards hold the first place of a window around it.
+
+    `references`: the number of each shard's; a window belongs to one only if that is less than its own shard's.
+    """
+    first: dict[bytes, int] = {}
+    found: list[dict[int, int]] = []
+    for text, own in zip(texts, references, strict=True):
+        found.append({})
+        for start in range(len(text) - minimum_bytes + 1):
+            window = text[start : start + minimum_bytes]
+            number = first.setdefault(window, own)
+            if SEPARATOR not in window and number < own:
+                for at in range(start, start + minimum_bytes):
+                    found[-1][at] = min(number, found[-1].get(at, number))
+    return found
+
+
 def merge(rows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Union of ranges; touching ones merge."""
     merged: list[tuple[int, int]] = []

@@ -43,6 +43,7 @@ COMPARED_ELSEWHERE = {
     "decisions": "tests/system/test_decisions.py: with builds of sources without the documents",
     "card": "tests/system/test_card.py: with a dataset that states nothing",
     "steps": "tests/system/test_steps.py: with builds of sources that they had already decided about",
+    "dedup.against": "tests/system/test_against.py: with builds of the references' files and the dataset's",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
 }
 SAME_AS = ("auto", "gigatoken")  # tokenizer.engine, where gigatoken reads the tokenizer

@@ -224,7 +224,8 @@ def test_cleared_task_makes_again_what_it_reads_and_gives_it_back(root: Path, ke
     require_reclaimed(open_build(built.plan_receipt))
 
 
-@pytest.mark.parametrize("stage", quick(reversed(RECLAIMED), 3))
+# Of references there are none here.
+@pytest.mark.parametrize("stage", quick([name for name in reversed(RECLAIMED) if "reference" not in name], 3))
 def test_cleared_task_alone_gives_back_what_it_made(root: Path, stage: str) -> None:
     built = open_build(plan_dataset(configured(root)))
     built.run_task(stage, built.tasks(stage)[0], again=True)

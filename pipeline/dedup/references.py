@@ -1,0 +1,213 @@
+"""Which of what occurred earlier stands in a reference: text that counts as having come before (`dedup.against`).
+
+Shards of references stand before those of the dataset, so their text is found as any earlier text is. What a window
+belongs to follows from its **first place** in that order: to the reference that has it, or to the dataset itself.
+
+Range finding compares a window with some earlier one, not with the first. But whatever is compared is equal, the first
+place alone has nothing before it, and equal windows are in one partition. So who follows the pairs that a partition
+found equal, from a later window to an earlier one, ends at the first place (`referred_windows`). Windows that equal one
+a period earlier in the same document (anchors.py: repeats) belong where those do, which may be another partition's
+business: a shard follows them when it has the answers of all partitions (`referred_bytes`).
+
+    equal rows      later u64 | windows u64 | earlier u64       shard << 44 | start of the first window, how many
+    referred        first u64 | one past the last u64 | reference u64       starts of windows of one shard
+
+Price: one search for each pair among the windows that are known to stand in references; at most 100 bytes of memory a
+pair while a partition's are sorted. Nothing is looked at again: no digest, and of texts only runs of a period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.dedup.exchange import CONTEXTS
+from corpusmill.dedup.ranges import Ranges, subtract_ranges, union_ranges
+from corpusmill.dedup.sections import Sections
+from corpusmill.dedup.settle import FIRSTS
+from corpusmill.dedup.slices import highs_of, lows_of, positions_of
+from corpusmill.kernels import kernel
+
+Rows = NDArray[np.uint64]
+
+_SHARD_SHIFT = np.uint64(44)
+_NO_ROWS: Rows = np.empty((0, 3), np.uint64)
+_FIRST_PIECES = 1 << 12
+
+
+def equal_rows(later: Rows, earlier: Ranges) -> Rows:
+    """Equal rows of windows from `later` (n,) on, which equal those of `earlier` (n, 2 or more: first, one past)."""
+    return np.column_stack([later, earlier[:, 1] - earlier[:, 0], earlier[:, 0]])
+
+
+def settled_pairs(shared: Sections, settled: Sections, shards: int) -> list[Rows]:
+    """Equal rows of a partition's anchors with the same digest, from what shared.py and settle.py wrote for it."""
+    places = [shared.read(CONTEXTS, shard) for shard in range(shards)]
+    firsts = settled.whole(FIRSTS, "<i4")
+    joined = np.concatenate([np.empty(0, np.uint64), *places])
+    numbers = np.repeat(np.arange(len(places), dtype=np.int64), [len(own) for own in places])
+    starts = numbers << 44 | (positions_of(joined) - highs_of(joined))
+    again = np.flatnonzero(firsts != np.arange(len(firsts), dtype=np.int32))
+    rows = np.column_stack([starts[again], lows_of(joined[again]) + 1, starts[firsts[again]]])
+    return [rows.astype(np.uint64)]
+
+
+def referred_windows(equal: Sequence[Rows], references: Sequence[int]) -> list[Rows]:
+    """Per shard rows (first, one past the last, reference) of the windows whose first place is in a reference before.
+
+    equal       equal rows of one partition: of every window that occurred earlier at least one
+    references  of every shard, ascending: the number of its reference; of the dataset's own, how many there are
+
+    Of a reference's own shards, what stands in a reference before it.
+    """
+    of_shard = np.asarray(references, np.int64)
+    rows = _apart(np.concatenate([_NO_ROWS, *equal]))
+    rows = rows[of_shard[(rows[:, 0] >> _SHARD_SHIFT).astype(np.int64)] > 0]
+    pieces = np.empty((max(_FIRST_PIECES, len(rows) // 4), 3), np.uint64)
+    first = filled = 0
+    while True:
+        first, filled = _follow(rows, of_shard, first, pieces, filled)
+        if first == len(rows):
+            break
+        pieces = np.concatenate([pieces, np.empty_like(pieces)])
+    bounds = np.searchsorted(pieces[:filled, 0], np.arange(len(of_shard) + 1, dtype=np.uint64) << _SHARD_SHIFT)
+    shards = []
+    for shard, (low, high) in enumerate(pairwise(bounds.tolist())):
+        base = np.uint64(shard) << _SHARD_SHIFT
+        shards.append(pieces[low:high] - np.array([base, base, 0], np.uint64))
+    return shards
+
+
+def _apart(rows: Rows) -> Rows:
+    """Equal rows in order of their later windows, each window in one of them."""
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(rows[:, 0] + rows[:, 1])
+    before = np.concatenate([np.zeros(1, np.uint64), ends[:-1]])[: len(rows)]
+    known = np.minimum(np.maximum(before, rows[:, 0]) - rows[:, 0], rows[:, 1])
+    rows[:, 0] += known
+    rows[:, 1] -= known
+    rows[:, 2] += known
+    return rows[rows[:, 1] > 0]
+
+
+@kernel
+def _follow(rows: Any, references: Any, row: Any, pieces: Any, filled: Any) -> Any:
+    """Fill `pieces` with the windows of `rows` that stand in a reference before their own, from `row` on.
+
+    rows        uint64 (n, 3): equal rows, in order of their later windows, each window in one of them
+    references  int64[S]: the number of each shard's reference
+    pieces      uint64 (c, 3), the first `filled` of them there: first, one past the last, reference; ascending
+    Returns the row to go on with (n: done) and how many pieces there are. A row for which there is no room is left out.
+    """
+    while row < len(rows):
+        later, position = rows[row, 0], rows[row, 2]
+        shift = later - position  # what is equal lies before: no row reaches into itself
+        end = position + rows[row, 1]
+        own = references[np.int64(later >> np.uint64(44))]
+        there = references[np.int64(position >> np.uint64(44))]
+        # The first piece that ends behind the position.
+        low, high = 0, filled
+        while low < high:
+            middle = (low + high) // 2
+            if pieces[middle, 1] > position:
+                high = middle
+            else:
+                low = middle + 1
+        written = filled
+        while position < end:
+            number, until = there, end
+            if low < filled and pieces[low, 0] < end:
+                if pieces[low, 0] <= position:
+                    number, until = np.int64(pieces[low, 2]), min(end, pieces[low, 1])
+                    low += 1
+                else:
+                    until = pieces[low, 0]
+            if number < own:
+                last = written - 1
+                joins = last >= 0 and pieces[last, 1] == position + shift and np.int64(pieces[last, 2]) == number
+                if joins and last >= filled:
+                    pieces[last, 1] = until + shift
+                elif written == len(pieces):
+                    return row, filled
+                else:
+                    pieces[written, 0] = position + shift
+                    pieces[written, 1] = until + shift
+                    pieces[written, 2] = np.uint64(number)
+                    written += 1
+            position = until
+        filled = written
+        row += 1
+    return row, filled
+
+
+def referred_bytes(referred: Rows, periods: Iterable[Rows], minimum_bytes: int) -> Rows:
+    """Rows (first, one past the last, reference) of the bytes that windows of one shard cover; they may overlap.
+
+    referred    of all partitions
+    periods     of the windows that equal one a period earlier: exchange.periods_of, in text order
+
+    A window of a period is `minimum_bytes` long or longer than the period, so those of one rotation cover all bytes
+    from the first to the last of them.
+    """
+    referred = referred[np.argsort(referred[:, 0], kind="stable")]
+    covered = [referred + np.array([0, minimum_bytes - 1, 0], np.uint64)]
+    starts = referred[:, 0]
+    recent: list[tuple[int, int, int]] = []  # windows of runs before, as many as a base can reach
+    recent_end = 0
+    for rows in periods:
+        # Few runs begin in text that stands in a reference, or where another run that does ended.
+        low = np.searchsorted(referred[:, 1], rows[:, 0], side="right")
+        begins = np.append(starts, np.uint64(1 << 63))[low] < rows[:, 2]
+        for row, is_referred in zip(rows.tolist(), begins.tolist(), strict=True):
+            if not is_referred and not (recent and row[0] < recent_end):
+                continue
+            base, later, windows = row[0], row[2], row[1] - row[0]
+            first = int(np.searchsorted(referred[:, 1], np.uint64(base), side="right"))
+            last = int(np.searchsorted(starts, np.uint64(later), side="left"))
+            known = [tuple(one) for one in referred[first:last].tolist()] + recent
+            runs = [
+                (max(low, base), min(high, later), number) for low, high, number in known if low < later and high > base
+            ]
+            new, tiles = _continued(runs, base, later, windows, minimum_bytes)
+            recent_end = later + windows
+            recent = [one for one in recent if one[1] + minimum_bytes > recent_end] + tiles
+            if new:
+                covered.append(np.array(new, np.uint64))
+    return np.concatenate(covered)
+
+
+def _continued(
+    runs: Sequence[tuple[int, int, int]], base: int, later: int, windows: int, minimum_bytes: int
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+    """(bytes, last windows) of a run of `windows` windows from `later` on that repeats those of [base, later).
+
+    `runs`: rows (first, one past the last, reference) of windows between `base` and `later`.
+    """
+    period, end = later - base, later + windows
+    covered, last_windows = [], []
+    for low, high, number in runs:
+        if low + period < end:
+            behind = (end - 1 - low) % period  # how far the run's last window stands behind one like `low`
+            last = end - 1 - max(0, behind - (high - low - 1))
+            covered.append((low + period, last + minimum_bytes, number))
+        tiles = range(low + period * max(1, (end - minimum_bytes - low) // period), end, period)
+        last_windows += [(at, min(at + high - low, end), number) for at in tiles]
+    return covered, last_windows
+
+
+def split_by_reference(ranges: Ranges, referred: Rows, references: int) -> list[Ranges]:
+    """What of `ranges` each of so many references holds, ascending and apart, and last what none of them holds.
+
+    What several hold counts for the first. `referred`: rows (first, one past the last, reference) of bytes.
+    """
+    parts, left = [], ranges
+    for number in range(references):
+        own = union_ranges(referred[referred[:, 2] == np.uint64(number)])
+        rest = subtract_ranges(left, own)
+        parts.append(subtract_ranges(left, rest))
+        left = rest
+    return [*parts, left]

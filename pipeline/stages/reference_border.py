@@ -1,0 +1,9 @@
+"""Reference border: a reference's shard answers as the dataset's own do in `border`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from corpusmill.stages import border, reference_context
+
+STAGE = replace(border.STAGE, name="reference_border", per_shard=False, units=reference_context.units)

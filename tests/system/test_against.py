@@ -1,0 +1,266 @@
+"""`dedup.against`: what is left of a dataset is what would be left of its files behind those of the references."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.commands import app
+from corpusmill.config import DatasetConfig, check_config
+from corpusmill.engine.build import COMMON, Build
+from corpusmill.engine.garbage import find_garbage, remove_garbage
+from corpusmill.engine.preview import preview
+from corpusmill.errors import ConfigError, CorpusmillError, CorruptDataError, RejectedDocumentsError, SourceError
+from corpusmill.lineage import locate, render_located
+from corpusmill.lineage.facts import Located
+from corpusmill.report.summary import BuildSummary
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.retention import find_old_versions
+from corpusmill.stages.summarize import summarize
+from corpusmill.stages.union import REFERENCE_RANGES
+from corpusmill.verify import verify_build
+from tests.oracles import dedup as oracle
+from tests.system.corpus import configuration, make_documents
+
+MINIMUM = 100
+TEXTS = make_documents(90, seed=3)
+PARTS = {"a1": TEXTS[:20], "a2": TEXTS[20:40], "b1": TEXTS[40:60], "b2": TEXTS[60:]}
+
+
+def write(folder: Path, *names: str, key: str = "text") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        rows = [{"id": f"{name}-{number}", key: text} for number, text in enumerate(PARTS[name])]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def settings(root: Path, *against: object, name: str = "tiny", dedup: Any = None, **sections: Any) -> DatasetConfig:
+    """A dataset of the files in `root/name`; all of them lie in the same work folder."""
+    dedup = {"mode": "remove", "minimum_bytes": MINIMUM, **(dedup or {})}
+    values = configuration(
+        root,
+        name=name,
+        source={"paths": [str(root / name)], "shard_bytes": "8KiB"},
+        exports={"megatron": {}},
+        dedup={**dedup, "against": list(against)} if against else dedup,
+        **sections,
+    )
+    return check_config(values, where="test")
+
+
+def build(config: DatasetConfig, **how: Any) -> Build:
+    return open_build(build_dataset(config, workers=1, **how))
+
+
+def documents(root: Path, name: str = "tiny") -> dict[str, bytes]:
+    folder = (root / "outputs" / name / "latest" / "documents").resolve()
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def small(path: Path) -> dict[str, str]:
+    return {"path": str(path), "shard_bytes": "8KiB"}
+
+
+MODES = {
+    "remove": {},
+    "annotate": {"dedup": {"mode": "annotate"}},
+    "every string": {"dedup": {"keep": "every_string"}},
+    "fuzzy": {"dedup": {"fuzzy_share": 0.3}},
+    "suffix array": {"index": {"method": "suffix_array"}},
+    "reclaimed": {"reclaim": "eager"},
+}
+
+
+@pytest.mark.parametrize("changes", MODES.values(), ids=MODES)
+def test_build_against_references_leaves_what_one_of_all_files_leaves_of_ours(changes: Any, tmp_path: Path) -> None:
+    write(tmp_path / "both", "a1", "a2", "b1", "b2")
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1", "a2")
+    build(settings(tmp_path, name="both", **changes))
+    of_ours = build(settings(tmp_path, small(references / "a1.jsonl"), str(references / "a2.jsonl"), **changes))
+    of_both = documents(tmp_path, "both")
+    assert documents(tmp_path) == {name: of_both[name] for name in ("b1.jsonl", "b2.jsonl")}
+    assert not verify_build(of_ours).findings
+    found = summarize(of_ours).duplicates
+    assert found
+    assert [one.documents for one in found.references] == [20, 20]
+    assert all(one.held_bytes for one in found.references)
+    assert found.within_bytes
+    counts = {name: of_ours.total("union", name) for name in ("removed_bytes", "fuzzy_bytes")}
+    held = found.within_bytes + sum(one.held_bytes for one in found.references)
+    assert counts["removed_bytes"] == held + counts["fuzzy_bytes"]
+
+
+def test_references_of_a_build_hold_what_the_oracle_says(tmp_path: Path) -> None:
+    texts = [oracle.text_of(text.encode() for text in part)[0] for part in PARTS.values()]
+    expected = oracle.referred_bytes(texts, MINIMUM, [0, 1, 2, 2])[2:]
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1", "a2")
+    made = build(settings(tmp_path, *(str(references / f"{name}.jsonl") for name in ("a1", "a2"))))
+    assert made.units("index") == ["00000", "00001"]
+    for shard, known in zip(made.units("union"), expected, strict=True):
+        rows = (made.folder("union", shard) / REFERENCE_RANGES).read_bytes()
+        values = memoryview(rows).cast("Q").tolist()
+        got = {at: of for first, last, of in zip(*[iter(values)] * 3, strict=True) for at in range(first, last)}
+        text = texts[2 + int(shard)]
+        cut = {at for at in known if at not in got}
+        assert all(known[at] == of for at, of in got.items())
+        assert all(text[at] >= 0x80 for at in cut)  # parts of characters that are shared in part
+
+
+def test_reference_is_indexed_once_for_every_dataset_and_collected_with_the_last(tmp_path: Path) -> None:
+    references = write(tmp_path / "references", "a1", "a2")
+    write(tmp_path / "one", "b1")
+    write(tmp_path / "other", "b2")
+    one = settings(tmp_path, small(references), name="one")
+    other = settings(tmp_path, small(references), name="other", index={"method": "anchors"})
+    build(one)
+    shared = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "work" / COMMON).glob("*/*"))
+    times = {path: (tmp_path / path / "receipt.json").stat().st_mtime_ns for path in shared}
+    assert len(shared) == 2 * len(open_build(plan_dataset(one)).units("reference")) > 2
+    build(other)
+    assert {path: (tmp_path / path / "receipt.json").stat().st_mtime_ns for path in times} == times
+    build(settings(tmp_path, name="other"))
+    assert not find_garbage(tmp_path / "work" / "one", GRAPH)
+    build(settings(tmp_path, name="one"))
+    garbage = find_garbage(tmp_path / "work" / "one", GRAPH)
+    assert {tmp_path / path for path in shared} <= {found.folder for found in garbage}
+    remove_garbage(tmp_path / "work" / "one", GRAPH, garbage)
+    assert not list((tmp_path / "work" / COMMON).glob("*/*"))
+
+
+def test_reference_that_grows_redoes_what_depends_on_it_alone(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1")
+    config = settings(tmp_path, small(references))
+    before = build(config)
+    write(references, "a2")
+    steps = preview(open_build(plan_dataset(config)))
+    fates = {stage: {one.fate for one in steps if one.stage == stage} for stage in ("index", "anchor", "reference")}
+    assert fates == {"index": {"reuse"}, "anchor": {"reuse"}, "reference": {"reuse", "run"}}
+    after = build(config)
+    assert after.total("union", "reference_bytes") > before.total("union", "reference_bytes")
+    grown = documents(tmp_path)
+    (tmp_path / "anew").mkdir()
+    write(tmp_path / "anew" / "tiny", "b1", "b2")
+    build(settings(tmp_path / "anew", small(write(tmp_path / "anew" / "references", "a1", "a2"))))
+    assert documents(tmp_path / "anew") == grown
+
+
+def test_locate_of_a_removed_text_names_the_reference_and_where_in_it(tmp_path: Path) -> None:
+    write(tmp_path / "earlier", "a1", "a2")
+    write(tmp_path / "tiny", "b1", "b2")
+    build(settings(tmp_path, name="earlier"))
+    latest = tmp_path / "outputs" / "earlier" / "latest"
+    made = build(settings(tmp_path, small(latest)))
+    kept = {
+        f"{name}.jsonl": [json.loads(line)["text"].encode() for line in text.splitlines()]
+        for name, text in ((path.removesuffix(".jsonl"), body) for path, body in documents(tmp_path, "earlier").items())
+    }
+    seen = 0
+    for name in ("b1", "b2"):
+        for line, text in enumerate(PARTS[name], start=1):
+            found = locate(made, f"{name}.jsonl", line)
+            assert isinstance(found, Located)
+            for occurrence in (one for each in found.duplicates for one in each.occurrences):
+                earlier = occurrence.earlier
+                if earlier.reference:
+                    own, there = text.encode(), kept[earlier.source][earlier.line - 1]
+                    assert own[slice(*occurrence.text_bytes)] == there[slice(*occurrence.earlier_bytes)]
+                    assert earlier.reference == str(latest)
+                    assert str(latest) in render_located(found)
+                    seen += 1
+    assert seen > 10
+    summary = summarize(made)
+    assert isinstance(summary, BuildSummary)
+    assert summary.duplicates
+    assert summary.duplicates.references[0].version == latest.resolve().name
+
+
+def test_reference_version_of_the_dataset_itself_is_not_removed_by_retention(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1")
+    build(settings(tmp_path))
+    version = (tmp_path / "outputs" / "tiny" / "latest").resolve()
+    write(tmp_path / "tiny", "b2")
+    (tmp_path / "tiny" / "b1.jsonl").unlink()
+    config = settings(tmp_path, str(version))
+    build(config)
+    assert (tmp_path / "outputs" / "tiny" / "latest").resolve() != version
+    assert find_old_versions(config, keep=1) == []
+    with pytest.raises(ConfigError, match="so it would read what the build writes"):
+        plan_dataset(settings(tmp_path, str(version.parent / "latest")))
+
+
+BAD = {
+    "none there": ("nothing", SourceError, "a source does not exist"),
+    "no text under the key": (
+        {"text_field": "content"},
+        RejectedDocumentsError,
+        "lines of a reference are not documents",
+    ),
+    "its own source": ("tiny", ConfigError, "a file counts twice"),
+    "empty": ("empty", SourceError, "a reference holds no text"),
+}
+
+
+@pytest.mark.parametrize(("wanted", "error", "words"), BAD.values(), ids=BAD)
+def test_reference_that_cannot_be_compared_with_is_refused(
+    wanted: Any, error: type[CorpusmillError], words: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "tiny", "b1")
+    write(tmp_path / "references", "a1")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "none.jsonl").write_text("")
+    named = tmp_path / (wanted if isinstance(wanted, str) else "references")
+    more = {} if isinstance(wanted, str) else wanted
+    with pytest.raises(error, match=words):
+        build(settings(tmp_path, {"path": str(named), **more}))
+
+
+def test_references_that_share_a_file_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1")
+    references = write(tmp_path / "references", "a1", "a2")
+    with pytest.raises(ConfigError, match="a file is in two references"):
+        plan_dataset(settings(tmp_path, str(references), str(references / "a*.jsonl")))
+    with pytest.raises(ConfigError, match=r"names .* twice"):
+        settings(tmp_path, str(references), str(references))
+    with pytest.raises(ConfigError, match="against needs mode remove or annotate"):
+        settings(tmp_path, str(references), dedup={"mode": "none"})
+
+
+def test_reference_dataset_without_documents_or_with_others_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "earlier", "a1")
+    write(tmp_path / "tiny", "b1")
+    build(settings(tmp_path, name="earlier", dedup={"writeback": False}))
+    latest = tmp_path / "outputs" / "earlier" / "latest"
+    with pytest.raises(SourceError, match="has no documents to compare with"):
+        plan_dataset(settings(tmp_path, str(latest)))
+    build(settings(tmp_path, name="earlier"))
+    with (latest / "documents" / "a1.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(CorruptDataError, match="documents of a finished dataset are not those that were delivered"):
+        plan_dataset(settings(tmp_path, str(latest)))
+    with (latest / "dataset.json").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
+        plan_dataset(settings(tmp_path, str(latest)))
+
+
+def test_dedup_command_against_a_folder_leaves_what_a_build_leaves(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1", "a2")
+    build(settings(tmp_path, str(references)))
+    options = ["--minimum-bytes", str(MINIMUM), "--against", str(references), "--work-folder", str(tmp_path / "alone")]
+    told = CliRunner().invoke(app, ["dedup", str(tmp_path / "tiny"), "--output", str(tmp_path / "clean"), *options])
+    assert told.exit_code == 0
+    assert f"of these stand in {references}" in told.output
+    clean = {name: (tmp_path / "clean" / name).read_bytes() for name in ("b1.jsonl", "b2.jsonl")}
+    assert clean == documents(tmp_path)
+    assert not (tmp_path / "clean" / "a1.jsonl").exists()
