@@ -192,6 +192,10 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
             Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
         except DamagedStepError as error:
             return str(error)
+    return _what_is_wrong_here(receipt, folder, verify=verify)
+
+
+def _what_is_wrong_here(receipt: Receipt, folder: Path, *, verify: bool) -> str | None:
     # A build of many shards looks at a million outputs: a Path of each takes ten times as long.
     place = os.fspath(folder)
     for output in receipt.outputs:
