@@ -207,6 +207,7 @@ def test_stages_whose_rooms_open_stores_are_those_that_get_credentials() -> None
         "decisions",
         "download",
         "index",
+        "reference",
         "suffix_array",
         "upload",
         "writeback",
