@@ -107,9 +107,9 @@ def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
 
 
 def files_of_build(build: Build) -> Iterator[Path]:
-    """All files that steps of a build wrote, but for those of stages that read sources."""
+    """All files that steps of a build wrote, but for those of stages that read sources, or references."""
     stages: list[Stage] = [build.graph[name] for name in build.graph.names if name not in HOLDS_SOURCES]
-    for stage in stages:
+    for stage in (stage for stage in stages if not stage.common):
         for unit in build.units(stage.name):
             yield from files_below(build.step_folder(stage.name, unit))
 

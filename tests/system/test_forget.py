@@ -202,3 +202,14 @@ def test_stages_that_forget_have_no_units_without_a_list(tmp_path: Path) -> None
     write_sources(tmp_path)
     of = build(settings(tmp_path))
     assert not any(of.units(stage) for stage in GRAPH.names if stage in {"decisions", "join", "copies", "filter"})
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+def test_reference_that_holds_a_forgotten_text_is_not_the_dataset(method: str, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    mine = rows_of(2)[1]
+    (tmp_path / "old.jsonl").write_text(json.dumps(mine) + "\n")
+    write_list(tmp_path, {"id": mine["id"]})
+    against = {"mode": "remove", "minimum_bytes": 100, "against": [str(tmp_path / "old.jsonl")]}
+    of = build(settings(tmp_path, "keep", dedup=against, index={"method": method}))
+    assert verify_build(of).findings == ()
