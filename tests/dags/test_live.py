@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,11 +12,11 @@ from typing import Any
 import pytest
 
 from corpusmill.engine.claim import CLAIM
-from tests.dags.live import Live, tiny
+from tests.dags.live import Live, free_port, tiny
 
 pytestmark = pytest.mark.slow
 
-PORT = int(os.environ.get("CORPUSMILL_TEST_PORT", "18190"))
+PORT = free_port()
 SCHEDULE = {"schedule": "@daily", "start": "2026-01-01"}
 TINY = "dataset__tiny"
 

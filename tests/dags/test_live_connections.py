@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dags.live import Live, tiny
-from tests.dags.test_live import PORT
+from tests.dags.live import Live, free_port, tiny
 from tests.servers import ACCESS_KEY, SECRET_KEY, Server
 from tests.system.corpus import write_corpus
 
@@ -29,7 +28,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, rclone_server: Server) -> Ite
         assert rclone_server.folder
         write_corpus(rclone_server.folder / "crawl" / "text")
         (rclone_server.folder / "made").mkdir()
-        live = Live(tmp_path_factory.mktemp("live"), PORT, {"CORPUSMILL_PYTHON": sys.executable})
+        live = Live(tmp_path_factory.mktemp("live"), free_port(), {"CORPUSMILL_PYTHON": sys.executable})
         there = {"endpoint_url": rclone_server.endpoint}
         config = tiny("tiny", dag={"connections": {"s3": "team_store"}, "task_processes": 2})
         config["source"] |= {"paths": ["s3://crawl/text"], **there}
