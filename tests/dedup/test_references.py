@@ -97,7 +97,7 @@ def check(seed: int, make: Callable[[random.Random, int], list[list[bytes]]]) ->
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
-@pytest.mark.parametrize("block", quick(range(40), 2))
+@pytest.mark.parametrize("block", quick(range(12), 2))
 def test_references_of_random_corpora_hold_what_the_oracle_says(
     block: int, make: Callable[[random.Random, int], list[list[bytes]]]
 ) -> None:
