@@ -54,6 +54,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         monkeypatch.setattr("corpusmill.builds.plan.require_same_code", lambda _receipt: None)
         monkeypatch.setattr("corpusmill.engine.runs.begin_run", lambda receipt, **_: receipt)
         monkeypatch.setattr("corpusmill.stages.announce.announcement", lambda _build: {})
+        monkeypatch.setattr("corpusmill.stages.provenance.provenance", lambda _build: {"inputs": [], "outputs": []})
         monkeypatch.setattr("corpusmill.stages.graph.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
 
     return install
