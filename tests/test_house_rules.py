@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
+import tomllib
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -249,3 +252,22 @@ def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
     for node in ast.walk(tree):
         if called_name(node) == "load" and ast.unparse(node).startswith("yaml.load"):
             assert "SafeLoader" in ast.unparse(node)
+
+
+def test_airflows_side_needs_none_of_the_workers_packages() -> None:
+    """An environment that has the wheel without its extra; what tasks ask of the workers is in builds/questions.py."""
+    sources = [ast.parse(path.read_text()) for path in (ROOT / "corpusmill_airflow").rglob("*.py")]
+    modules = {
+        node.module
+        for source in sources
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("corpusmill.")
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [re.split(r"[^\w-]", one)[0].replace("-", "_") for one in project["optional-dependencies"]["worker"]]
+    code = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({sorted({*named} - {'jinja2', 'rich'})!r}))  # Airflow brings the other two\n"
+        f"[importlib.import_module(one) for one in {sorted(modules - {'corpusmill.builds.questions'})!r}]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

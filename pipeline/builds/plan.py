@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
-from corpusmill.builds.references import plan_references
 from corpusmill.config import FORGOTTEN, DatasetConfig, absolute, work_of
 from corpusmill.engine.graph import PLAN, PLAN_VERSION
 from corpusmill.engine.planned import plan_of
@@ -152,6 +151,8 @@ def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
 
 
 def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
+    from corpusmill.builds.references import plan_references
+
     listing = list_dataset(config)
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
     plan = plan.model_copy(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import xxhash
-from msgspec.json import format as format_json
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corpusmill.errors import CorruptDataError, PermanentError
@@ -133,6 +132,8 @@ class Receipt(BaseModel):
 
     def text(self) -> bytes:
         """What its file holds: JSON, sealed."""
+        from msgspec.json import format as format_json  # receipts are written where steps run, and read everywhere
+
         values = self.model_dump(mode="json") | {"seal": ""}
         # json.dumps with an indent is Python; without, it is C, and msgspec indents its lines as it would.
         unsealed = format_json(json.dumps(values, sort_keys=True, ensure_ascii=False).encode(), indent=1) + b"\n"
