@@ -89,7 +89,7 @@ def _read_pieces(stream: BinaryIO, size: int) -> list[bytes]:
     """The next `size` bytes, less at the end alone, in the pieces in which the stream has them: joined once, later."""
     read1 = cast("io.BufferedIOBase", stream).read1
     pieces = []
-    while size and (piece := read1(size)):
+    while size > 0 and (piece := read1(size)):
         pieces.append(piece)
         size -= len(piece)
     return pieces

@@ -40,6 +40,11 @@ HARMLESS: list[tuple[str, set[str], str]] = [
     ("llvmlite", EVERYWHERE, "numba's"),
     ("isal", EVERYWHERE, "gunzips only, against the CRC in the file; a file that it refuses fails the step"),
     ("zstandard", EVERYWHERE - {"writeback"}, "decompresses only; a file that it refuses fails the step"),
+    (
+        "msgspec",
+        EVERYWHERE - {"index", "reference", "suffix_array", "writeback"},
+        "lays receipts out; how does not count in any digest of a step",
+    ),
     ("deflate", {"manifest"}, "imported beside what names shards; the tars are made in export"),
     (
         "orjson",
