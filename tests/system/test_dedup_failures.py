@@ -150,7 +150,7 @@ def test_writeback_of_a_large_file_holds_blocks_and_not_the_file() -> None:
     tracemalloc.stop()
     assert counts.text_bytes_removed == 100 * len(ranges)
     assert sink.written == 1000 * count - 100 * len(ranges)
-    assert peak < 24 << 20
+    assert peak < 32 << 20  # half of the file
 
 
 def test_memory_of_a_match_task_is_bounded_by_partitions_and_refused_beyond() -> None:
