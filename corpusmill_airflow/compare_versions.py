@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, get_current_context, task
 
 from corpusmill_airflow.by_version import retried_as_its_error_says
-from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.dataset_dag import built_dataset_params
 from corpusmill_airflow.stage_tasks import RETRYING
 
 DOC = """The page *Datasets* starts this: open a dataset's history there and choose two versions. The tab *Dataset
@@ -22,19 +22,7 @@ VERSION = "^(latest|[0-9a-f]{12})$"
 def compare_versions(folder: Path) -> DAG:
     """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
     form = {
-        "dataset": Param(
-            "demo",
-            type="string",
-            examples=configuration_names(folder),
-            title="Dataset",
-            description="Its name, as in its configuration.",
-        ),
-        "work_folder": Param(
-            "work",
-            type="string",
-            title="Work folder",
-            description="Where the dataset's receipts lie, as in its configuration.",
-        ),
+        **built_dataset_params(folder),
         "old": Param(
             "",
             type="string",

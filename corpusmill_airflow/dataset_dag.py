@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
@@ -22,6 +23,7 @@ from corpusmill_airflow.by_version import (
     DeadlineAlert,
     DeadlineReference,
 )
+from corpusmill_airflow.folder import configuration_names
 from corpusmill_airflow.stage_tasks import RETRYING, Placement, chain_stages, close, dataset_asset
 
 if TYPE_CHECKING:
@@ -29,6 +31,25 @@ if TYPE_CHECKING:
 
 TAG = "corpusmill"
 BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
+
+
+def built_dataset_params(folder: Path) -> dict[str, Param]:
+    """The fields of a form that name a dataset that was built."""
+    return {
+        "dataset": Param(
+            "demo",
+            type="string",
+            examples=configuration_names(folder),
+            title="Dataset",
+            description="Its name, as in its configuration.",
+        ),
+        "work_folder": Param(
+            "work",
+            type="string",
+            title="Work folder",
+            description="Where the dataset's receipts lie, as in its configuration.",
+        ),
+    }
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:

@@ -9,8 +9,7 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from corpusmill.stages.graph import GRAPH
 from corpusmill_airflow.by_version import retried_as_its_error_says
-from corpusmill_airflow.dataset_dag import make_dag
-from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.dataset_dag import built_dataset_params, make_dag
 from corpusmill_airflow.stage_tasks import PLAN_RECEIPT
 
 MOST_SHARDS = 10**7
@@ -19,19 +18,7 @@ MOST_SHARDS = 10**7
 def reprocess_shard(folder: Path) -> DAG:
     """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
     form = {
-        "dataset": Param(
-            "demo",
-            type="string",
-            examples=configuration_names(folder),
-            title="Dataset",
-            description="Its name, as in its configuration.",
-        ),
-        "work_folder": Param(
-            "work",
-            type="string",
-            title="Work folder",
-            description="Where the dataset's receipts lie, as in its configuration.",
-        ),
+        **built_dataset_params(folder),
         "stage": Param(
             "tokenize",
             enum=list(GRAPH.per_shard),

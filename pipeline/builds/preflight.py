@@ -153,11 +153,12 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     """(what a build will hold, see disk.py; where that is known from)."""
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
-        held = [*estimate.held, *held_of_references(config, plan.reference_bytes())]
-        return moments(held, handed_over=hands_over(config)), "the last estimate"
-    usual = usually_held(config, plan.source_bytes(), _shown(config, plan), plan.reference_bytes())
-    usually = moments(usual, handed_over=hands_over(config))
-    return usually, "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
+        sampled = [*estimate.held, *held_of_references(config, plan.reference_bytes())]
+        return moments(sampled, handed_over=hands_over(config)), "the last estimate"
+    held = usually_held(config, plan.source_bytes(), _shown(config, plan), plan.reference_bytes())
+    return moments(
+        held, handed_over=hands_over(config)
+    ), "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
 
 
 def _shown(config: DatasetConfig, plan: Plan) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class Shards:
         return [ReferenceShard(self.build, unit) for unit in self.build.units("reference")]
 
 
-class EarlierShard:
+class EarlierShard(ABC):
     """What is asked of a shard in which the first place of a text may be."""
 
     def __init__(self, build: Build, name: str) -> None:
@@ -57,9 +58,9 @@ class EarlierShard:
     def ids(self) -> DocumentIds:
         return self.text.document_ids()
 
+    @abstractmethod
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from."""
-        raise NotImplementedError
 
     def text_span(self, ordinal: int) -> Span:
         """Where a document's text stands in the text shard's `tokenized`."""

@@ -16,15 +16,11 @@ from corpusmill.export.nanoset import windows_of
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import Check
 from corpusmill.report.content import (
-    DuplicateSummary,
     LengthSummary,
     MixingTable,
     PackingSummary,
     QualityMeasure,
-    ReferenceHeld,
-    RepeatedString,
     ShuffleSummary,
-    SourceFileDuplicates,
 )
 from corpusmill.report.delivered import (
     DecodedSummary,
@@ -39,17 +35,14 @@ from corpusmill.report.facts import PowerHistogram, StageSummary
 from corpusmill.report.histograms import merge_histograms
 from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
 from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
-from corpusmill.sources.plan import Reference
 from corpusmill.stages import gather, scatter
 from corpusmill.stages.budget import budget_summary, shown_total
 from corpusmill.stages.contamination import contamination
+from corpusmill.stages.duplicates import duplicates
 from corpusmill.stages.filtered import filtered
-from corpusmill.stages.index import QUARANTINE, rejected_reasons, text_total
+from corpusmill.stages.index import QUARANTINE, rejected_reasons
 from corpusmill.stages.manifest import QUALITY, UNIT
-from corpusmill.stages.match import repeated_strings
-from corpusmill.stages.reference import units_of
 from corpusmill.stages.tokenize import vocabulary
-from corpusmill.stages.union import held_by_references
 from corpusmill.stages.upload import destination_folder
 from corpusmill.version import __version__
 
@@ -62,7 +55,6 @@ CHAIN = (
     "documents content",
     "contexts content",
 )  # docs/guarantees.md
-REPEATED_STRINGS = 10
 
 
 def summarize(build: Build) -> BuildSummary:
@@ -80,7 +72,7 @@ def summarize(build: Build) -> BuildSummary:
         stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
         filtered=filtered(build),
         contamination=contamination(build),
-        duplicates=_duplicates(build),
+        duplicates=duplicates(build),
         lengths=_lengths(build),
         packing=_packing(build),
         budget=budget_summary(build),
@@ -147,58 +139,6 @@ def _stage(build: Build, stage: str) -> StageSummary:
 
 def _histogram(build: Build, stage: str, name: str) -> PowerHistogram:
     return merge_histograms(PowerHistogram.model_validate(one.details[name]) for one in build.receipts(stage))
-
-
-def _duplicates(build: Build) -> DuplicateSummary | None:
-    dedup = build.config.dedup
-    if dedup.mode == "none":
-        return None
-    by_file = [
-        SourceFileDuplicates(**one) for receipt in build.receipts("union") for one in receipt.details["by_source_file"]
-    ]
-    assert dedup.minimum_bytes is not None
-    return DuplicateSummary(
-        mode=dedup.mode,
-        minimum_bytes=dedup.minimum_bytes,
-        keep=dedup.keep,
-        fuzzy_share=dedup.fuzzy_share,
-        ranges=_histogram(build, "union", "range_bytes"),
-        text_bytes=text_total(build, "text_bytes_out"),
-        documents=text_total(build, "documents_out"),
-        documents_touched=build.total("union", "documents_touched"),
-        documents_emptied=build.total("union", "documents_emptied"),
-        by_source_file=tuple(by_file),
-        kept_gaps=_histogram(build, "union", "kept_gap_bytes"),
-        most_repeated=_most_repeated(build),
-        references=_references(build),
-        within_bytes=build.total("union", "within_bytes"),  # 0 without references
-    )
-
-
-def _references(build: Build) -> tuple[ReferenceHeld, ...]:
-    held = zip(build.plan.references or (), held_by_references(build), strict=True)
-    return tuple(_reference(build, reference, size) for reference, size in held)
-
-
-def _reference(build: Build, reference: Reference, held_bytes: int) -> ReferenceHeld:
-    receipts = [build.receipt("reference", unit) for unit in units_of(reference)]
-    return ReferenceHeld(
-        path=reference.path,
-        version=reference.version,
-        documents=sum(receipt.counts["documents_out"] for receipt in receipts),
-        text_bytes=sum(receipt.counts["text_bytes_out"] for receipt in receipts),
-        held_bytes=held_bytes,
-    )
-
-
-def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
-    """Of all partitions, the most frequent first; of strings that begin in one document only one: they overlap."""
-    found = [RepeatedString(**one) for one in repeated_strings(build)]
-    found.sort(key=lambda one: (-one.count, one.source_file, one.line, one.excerpt))
-    by_document: dict[tuple[str, int], RepeatedString] = {}
-    for one in found:
-        by_document.setdefault((one.source_file, one.line), one)
-    return tuple(by_document.values())[:REPEATED_STRINGS]
 
 
 def _lengths(build: Build) -> LengthSummary:
