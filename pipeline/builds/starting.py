@@ -1,6 +1,7 @@
 """The first configuration of a dataset, from a look at its files; what the look showed is said to people.
 
-The smallest shard is 4 MiB and the largest 256 MiB: about SHARDS of them keep a machine's cores busy.
+A shard has 4 to 512 MiB, so that about SHARDS of them keep a machine's cores busy, and cuts large files evenly: parts of
+32 MiB would leave a file of 35 MiB a second part of 3.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from corpusmill.builds.plan import list_dataset
 from corpusmill.builds.preflight import ready_tokenizer
@@ -40,7 +43,7 @@ def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field:
     listing = list_dataset(parse_config(starter(**settings), where=str(output)))
     survey = survey_sources(listing.files)
     field = text_field or choose_text_field(survey)
-    text = starter(**settings, text_field=field, shard_bytes=shard_size(survey.size_bytes))
+    text = starter(**settings, text_field=field, shard_bytes=shard_size([file.size_bytes for file in listing.files]))
     ready_tokenizer(parse_config(text, where=str(output)))
     with output.open("x", encoding="utf-8") as file:
         file.write(text)
@@ -52,12 +55,16 @@ def dataset_name(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:LONGEST_NAME] or "dataset"
 
 
-def shard_size(source_bytes: int) -> str:
-    """The power of two that makes about SHARDS shards, as a configuration writes it."""
-    mib = SMALLEST_SHARD_MIB
-    while mib < LARGEST_SHARD_MIB and mib << 20 < source_bytes / SHARDS:
-        mib *= 2
-    return f"{mib}MiB"
+def shard_size(file_bytes: Sequence[int]) -> str:
+    """Whole MiB for about SHARDS shards, at which the last parts of files larger than a shard lack the fewest bytes."""
+    sizes = np.array(file_bytes, np.int64)
+    least = min(max(SMALLEST_SHARD_MIB, -(-int(sizes.sum()) // (SHARDS << 20))), LARGEST_SHARD_MIB)
+
+    def missing_bytes(mib: int) -> int:
+        cut = sizes[sizes > mib << 20]
+        return int((-cut % (mib << 20)).sum())
+
+    return f"{min(range(least, 2 * least + 1), key=missing_bytes)}MiB"
 
 
 def render_survey(path: str, survey: Survey, field: str, others: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import pty
 import subprocess
@@ -14,8 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from corpusmill.builds.starting import shard_size
 from corpusmill.cli import app
 from corpusmill.config import load_config
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError, TokenizerError
@@ -206,3 +210,19 @@ def test_survey_of_many_files_opens_few_of_them() -> None:
     survey = survey_sources(list_sources([str(Path("data").resolve())], (".jsonl",)))
     assert survey.endings == {".jsonl": MOST_FILES * 3 + 1}
     assert MOST_FILES // 2 < len(survey.files) <= MOST_FILES
+
+
+@given(st.lists(st.integers(0, 4 << 30), max_size=20))
+def test_init_shard_size_leaves_last_parts_the_least_short(sizes: list[int]) -> None:
+    def missing(shard_bytes: int) -> int:
+        return sum(-size % shard_bytes for size in sizes if size > shard_bytes)
+
+    chosen = int(shard_size(sizes).removesuffix("MiB"))
+    assert 4 <= chosen <= 512
+    least = min(256, max(4, math.ceil(sum(sizes) / (16 << 20))))
+    assert all(missing(chosen << 20) <= missing(mib << 20) for mib in range(least, 2 * least + 1))
+
+
+def test_init_shards_of_a_file_of_35_mb_have_no_small_rest() -> None:
+    shard_bytes = int(shard_size([35_000_000]).removesuffix("MiB")) << 20
+    assert 35_000_000 % shard_bytes > shard_bytes / 2
