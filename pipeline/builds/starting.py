@@ -1,7 +1,7 @@
 """The first configuration of a dataset, from a look at its files; what the look showed is said to people.
 
-A shard has 4 to 512 MiB, so that about SHARDS of them keep a machine's cores busy, and cuts large files evenly: parts of
-32 MiB would leave a file of 35 MiB a second part of 3.
+A shard has 4 to 512 MiB, so that about SHARDS of them keep a machine's cores busy, and cuts large files evenly: parts
+of 32 MiB would leave a file of 35 MiB a second part of 3.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ No step of a partition reads a text: decisions/0001-match-in-order.md. Instead o
 (suffix_array.py, suffix_matches.py) lead to the same ranges and leave an infini-gram index (infini_gram.py), for the
 price of a suffix array.
 
-    anchors          hash u64 | position << 20 | before << 10 | windows - 1 u64     16 bytes per anchor, little-endian
+    anchors          bits 20 to 51 of the hash u32 | position << 20 | before << 10 | windows - 1 u64     12 bytes each
                      by bucket (hash >> 52), in text order within a bucket
     anchor_buckets   u64 x 4097: the first anchor of each bucket, then the number of anchors
     anchor_repeats   first window u64 | one past the last u64        windows equal to the one a short period earlier
@@ -42,10 +42,10 @@ Invariants: windows owned by anchors + windows in repeats = windows of the text 
 is removed depends on the order of documents only, not on how they are cut into shards, on partitions or on run sizes.
 Hashes only propose: what is removed has equal BLAKE2s-128 digests, or equal bytes beside grams of equal digests.
 
-Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.23 bytes a byte at L = 500 (16 per anchor are 0.09),
-1.3 at L = 100 (0.46). A text is read in order: to index, to find anchors, twice to answer, and to align ranges.
+Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.21 bytes a byte at L = 500 (12 per anchor are 0.07),
+1.2 at L = 100 (0.35). A text is read in order: to index, to find anchors, twice to answer, and to align ranges.
 
-Memory: 32 bytes x 4 Mi anchors to index. To share and settle, at most 96 bytes per anchor of the partition (settle.py
+Memory: 28 bytes x 4 Mi anchors to index. To share and settle, at most 96 bytes per anchor of the partition (settle.py
 adds it up), so a budget of B bytes takes P partitions with 96 (anchors / P + S) <= B, where S is what one string that
 is everywhere adds to its partition (stages/shared.py); no P, and the build is refused with the B that it needs. To
 match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows of it.

@@ -11,7 +11,8 @@ from corpusmill.kernels import kernel
 from corpusmill.words import load_word
 
 BUCKETS = 4096
-"""Anchors are grouped by the top 12 bits of their hash."""
+BUCKET_SHIFT, HASH_SHIFT = 52, 20
+"""Anchors are grouped by the top 12 bits of their hash; the 32 bits below are kept."""
 
 MOST_ANCHOR_WINDOWS = 1024
 """Windows that one anchor can own, so that `before` and `windows - 1` take 10 bits each beside 44 bits of position."""
@@ -188,18 +189,23 @@ def _place(anchor: Any, first_window: Any, next_window: Any) -> Any:
 
 @kernel
 def sort_into_buckets(anchors: Any, bucketed: Any, starts: Any) -> Any:
-    """Copy `anchors` (n, 2) to `bucketed` by bucket, stable; fill `starts` int64[BUCKETS + 1]. Returns the windows."""
+    """Copy `anchors` uint64 (n, 2) to `bucketed` uint32 (n, 3) by bucket, stable; returns the windows.
+
+    Fills `starts` int64[BUCKETS + 1]. A row of `bucketed`: 32 bits of the hash, those below its bucket's; the place.
+    """
     windows = np.int64(0)
     starts[:] = 0
     for row in range(len(anchors)):
-        starts[np.int64(anchors[row, 0] >> np.uint64(52)) + 1] += 1
+        starts[np.int64(anchors[row, 0] >> np.uint64(BUCKET_SHIFT)) + 1] += 1
         windows += np.int64(anchors[row, 1] & np.uint64(1023)) + 1
     for before in range(BUCKETS):
         starts[before + 1] += starts[before]
     free = starts[:-1].copy()
     for row in range(len(anchors)):
-        bucket = np.int64(anchors[row, 0] >> np.uint64(52))
-        bucketed[free[bucket], 0] = anchors[row, 0]
-        bucketed[free[bucket], 1] = anchors[row, 1]
-        free[bucket] += 1
+        bucket = np.int64(anchors[row, 0] >> np.uint64(BUCKET_SHIFT))
+        to = free[bucket]
+        bucketed[to, 0] = np.uint32(anchors[row, 0] >> np.uint64(HASH_SHIFT))
+        bucketed[to, 1] = np.uint32(anchors[row, 1])
+        bucketed[to, 2] = np.uint32(anchors[row, 1] >> np.uint64(32))
+        free[bucket] = to + 1
     return windows

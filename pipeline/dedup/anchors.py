@@ -11,8 +11,11 @@ them. Every window is owned by exactly one anchor, or lies in a repeat: text wit
 zeros in base64) would make an anchor of nearly every byte, so windows equal to the one a period earlier are written as
 one row of `repeats` and get no anchor. Hence  windows owned + windows in repeats = windows of the text: checked.
 
-Price: 300-750 MB/s per core; 16 bytes x anchors on disk (9 % of the text at L = 500, 46 % at L = 100).
-Memory: 32 bytes x run_anchors (128 MiB), the text is memory-mapped and read once. A shard with more anchors is written
+Of a hash's 64 bits, 12 are those of the bucket and the 32 below are kept. Of n anchors n / 2^44 then share a hash by
+chance: 1 in 17,000 of 10^9. Hashes only propose, so each costs a digest and changes no range.
+
+Price: 300-750 MB/s per core; 12 bytes x anchors on disk (7 % of the text at L = 500, 35 % at L = 100).
+Memory: 28 bytes x run_anchors (112 MiB), the text is memory-mapped and read once. A shard with more anchors is written
 in runs that are merged bucket by bucket; the bytes do not depend on it.
 """
 
@@ -22,13 +25,16 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.config import LEAST_MINIMUM_BYTES
 from corpusmill.dedup.anchor_kernels import (
+    BUCKET_SHIFT,
     BUCKETS,
+    HASH_SHIFT,
     MOST_ANCHOR_WINDOWS,
     MOST_TEXT_BYTES,
     find_anchors,
@@ -36,7 +42,7 @@ from corpusmill.dedup.anchor_kernels import (
 )
 from corpusmill.errors import BalanceError, ConfigError, CorruptDataError
 
-ANCHOR_ROWS = "anchors"
+ANCHOR_ROWS, ROW_BYTES = "anchors", 12
 SMALL_FILES = ("anchors.json", "anchor_buckets", "anchor_repeats")
 
 _RUN_ANCHORS = 1 << 22
@@ -67,8 +73,8 @@ def kgram_bytes(minimum_bytes: int) -> int:
 class Anchors:
     """The anchors of one shard, memory-mapped.
 
-    rows        uint64 (n, 2): hash of the k-gram; position << 20 | before << 10 | windows - 1. By bucket (the top 12
-                bits of the hash), in text order within a bucket.
+    rows        uint32 (n, 3): bits 20 to 51 of the k-gram's hash; its place, position << 20 | before << 10 |
+                windows - 1, low half first. By bucket (the top 12 bits of the hash), in text order within a bucket
     starts      int64[4097]: first row of every bucket, then n
     repeats     uint64 (r, 2): first window start and one past the last of windows equal to the one a period earlier
     """
@@ -78,6 +84,17 @@ class Anchors:
     rows: NDArray[np.uint64]
     starts: NDArray[np.int64]
     repeats: NDArray[np.uint64]
+
+    def places(self, hashed: int) -> NDArray[np.uint64]:
+        """The places of the anchors that have a hash of 64 bits, as far as it is kept; ascending."""
+        bucket = hashed >> BUCKET_SHIFT
+        rows = self.rows[self.starts[bucket] : self.starts[bucket + 1]]
+        return places_of(rows[rows[:, 0] == np.uint32(hashed >> HASH_SHIFT & 0xFFFFFFFF)])
+
+
+def places_of(rows: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """uint64 (n,): the places of `Anchors.rows`."""
+    return rows[:, 1].astype(np.uint64) | rows[:, 2].astype(np.uint64) << np.uint64(32)
 
 
 def partition_buckets(partition: int, partitions: int) -> tuple[int, int]:
@@ -112,7 +129,7 @@ def write_anchors(
     total_windows = _check_text_shard(text, offsets, minimum_bytes)
     capacity = max(1, min(run_anchors, total_windows))
     anchors = np.empty((capacity, 2), np.uint64)
-    bucketed = np.empty((capacity, 2), np.uint64)
+    bucketed = np.empty((capacity, 3), np.uint32)
     repeats = np.empty((min(capacity, _REPEATS), 2), np.uint64)
     state = np.zeros(2, np.int64)
     run_starts: list[NDArray[np.int64]] = []
@@ -159,7 +176,7 @@ def write_anchors(
         "anchors": int(starts[-1]),
         "largest_bucket": int(np.diff(starts).max()),
     }
-    header = {"format": 1, "minimum_bytes": minimum_bytes, "kgram_bytes": k, **counts}
+    header = {"format": 2, "minimum_bytes": minimum_bytes, "kgram_bytes": k, **counts}
     (folder / "anchors.json").write_text(json.dumps(header, sort_keys=True, indent=1) + "\n", encoding="ascii")
     return counts
 
@@ -168,15 +185,15 @@ def open_anchors(folder: Path) -> Anchors:
     """Memory-map what write_anchors wrote. Raises CorruptDataError if the sizes of the files contradict one another."""
     header = json.loads((folder / "anchors.json").read_text(encoding="ascii"))
     starts = np.fromfile(folder / "anchor_buckets", "<u8").astype(np.int64)
-    rows = _map_pairs(folder / "anchors")
-    repeats = _map_pairs(folder / "anchor_repeats")
+    rows = _map_rows(folder / ANCHOR_ROWS, "<u4", 3)
+    repeats = _map_rows(folder / "anchor_repeats", "<u8", 2)
     stated = (BUCKETS + 1, header["anchors"], header["anchors"], header["repeats"])
     seen = (len(starts), int(starts[-1]) if len(starts) else 0, len(rows), len(repeats))
-    if header["format"] != 1 or stated != seen:
+    if header["format"] != 2 or stated != seen:
         raise CorruptDataError(
             "The files of an anchors folder contradict one another",
             where=folder,
-            expected="format 1; {:,} buckets + 1, last start {:,}, {:,} anchors, {:,} repeats".format(*stated),
+            expected="format 2; {:,} buckets + 1, last start {:,}, {:,} anchors, {:,} repeats".format(*stated),
             got="format {}; {:,} buckets + 1, last start {:,}, {:,} anchors, {:,} repeats".format(
                 header["format"], *seen
             ),
@@ -185,10 +202,11 @@ def open_anchors(folder: Path) -> Anchors:
     return Anchors(header["minimum_bytes"], header["kgram_bytes"], rows, starts, repeats)
 
 
-def _map_pairs(path: Path) -> NDArray[np.uint64]:
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
-        return np.empty((0, 2), np.uint64)
-    return np.asarray(np.memmap(path, "<u8", "r")).reshape(-1, 2)
+def _map_rows(path: Path, dtype: str, columns: int) -> NDArray[Any]:
+    rows, rest = divmod(path.stat().st_size, columns * np.dtype(dtype).itemsize)
+    if rows == 0 or rest:  # an empty file cannot be mapped, and no rows are what a file that was cut must not hold
+        return np.empty((0, columns), dtype)
+    return np.asarray(np.memmap(path, dtype, "r", shape=(rows, columns)))
 
 
 def _check_text_shard(text: NDArray[np.uint8], offsets: NDArray[np.uint64], minimum_bytes: int) -> int:
@@ -221,7 +239,7 @@ def _merge_runs(folder: Path, run_starts: list[NDArray[np.int64]]) -> NDArray[np
     if len(paths) == 1:
         paths[0].replace(folder / "anchors")
         return run_starts[0]
-    runs = [_map_pairs(path) for path in paths]
+    runs = [_map_rows(path, "<u4", 3) for path in paths]
     with (folder / "anchors").open("wb") as out:
         for bucket, after in pairwise(range(BUCKETS + 1)):
             for rows, starts in zip(runs, run_starts, strict=True):

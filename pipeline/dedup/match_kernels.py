@@ -11,6 +11,8 @@ from corpusmill.kernels import kernel
 from corpusmill.words import load_word, prefetch
 
 _NUMBERED = np.uint64(1 << 63)
+_ROW = 12  # bytes of an anchor's row: hash u32, place u64
+_LOW_HALF = np.uint64(0xFFFFFFFF)
 
 _LOOK_AHEAD = 12
 """Rows between a prefetch and its use: about 12 x 15 ns of work hide one trip to memory."""
@@ -22,7 +24,7 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
 ) -> Any:
     """Keep the anchors whose hash another anchor shares, and number the groups in order of their first anchors.
 
-    anchors         int64[S]: address of shard s's rows (hash, place), by bucket, in text order within a bucket
+    anchors         int64[S]: address of shard s's rows (anchors.py), by bucket, in text order within a bucket
     starts          int64[B + 1, S]: each shard's first row of each of B buckets, and its end
     key             odd uint64 that nobody knows: places in the table are the high bits of hash x key. bytes_hash can be
                     inverted, so text can be made whose hashes would share a place; nothing returned depends on the key
@@ -53,12 +55,13 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
         table[:size, 1] = 0
         row = 0
         for shard in range(shards):
-            address = anchors[shard] + 16 * starts[bucket, shard]
-            stop = anchors[shard] + 16 * starts[bucket + 1, shard]
+            address = anchors[shard] + _ROW * starts[bucket, shard]
+            stop = anchors[shard] + _ROW * starts[bucket + 1, shard]
             while address < stop:
-                if address + 16 * _LOOK_AHEAD < stop:
-                    prefetch(table.ctypes.data + 16 * np.int64(load_word(address + 16 * _LOOK_AHEAD) * key >> shift))
-                value = load_word(address)
+                if address + _ROW * _LOOK_AHEAD < stop:
+                    ahead = load_word(address + _ROW * _LOOK_AHEAD) & _LOW_HALF
+                    prefetch(table.ctypes.data + 16 * np.int64(ahead * key >> shift))
+                value = load_word(address) & _LOW_HALF
                 slot = np.int64(value * key >> shift)
                 while table[slot, 1] != 0 and table[slot, 0] != value:
                     slot = (slot + 1) & mask
@@ -66,11 +69,11 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
                 table[slot, 1] += np.uint64(1)
                 where[row] = slot
                 row += 1
-                address += 16
+                address += _ROW
         row = 0
         for shard in range(shards):
-            address = anchors[shard] + 16 * starts[bucket, shard]
-            stop = anchors[shard] + 16 * starts[bucket + 1, shard]
+            address = anchors[shard] + _ROW * starts[bucket, shard]
+            stop = anchors[shard] + _ROW * starts[bucket + 1, shard]
             to = found_ends[shard]
             while address < stop:
                 if row + _LOOK_AHEAD < rows:
@@ -80,11 +83,11 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
                     table[where[row], 1] = _NUMBERED + np.uint64(groups)
                     groups += 1
                 if count > np.uint64(1):
-                    found[to, 0] = load_word(address + 8)
+                    found[to, 0] = load_word(address + 4)
                     found[to, 1] = table[where[row], 1] - _NUMBERED
                     to += 1
                 row += 1
-                address += 16
+                address += _ROW
             found_ends[shard] = to
     return groups
 

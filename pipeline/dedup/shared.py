@@ -6,7 +6,7 @@ Only these are asked about (exchange.py): 32 % of the anchors at L = 500 on docu
     windows         sections by shard: place u64 of windows of the groups that are largest (repeated.py), by position
     crowds          group u64 | shard u64 | place u64: the anchors of those groups
 
-Memory of a partition with N anchors: 16 N, 16 N for those that are shared and as much again for sorting one shard's,
+Memory of a partition with N anchors: 12 N, 16 N for those that are shared and as much again for sorting one shard's,
 and 40 bytes per anchor of the largest bucket.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.dedup.anchors import ANCHOR_ROWS, open_anchors, partition_buckets
+from corpusmill.dedup.anchors import ANCHOR_ROWS, ROW_BYTES, open_anchors, partition_buckets
 from corpusmill.dedup.exchange import CONTEXTS, WINDOWS
 from corpusmill.dedup.match_kernels import find_groups, sort_by_position
 from corpusmill.dedup.repeated import largest_groups, read_crowds, sample_windows, write_crowds
@@ -53,15 +53,15 @@ def share(
     if len(shards) > MOST_SHARDS:
         raise ConfigError("Too many shards to match", expected=f"at most {MOST_SHARDS:,}", got=f"{len(shards):,}")
     first, last = partition_buckets(partition, partitions)
-    rows: list[NDArray[np.uint64]] = []
+    rows: list[NDArray[np.uint32]] = []
     starts = np.zeros((last + 1 - first, len(shards)), np.int64)
     for number, shard in enumerate(shards):
         anchors = open_anchors(shard.folder)
         _check(anchors.minimum_bytes, minimum_bytes, number)
         begin, end = int(anchors.starts[first]), int(anchors.starts[last])
-        shard.require(ANCHOR_ROWS, 16 * begin, 16 * end)
-        own = np.fromfile(shard.folder / ANCHOR_ROWS, "<u8", count=2 * (end - begin), offset=16 * begin)
-        rows.append(own.reshape(-1, 2))
+        shard.require(ANCHOR_ROWS, ROW_BYTES * begin, ROW_BYTES * end)
+        own = np.fromfile(shard.folder / ANCHOR_ROWS, "<u4", count=3 * (end - begin), offset=ROW_BYTES * begin)
+        rows.append(own.reshape(-1, 3))
         starts[:, number] = anchors.starts[first : last + 1] - begin
     candidates = _candidates(rows, starts)
     del rows
@@ -71,7 +71,7 @@ def share(
     return {"anchors": int((starts[-1] - starts[0]).sum()), "candidates": sum(map(len, candidates))}
 
 
-def _candidates(rows: list[NDArray[np.uint64]], starts: NDArray[np.int64]) -> list[NDArray[np.uint64]]:
+def _candidates(rows: list[NDArray[np.uint32]], starts: NDArray[np.int64]) -> list[NDArray[np.uint64]]:
     """Per shard uint64 (n, 2): place and group of the anchors whose hash is shared, by position."""
     sizes = starts[-1] - starts[0] if rows else np.empty(0, np.int64)
     found = np.empty((int(sizes.sum()), 2), np.uint64)

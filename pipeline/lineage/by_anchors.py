@@ -63,10 +63,8 @@ class AnchorFinder:
 
     def _proposed(self, hashed: int, position: int) -> Iterator[tuple[EarlierShard, int]]:
         """(shard, position in its text) of every earlier anchor with a hash, in dataset order."""
-        bucket = hashed >> 52
         for shard, anchors in zip(self._of.shards, self._anchors, strict=True):
-            rows = anchors.rows[anchors.starts[bucket] : anchors.starts[bucket + 1]]
-            for place in rows[rows[:, 0] == np.uint64(hashed), 1].tolist():
+            for place in anchors.places(hashed).tolist():
                 if shard is self._of.shard and place >> 20 >= self._of.origin + position:
                     return
                 yield shard, place >> 20

@@ -47,14 +47,14 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     owned = 0
     for at in range(0, len(anchors.rows), BLOCK):
         rows = anchors.rows[at : at + BLOCK, 1]
-        owned += int((rows & np.uint64(WINDOWS_MASK)).sum()) + len(rows)
+        owned += int((rows & np.uint32(WINDOWS_MASK)).sum()) + len(rows)
     counts = {"anchors": len(anchors.rows), "repeats": len(anchors.repeats), "repeated_windows": repeated}
     return Recount({**counts, "windows": owned + repeated})
 
 
 STAGE = Stage(
     "anchor",
-    version=2,
+    version=3,
     after=("decontaminate",),
     per_shard=True,
     group="find_ranges",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.anchor_kernels import BUCKETS
-from corpusmill.dedup.anchors import Anchors, kgram_bytes, open_anchors, partition_buckets, write_anchors
+from corpusmill.dedup.anchors import Anchors, kgram_bytes, open_anchors, partition_buckets, places_of, write_anchors
 from corpusmill.errors import ConfigError, CorruptDataError
 from tests.dedup.corpora import LENGTHS, random_shards
 from tests.oracles.dedup import SEPARATOR, anchor, text_of
@@ -31,12 +31,19 @@ def write(folder: Path, documents: list[bytes], minimum_bytes: int, run_anchors:
 def owned_windows(anchors: Anchors) -> dict[int, int]:
     """Window start -> position of the anchor that owns it, from the rows."""
     owners: dict[int, int] = {}
-    for place in anchors.rows[:, 1].tolist():
+    for place in places_of(anchors.rows).tolist():
         position, before, windows = place >> 20, place >> 10 & 1023, (place & 1023) + 1
         for start in range(position - before, position - before + windows):
             assert start not in owners
             owners[start] = position
     return owners
+
+
+def hashes_and_places(anchors: Anchors) -> list[tuple[int, int]]:
+    """(the upper 44 bits of the hash, the place) of every row."""
+    buckets = np.repeat(np.arange(BUCKETS), np.diff(anchors.starts)).tolist()
+    rows = zip(buckets, anchors.rows[:, 0].tolist(), places_of(anchors.rows).tolist(), strict=True)
+    return [(bucket << 32 | value, place) for bucket, value, place in rows]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -72,11 +79,11 @@ def test_anchors_equal_kgrams_have_equal_hashes_and_rows_are_by_bucket_in_text_o
     anchors = open_anchors(tmp_path)
     text, _ = text_of(documents)
     hashes: dict[bytes, set[int]] = {}
-    for value, place in anchors.rows.tolist():
+    for value, place in hashes_and_places(anchors):
         hashes.setdefault(text[place >> 20 : (place >> 20) + anchors.kgram_bytes], set()).add(value)
     assert all(len(values) == 1 for values in hashes.values())
     assert len({value for values in hashes.values() for value in values}) == len(hashes)
-    order = [(value >> 52, place) for value, place in anchors.rows.tolist()]
+    order = [(value >> 32, place) for value, place in hashes_and_places(anchors)]
     assert order == sorted(order)
     assert anchors.starts.tolist() == np.searchsorted([bucket for bucket, _ in order], range(BUCKETS + 1)).tolist()
 
@@ -164,11 +171,12 @@ def test_write_anchors_offsets_that_do_not_fit_are_refused(tmp_path: Path, data:
         write_anchors(np.frombuffer(data, np.uint8), np.array(offsets, np.uint64), 7, tmp_path)
 
 
+@pytest.mark.parametrize("lost_bytes", [8, 16, 24])
 @pytest.mark.parametrize("name", ["anchors", "anchor_buckets", "anchor_repeats"])
-def test_open_anchors_shortened_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_open_anchors_shortened_file_is_refused(tmp_path: Path, name: str, lost_bytes: int) -> None:
     write(tmp_path, [b"ab" * 50 + bytes(random.Random(1).choices(b"abcd", k=500))], 20)
     data = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(data[:-16])
+    (tmp_path / name).write_bytes(data[:-lost_bytes])
     with pytest.raises(CorruptDataError, match="contradict one another"):
         open_anchors(tmp_path)
 
@@ -176,6 +184,6 @@ def test_open_anchors_shortened_file_is_refused(tmp_path: Path, name: str) -> No
 def test_open_anchors_of_another_format_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [b"text"], 7)
     header = json.loads((tmp_path / "anchors.json").read_text())
-    (tmp_path / "anchors.json").write_text(json.dumps({**header, "format": 2}))
+    (tmp_path / "anchors.json").write_text(json.dumps({**header, "format": 1}))
     with pytest.raises(CorruptDataError, match="contradict one another"):
         open_anchors(tmp_path)

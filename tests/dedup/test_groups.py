@@ -14,9 +14,10 @@ MINIMUM_BYTES = 16  # a document of so many bytes is one window and one anchor, 
 
 
 def groups_of(hashes: np.ndarray, key: int) -> tuple[int, np.ndarray]:
-    """(groups, rows that were kept) of one shard whose anchors all lie in one bucket."""
-    rows = np.stack([hashes, np.arange(len(hashes), dtype=np.uint64)], axis=1)
-    kept = np.empty_like(rows)
+    """(groups, rows that were kept) of one shard whose anchors all lie in one bucket, hashes of 32 bits."""
+    rows = np.zeros((len(hashes), 3), np.uint32)
+    rows[:, 0], rows[:, 1] = hashes, np.arange(len(hashes))
+    kept = np.empty((len(hashes), 2), np.uint64)
     ends = np.zeros(1, np.int64)
     starts = np.array([[0], [len(rows)]])
     groups = find_groups(np.array([rows.ctypes.data]), starts, np.uint64(key), kept, np.zeros(1, np.int64), ends)
@@ -24,19 +25,19 @@ def groups_of(hashes: np.ndarray, key: int) -> tuple[int, np.ndarray]:
 
 
 def test_groups_of_hashes_made_to_share_a_place_take_no_longer_and_do_not_depend_on_the_key() -> None:
-    """With the lowest bits as the place, 300,000 of these take 45,000,000,000 looks."""
-    hashes = np.arange(1, 300_001, dtype=np.uint64) << np.uint64(20)
+    """With the lowest bits as the place, 300,000 of these take 350,000,000 looks."""
+    hashes = np.arange(1, 300_001, dtype=np.uint64) << np.uint64(13)
     hashes[-1] = hashes[7]
     groups_of(hashes[:2], 1)  # compiled
-    began = time.monotonic()
+    began = time.thread_time()
     (groups, kept), (same_groups, same) = (groups_of(hashes, key) for key in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 0.4
     assert groups == same_groups == 1
     assert kept.tolist() == same.tolist() == [[7, 0], [299_999, 0]]
 
 
 def test_groups_are_numbered_in_order_of_their_first_anchors() -> None:
-    groups, kept = groups_of(np.array([9, 5, 7, 5, 9, 9], np.uint64), 3)
+    groups, kept = groups_of(np.array([9, 5, 7, 5, 9, 9], np.uint32), 3)
     assert groups == 2
     assert kept.tolist() == [[0, 0], [1, 1], [3, 1], [4, 0], [5, 0]]
 

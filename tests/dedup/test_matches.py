@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from corpusmill.dedup import exchange
 from corpusmill.dedup.anchor_kernels import BUCKETS
-from corpusmill.dedup.anchors import open_anchors
+from corpusmill.dedup.anchors import open_anchors, places_of
 from corpusmill.dedup.ranges import kept_whole
 from corpusmill.dedup.shared import AnchorSlices, share
 from corpusmill.dedup.slices import hash_slices
@@ -163,9 +163,9 @@ def test_ranges_when_all_hashes_meet_equal_the_oracle(
     write_anchor_folders(shards, minimum_bytes, tmp_path)
     for shard in range(len(shards)):
         path = tmp_path / f"anchors{shard}" / "anchors"
-        rows = np.fromfile(path, "<u8").reshape(-1, 2)
-        rows = rows[np.argsort(rows[:, 1], kind="stable")]
-        rows[:, 0] %= np.uint64(different_hashes)
+        rows = np.fromfile(path, "<u4").reshape(-1, 3)
+        rows = rows[np.argsort(places_of(rows), kind="stable")]
+        rows[:, 0] %= np.uint32(different_hashes)
         path.write_bytes(rows.tobytes())
         starts = np.full(BUCKETS + 1, len(rows), "<u8")
         starts[0] = 0
