@@ -97,7 +97,7 @@ def borders_of(
     left = np.minimum(before[anchor] - start, width - 1)
     least = np.maximum(before[anchor] - windows[anchor] - start, 0)
     borders = (positions_of(places[anchor]) - start) << 20 | left << 10 | (width - 1 - least)
-    return np.sort(borders.astype(np.uint64))
+    return np.sort(borders.astype(np.uint64), kind="stable")  # nearly ascending
 
 
 @kernel
