@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -33,7 +34,7 @@ def serve() -> None:
         print(json.dumps(seconds(*json.loads(line))), flush=True)
 
 
-def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
+def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, Any]:
     package = package_in(Path.cwd())
     room = "builds.dedup_alone" if find_spec(f"{package}.builds") else "single.dedup"  # where it is, and where it was
     dedup = importlib.import_module(f"{package}.{room}")
@@ -47,10 +48,13 @@ def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, float]:
     began, began_cpu = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(sys.stderr):
         done = dedup.deduplicate(config, output, workers=1)
-    taken = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began}
+    taken: dict[str, Any] = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began}
     taken |= {name: sum(one.seconds for one in done.build.receipts(name)) for name in ("index", "writeback")}
+    written = hashlib.sha256()
+    for path in sorted(Path(output).rglob("*.zst")):
+        written.update(f"{path.relative_to(output)}\n".encode() + path.read_bytes())
     shutil.rmtree(root)
-    return taken
+    return {**taken, "written": written.hexdigest()}
 
 
 def package_in(tree: Path) -> str:
@@ -70,15 +74,16 @@ def start(tree: Path) -> subprocess.Popen[str]:
     )
 
 
-def ask(side: subprocess.Popen[str], *run: object) -> dict[str, float]:
+def ask(side: subprocess.Popen[str], *run: object) -> dict[str, Any]:
     assert side.stdin
     assert side.stdout
     print(json.dumps(run), file=side.stdin, flush=True)
-    answer: dict[str, float] = json.loads(side.stdout.readline())
+    answer: dict[str, Any] = json.loads(side.stdout.readline())
     return answer
 
 
-def compare(before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, Any]:
+def compare(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> dict[str, Any]:
+    assert len({one.pop("written") for one in (*before, *now)}) == 1, "not the same bytes"
     figures: dict[str, Any] = {}
     for clock in before[0]:
         pairs = [(old[clock], new[clock]) for old, new in zip(before, now, strict=True)]

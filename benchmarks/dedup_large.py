@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any

@@ -11,7 +11,9 @@ import numpy as np
 
 from corpusmill.dedup.addresses import common_prefix, common_suffix
 from corpusmill.kernels import kernel
-from corpusmill.words import load_word
+from corpusmill.words import load_word, prefetch
+
+_BLOCK_ITEMS = 32
 
 
 @kernel
@@ -39,6 +41,36 @@ def _hash_borders(edges: Any, place: Any, has_left: Any, left: Any, right: Any, 
 
 
 @kernel
+def _hash_items(
+    edges: Any, members: Any, width: Any, items: Any, part: Any, keys: Any, table: Any, shift: Any, first: Any,
+    values: Any,
+) -> None:  # fmt: skip
+    """Hash a block of items from `first` on, and prefetch what find_first_items will compare them with.
+
+    In a crowd that lies far away: a place of the table, an item, a member and its bytes, each known from the one before.
+    """
+    last = min(first + len(values), len(items))
+    for item in range(first, last):
+        low = np.int64(items[item, 1])
+        group, place, has_left, has_right = members[items[item, 0]]
+        left, right = min(has_left, low + part - 1), width - 1 - max(width - 1 - has_right, low)
+        values[item - first] = _hash_borders(edges, place, has_left, left, right, group, keys)
+        prefetch(table.ctypes.data + 8 * np.int64(values[item - first] >> shift))
+    for step in range(3):
+        for item in range(first, last):
+            value = values[item - first]
+            entry = table[np.int64(value >> shift)]
+            if entry != 0 and entry >> np.uint64(32) == value:
+                other = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
+                if step == 0:
+                    prefetch(items.ctypes.data + 8 * other)
+                elif step == 1:
+                    prefetch(members.ctypes.data + 32 * np.int64(items[other, 0]))
+                else:
+                    prefetch(edges + members[items[other, 0], 1])
+
+
+@kernel
 def find_first_items(
     edges: Any, members: Any, width: Any, items: Any, part: Any, keys: Any, table: Any, shift: Any, firsts: Any
 ) -> None:
@@ -53,11 +85,14 @@ def find_first_items(
     firsts      int32[n], filled
     """
     mask = len(table) - 1
+    values = np.empty(_BLOCK_ITEMS, np.uint64)
     for item in range(len(items)):
+        if item % _BLOCK_ITEMS == 0:
+            _hash_items(edges, members, width, items, part, keys, table, shift, item, values)
         member, low = items[item, 0], np.int64(items[item, 1])
         group, place, has_left, has_right = members[member]
         left, right = min(has_left, low + part - 1), width - 1 - max(width - 1 - has_right, low)
-        value = _hash_borders(edges, place, has_left, left, right, group, keys)
+        value = values[item % _BLOCK_ITEMS]
         slot = np.int64(value >> shift)
         firsts[item] = item
         while table[slot] != 0:
