@@ -26,6 +26,8 @@ FOLDER_DIGITS = 16  # 64 bits: two of a billion folders share a name with probab
 READ_BYTES = 1 << 20
 PLAIN = frozenset({str, int, bool, type(None)})  # types whose every value has the same JSON everywhere
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 Algorithm = Literal["sha256", "xxh3_128"]
 
 
@@ -37,7 +39,7 @@ def canonical_json(value: object) -> bytes:
     """UTF-8 JSON with sorted keys and no spaces; the same bytes for equal values on every machine."""
     if not _is_plain(value):
         _require_stable(value, "value")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def fingerprint(value: object) -> str:

@@ -47,7 +47,7 @@ def _hash_items(
 ) -> None:  # fmt: skip
     """Hash a block of items from `first` on, and prefetch what find_first_items will compare them with.
 
-    In a crowd that lies far away: a place of the table, an item, a member and its bytes, each known from the one before.
+    In a crowd that lies far away: a place of the table, an item, a member, its bytes, each known from the one before.
     """
     last = min(first + len(values), len(items))
     for item in range(first, last):
