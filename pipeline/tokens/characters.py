@@ -71,7 +71,7 @@ def cut_at_numbers(
 
 
 @inlined
-def _character(text: Any, at: Any) -> Any:
+def character_at(text: Any, at: Any) -> Any:
     """(number, bytes) of the character at a place of valid UTF-8."""
     lead = np.uint32(text[at])
     if lead < 0x80:
@@ -93,7 +93,7 @@ def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
     for document in range(len(ends)):
         end = ends[document]
         while at < end:
-            character, size = _character(text, at)
+            character, size = character_at(text, at)
             if kinds[character] == kind:
                 held[document] = True
                 at = end
@@ -109,7 +109,7 @@ def _cut(text: Any, ends: Any, kinds: Any, each: Any, bounds: Any, counts: Any) 
         start, end = at, ends[document]
         was_number = False
         while at < end:
-            character, size = _character(text, at)
+            character, size = character_at(text, at)
             is_number = kinds[character] == NUMBER
             if at > start and (is_number != was_number or (each and is_number)):
                 pieces += 1

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol, get_args
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from corpusmill.tokens.added import AddedTokens, sort_added_tokens
 from corpusmill.tokens.characters import UNASSIGNED, Form, changing_kinds, cut_at_numbers, holding_kind, number_kinds
-from corpusmill.tokens.fitness import cuts_digits, steps_of, why_not_gigatoken_json
+from corpusmill.tokens.fitness import cuts_digits, merges_of, steps_of, why_not_gigatoken_json, why_not_pieces
 from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference
 
 UNICODE_FORMS = get_args(Form)
@@ -42,16 +42,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class FastEngine:
-    """gigatoken behind the steps that are done for it, and the reference library for guarded documents.
+    """An engine for documents behind the steps that are done for it, and the reference library for guarded documents.
 
-    `normalize` is None where there is nothing to do before gigatoken; `each_digit` is None where Digits does not cut.
+    `normalize` is None where there is nothing to do before `encode`, which takes documents as they are normalized.
     """
 
     reference: HuggingFaceReference
     added: AddedTokens
-    normalize: Callable[[list[bytes]], list[bytes]] | None
-    each_digit: bool | None
-    gigatoken: Any
+    encode: Callable[[list[bytes]], Rows]
+    normalize: Callable[[list[bytes]], list[bytes]] | None = None
+    cuts_digits: bool = False
 
     def __call__(self, texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
         guarded = self.added.raw.holding(texts)
@@ -59,29 +59,19 @@ class FastEngine:
         if self.normalize:
             ready = self.normalize(texts)
             guarded |= self.added.normalized.holding(ready)
-        if self.each_digit is not None:
+        if self.cuts_digits:
             guarded |= holding_kind(ready, number_kinds(), UNASSIGNED)
         if not guarded.any():
-            return *self._encode(ready), 0
+            return *self.encode(ready), 0
         lengths = np.empty(len(texts), np.int64)
         slow = [self.reference.encode(texts[place]) for place in np.flatnonzero(guarded).tolist()]
-        fast, lengths[~guarded] = self._encode([ready[place] for place in np.flatnonzero(~guarded).tolist()])
+        fast, lengths[~guarded] = self.encode([ready[place] for place in np.flatnonzero(~guarded).tolist()])
         lengths[guarded] = [len(row) for row in slow]
         tokens = np.empty(int(lengths.sum()), np.uint32)
         is_slow = np.repeat(guarded, lengths)
         tokens[is_slow] = np.concatenate(slow)
         tokens[~is_slow] = fast
         return tokens, lengths, len(slow)
-
-    def _encode(self, texts: list[bytes]) -> Rows:
-        if self.each_digit is None:
-            return _encode_batch(self.gigatoken, texts)
-        text = b"".join(texts)
-        ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
-        bounds, pieces = cut_at_numbers(np.frombuffer(text, np.uint8), ends, each=self.each_digit)
-        tokens, lengths = _encode_pieces(self.gigatoken, text, bounds)
-        token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]
-        return tokens, np.diff(token_ends, prepend=np.int64(0))
 
 
 def gigatoken_engine(tokenizer: Any) -> Engine:
@@ -125,8 +115,33 @@ def fast_json_engine(reference: HuggingFaceReference, *, parse_special: bool) ->
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         return f"gigatoken says: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
-    normalize = _normalizing(reference, kinds) if normalizes else None
-    return FastEngine(reference, added, normalize, each_digit, tokenizer)
+    return FastEngine(
+        reference,
+        added,
+        partial(_encode_batch, tokenizer) if each_digit is None else partial(_encode_cut, tokenizer, each_digit),
+        _normalizing(reference, kinds) if normalizes else None,
+        each_digit is not None,
+    )
+
+
+def piece_engine(reference: HuggingFaceReference, *, parse_special: bool) -> FastEngine | str:
+    """The reference's tokenizer.json encoded piece by piece, or why that would not give its ids."""
+    description = reference.description
+    reason = why_not_gigatoken_json(description) or why_not_pieces(description)
+    if reason:
+        return reason
+    added = sort_added_tokens(reference, None, parse_special=parse_special)
+    if isinstance(added, str):
+        return added
+    from corpusmill.tokens.pieces import PieceEngine
+
+    engine = PieceEngine(
+        description["model"]["vocab"],
+        merges_of(description["model"]),
+        {token["content"]: token["id"] for token in added.native},
+        prepends=len(steps_of(description["normalizer"])) > 1,
+    )
+    return FastEngine(reference, added, engine)
 
 
 def _reachable(model: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +154,7 @@ def _reachable(model: dict[str, Any]) -> dict[str, Any]:
         return BYTE_OF_CHARACTER.keys() >= set(token)
 
     vocabulary = {token: number for token, number in model["vocab"].items() if spelled(token)}
-    pairs = [pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"]]
-    return {**model, "vocab": vocabulary, "merges": [pair for pair in pairs if spelled("".join(pair))]}
+    return {**model, "vocab": vocabulary, "merges": [pair for pair in merges_of(model) if spelled("".join(pair))]}
 
 
 def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[list[bytes]], list[bytes]]:
@@ -167,6 +181,16 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
         return ready
 
     return normalize
+
+
+def _encode_cut(tokenizer: Any, each_digit: bool, texts: list[bytes]) -> Rows:
+    """As _encode_batch, of texts that are cut at numbers before."""
+    text = b"".join(texts)
+    ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
+    bounds, pieces = cut_at_numbers(np.frombuffer(text, np.uint8), ends, each=each_digit)
+    tokens, lengths = _encode_pieces(tokenizer, text, bounds)
+    token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]
+    return tokens, np.diff(token_ends, prepend=np.int64(0))
 
 
 def _encode_pieces(tokenizer: Any, text: bytes, bounds: NDArray[np.int64]) -> Rows:
