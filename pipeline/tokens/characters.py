@@ -57,6 +57,13 @@ def holding_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDA
     return held
 
 
+def runs_of_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDArray[np.int64]:
+    """(text, start, end) of each run of characters of a kind in texts (valid UTF-8), with the character before it."""
+    text = np.frombuffer(b"".join(texts), np.uint8)
+    runs: NDArray[np.int64] = _runs(text, np.cumsum([len(one) for one in texts], dtype=np.int64), kinds, kind)
+    return runs
+
+
 def cut_at_numbers(
     text: NDArray[np.uint8], ends: NDArray[np.int64], *, each: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -99,6 +106,29 @@ def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
                 at = end
             else:
                 at += size
+
+
+@kernel
+def _runs(text: Any, ends: Any, kinds: Any, kind: Any) -> Any:
+    runs = np.empty((len(text), 3), np.int64)
+    count = 0
+    start = np.int64(0)
+    for document in range(len(ends)):
+        end = ends[document]
+        before, at, inside = start, start, False
+        while at < end:
+            character, size = character_at(text, at)
+            is_kind = kinds[character] == kind
+            if is_kind and not inside:
+                runs[count, 0], runs[count, 1] = document, before - start
+                count += 1
+            if is_kind:
+                runs[count - 1, 2] = at + size - start
+            inside = is_kind
+            before = at
+            at += size
+        start = end
+    return runs[:count].copy()
 
 
 @kernel

@@ -7,24 +7,30 @@ tokenizer.json without those steps.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.tokens.added import AddedTokens, sort_added_tokens
-from corpusmill.tokens.characters import UNASSIGNED, Form, changing_kinds, cut_at_numbers, holding_kind, number_kinds
+from corpusmill.tokens.characters import (
+    UNASSIGNED,
+    Form,
+    changing_kinds,
+    cut_at_numbers,
+    holding_kind,
+    number_kinds,
+    runs_of_kind,
+)
 from corpusmill.tokens.fitness import cuts_digits, merges_of, steps_of, why_not_gigatoken_json, why_not_pieces
 from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference
 
 UNICODE_FORMS = get_args(Form)
-# Normalizing leaves an ASCII character alone unless a mark follows, and what stands before one as well.
-BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 REMEMBERED_RUNS = 1 << 14
 
 FEW_TEXTS = 256  # that are encoded one by one: a batch comes as an awkward array, which takes 0.5 s to import
@@ -158,7 +164,9 @@ def _reachable(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[list[bytes]], list[bytes]]:
-    """The reference's normalizer, for the texts that it may change.
+    """The reference's normalizer, for the runs of characters that it may change, and the character before each.
+
+    The others it leaves alone, and they do not compose with what stands before them (changing_kinds).
 
     gigatoken's tables follow a newer Unicode than those of tokenizers: they order combining marks that came after
     Unicode 9 differently (125 of them, U+07FD and U+0898 to U+089F among them).
@@ -171,12 +179,11 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
 
     def normalize(texts: list[bytes]) -> list[bytes]:
         ready = list(texts)
-        for place in np.flatnonzero(holding_kind(texts, changing_kinds(form), 1)).tolist():
+        for place, runs in groupby(runs_of_kind(texts, changing_kinds(form), 1).tolist(), itemgetter(0)):
             text, parts, at = texts[place], [], 0
-            for run in BEYOND_ASCII.finditer(text):
-                start = max(run.start() - 1, 0)
-                parts += [text[at:start], normalized(text[start : run.end()])]
-                at = run.end()
+            for _, start, end in runs:
+                parts += [text[at:start], normalized(text[start:end])]
+                at = end
             ready[place] = b"".join([*parts, text[at:]])
         return ready
 
