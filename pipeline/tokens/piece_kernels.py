@@ -42,6 +42,7 @@ def encode_texts(joined: Any, ends: Any, prepends: Any, cutting: Any, merging: A
     """(ids of all texts back to back, ids of each) of texts that end at `ends`, PADDING bytes behind them."""
     cuts, trie, added_ids = cutting
     slots, rows, keys, ids, _size = table
+    singles = merging[0]  # a character of one byte has the number of that byte
     text, kept = np.int64(joined.ctypes.data), np.int64(keys.ctypes.data)
     total = np.int64(len(joined) - PADDING)
     tokens = np.empty(2 * total, np.uint32)  # a token per byte, and a mark before each stretch of text
@@ -64,17 +65,21 @@ def encode_texts(joined: Any, ends: Any, prepends: Any, cutting: Any, merging: A
                 before = byte
                 if kind & MAY_BE_ADDED:
                     number, size = _added_at(text, at, end, trie)
-            if at > start and (kind & CUT or number >= 0):
+            ends_piece = at > start and (kind & CUT or number >= 0)
+            if ends_piece and at - start == 1 and not marked and singles[load_byte(text + start)] != NO_ID:
+                tokens[place] = singles[load_byte(text + start)]
+                place += 1
+                start = at
+            elif ends_piece:
                 row, slot, word = _look_up(text + start, at - start, marked, slots, rows, kept)
                 if row >= 0:
                     for i in range(rows[row, 1], rows[row + 1, 1]):
                         tokens[place] = ids[i]
                         place += 1
                 else:
-                    after = _merge(joined, start, at, marked, merging, symbols, heap, tokens, place)
-                    if slot >= 0:
-                        _keep(joined, start, at, tokens[place:after], word, slot, table)
-                    place = after
+                    first_new = place
+                    place = _merge(joined, start, at, marked, merging, symbols, heap, tokens, place)
+                    _keep(joined, start, at, tokens[first_new:place], word, slot, table)
                 start, marked = at, False
             if number >= 0:
                 tokens[place] = added_ids[number]
@@ -139,7 +144,9 @@ def _piece_word(text: Any, length: Any, marked: Any) -> Any:
 
 @kernel
 def _keep(joined: Any, start: Any, end: Any, tokens: Any, word: Any, slot: Any, table: Any) -> None:
-    """Put a piece with its ids into a free slot, or empty the table where it is full."""
+    """Put a piece with its ids into a free slot (-1: none), or empty the table where it is full."""
+    if slot < 0:
+        return
     slots, rows, keys, ids, size = table
     row = size[0]
     key, first = rows[row, 0], rows[row, 1]
