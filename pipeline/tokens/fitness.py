@@ -33,6 +33,7 @@ import re
 from typing import Any
 
 MARK = "\u2581"  # SentencePiece's for a space
+MOST_TOKENS = (1 << 21) - 1  # and merges, so that two tokens and a merge's rank fit a word (piece_kernels.py)
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
@@ -79,6 +80,7 @@ def why_not_pieces(description: dict[str, Any]) -> str:
         ),
         "its vocabulary does not spell every text": MARK not in vocabulary
         or not all(_spelled(byte, vocabulary) for byte in range(256)),
+        "it has more than 2,097,151 tokens or merges": max(len(vocabulary), len(merges)) > MOST_TOKENS,
         "two of its tokens have one id": len(set(vocabulary.values())) < len(vocabulary),
         "a merge has an empty side": not all(left and right for left, right in merges),
         "it merges tokens of single bytes": any(BYTE_TOKEN.fullmatch(side) for merge in merges for side in merge),

@@ -5,8 +5,9 @@
             word of a longer one               its hash >> 2, + 1 << 62; its bytes are compared with its key
             + 1 << 63                          where a mark comes before it that is not in the text
     rows    (end of its key, end of its ids)   int64 [ROWS + 1, 2]; row r's begin where row r - 1's end
-    pairs   (left id << 32 | right id, rank << 32 | id of both)    uint64 [a power of 2, 2]; the second is ABSENT in
-                                                                   free slots
+    pairs   left << 42 | right << 21 | rank    uint64 [a power of 2], by hash of the two sides; ABSENT where it is free
+
+A token is a number below 2**21 here, its place in the vocabulary, so that a merge is one word; `numbers` has its id.
 
 Merging is that of `tokenizers`: of all pairs that have a merge, that of the lowest rank is joined, and of several the
 leftmost. A heap of rank << 32 | place finds it; what it holds of pairs that are no more is passed over.
@@ -21,13 +22,15 @@ import numpy as np
 
 from corpusmill.kernels import inlined, kernel
 from corpusmill.tokens.characters import character_at
+from corpusmill.tokens.fitness import MOST_TOKENS
 from corpusmill.words import load_byte, load_word
 
 SPACE = 0x20
 START = 256  # stands for the byte before a stretch of text
 CUT, MAY_BE_ADDED = 1, 2
-NO_ID = 0xFFFFFFFF
+NO_TOKEN = 0xFFFFFFFF
 ABSENT = np.uint64(0xFFFFFFFFFFFFFFFF)
+TOKEN_BITS = 21  # of MOST_TOKENS
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio
 
 SLOTS = 1 << 20
@@ -42,7 +45,7 @@ def encode_texts(joined: Any, ends: Any, prepends: Any, cutting: Any, merging: A
     """(ids of all texts back to back, ids of each) of texts that end at `ends`, PADDING bytes behind them."""
     cuts, trie, added_ids = cutting
     slots, rows, keys, ids, _size = table
-    singles = merging[0]  # a character of one byte has the number of that byte
+    numbers, singles = merging[0], merging[1]  # a character of one byte has the number of that byte
     text, kept = np.int64(joined.ctypes.data), np.int64(keys.ctypes.data)
     total = np.int64(len(joined) - PADDING)
     tokens = np.empty(2 * total, np.uint32)  # a token per byte, and a mark before each stretch of text
@@ -66,8 +69,8 @@ def encode_texts(joined: Any, ends: Any, prepends: Any, cutting: Any, merging: A
                 if kind & MAY_BE_ADDED:
                     number, size = _added_at(text, at, end, trie)
             ends_piece = at > start and (kind & CUT or number >= 0)
-            if ends_piece and at - start == 1 and not marked and singles[load_byte(text + start)] != NO_ID:
-                tokens[place] = singles[load_byte(text + start)]
+            if ends_piece and at - start == 1 and not marked and singles[load_byte(text + start)] != NO_TOKEN:
+                tokens[place] = numbers[singles[load_byte(text + start)]]
                 place += 1
                 start = at
             elif ends_piece:
@@ -183,15 +186,14 @@ def _word(address: Any, length: Any) -> Any:
 
 @kernel
 def fill_pairs(merges: Any) -> Any:
-    """The table of pairs of merges (ids of left, right, both), uint64 (merges, 3), by rank; the last of equal pairs."""
+    """`pairs` of merges (left, right), uint64 (merges, 2), by rank; of equal ones the last counts."""
     slots = 2
-    while slots < 2 * len(merges):
+    while slots < len(merges) * 3 // 2:
         slots *= 2
-    pairs = np.full((slots, 2), ABSENT, np.uint64)
+    pairs = np.full(slots, ABSENT, np.uint64)
     for rank in range(len(merges)):
-        pair = merges[rank, 0] << np.uint64(32) | merges[rank, 1]
-        slot = _pair_slot(pair, pairs)
-        pairs[slot, 0], pairs[slot, 1] = pair, np.uint64(rank) << np.uint64(32) | merges[rank, 2]
+        pair = merges[rank, 0] << np.uint64(TOKEN_BITS) | merges[rank, 1]
+        pairs[_pair_slot(pair, pairs)] = pair << np.uint64(TOKEN_BITS) | np.uint64(rank)
     return pairs
 
 
@@ -201,7 +203,7 @@ def _pair_slot(pair: Any, pairs: Any) -> Any:
     hashed = pair * FACTOR
     last = np.int64(len(pairs) - 1)
     slot = np.int64(hashed >> np.uint64(32)) & last
-    while pairs[slot, 1] != ABSENT and pairs[slot, 0] != pair:
+    while pairs[slot] != ABSENT and pairs[slot] >> np.uint64(TOKEN_BITS) != pair:
         slot = (slot + 1) & last
     return slot
 
@@ -212,24 +214,24 @@ def _merge(
 ) -> Any:
     """BPE of a piece: its ids to `tokens` from `place` on; where the next ones go.
 
-    `symbols` is scratch, a row per character or byte: id, merge with the next (ABSENT's bits: none), next, previous.
+    `symbols` is scratch, a row per character or byte: token, rank of its merge with the next (or -1), next, previous.
     """
-    characters, byte_ids, pairs = merging
-    count = _spell(joined, start, end, marked, characters, byte_ids, symbols)
+    numbers, characters, byte_tokens, pairs, results = merging
+    count = _spell(joined, start, end, marked, characters, byte_tokens, symbols)
     few = count <= FEW
     heap.clear()
     for i in range(count):
         symbols[i, 2], symbols[i, 3] = i + 1, i - 1
         symbols[i, 1] = _merge_of(symbols, i, count, pairs)
         if not few and symbols[i, 1] >= 0:
-            heap.append(np.uint64(symbols[i, 1] >> 32 << 32 | i))
+            heap.append(np.uint64(symbols[i, 1] << 32 | i))
     heapify(heap)
     while True:
         i = _lowest(symbols, count) if few else _next_of(heap, symbols)
         if i < 0:
             break
         gone, previous = symbols[i, 2], symbols[i, 3]
-        symbols[i, 0] = symbols[i, 1] & 0xFFFFFFFF
+        symbols[i, 0] = results[symbols[i, 1]]
         symbols[i, 2] = symbols[gone, 2]
         symbols[gone, 1] = -1
         if symbols[i, 2] < count:
@@ -238,18 +240,18 @@ def _merge(
             if changed >= 0:
                 symbols[changed, 1] = _merge_of(symbols, changed, count, pairs)
                 if not few and symbols[changed, 1] >= 0:
-                    heappush(heap, np.uint64(symbols[changed, 1] >> 32 << 32 | changed))
+                    heappush(heap, np.uint64(symbols[changed, 1] << 32 | changed))
     i = 0
     while i < count:
-        tokens[place] = symbols[i, 0]
+        tokens[place] = numbers[symbols[i, 0]]
         place += 1
         i = symbols[i, 2]
     return place
 
 
 @inlined
-def _spell(joined: Any, start: Any, end: Any, marked: Any, characters: Any, byte_ids: Any, symbols: Any) -> Any:
-    """Write the ids of a piece's characters, or of their bytes, to `symbols`; how many they are."""
+def _spell(joined: Any, start: Any, end: Any, marked: Any, characters: Any, byte_tokens: Any, symbols: Any) -> Any:
+    """Write the tokens of a piece's characters, or of their bytes, to `symbols`; how many they are."""
     count = np.int64(0)
     if marked:
         symbols[0, 0] = characters[SPACE]
@@ -258,8 +260,8 @@ def _spell(joined: Any, start: Any, end: Any, marked: Any, characters: Any, byte
     while at < end:
         character, size = character_at(joined, at)
         number = characters[np.int64(character)]
-        for i in range(1 if number != NO_ID else size):
-            symbols[count, 0] = number if number != NO_ID else byte_ids[joined[at + i]]
+        for i in range(1 if number != NO_TOKEN else size):
+            symbols[count, 0] = number if number != NO_TOKEN else byte_tokens[joined[at + i]]
             count += 1
         at += size
     return count
@@ -267,18 +269,19 @@ def _spell(joined: Any, start: Any, end: Any, marked: Any, characters: Any, byte
 
 @inlined
 def _merge_of(symbols: Any, i: Any, count: Any, pairs: Any) -> Any:
-    """rank << 32 | id of the merge of a symbol with the next one; -1 if there is none."""
+    """The rank of the merge of a symbol with the next one; -1 if there is none."""
     after = symbols[i, 2]
     if after >= count:
         return np.int64(-1)
-    pair = np.uint64(symbols[i, 0]) << np.uint64(32) | np.uint64(symbols[after, 0])
-    return np.int64(pairs[_pair_slot(pair, pairs), 1])
+    pair = np.uint64(symbols[i, 0]) << np.uint64(TOKEN_BITS) | np.uint64(symbols[after, 0])
+    entry = pairs[_pair_slot(pair, pairs)]
+    return np.int64(-1) if entry == ABSENT else np.int64(entry & np.uint64(MOST_TOKENS))
 
 
 @inlined
 def _lowest(symbols: Any, count: Any) -> Any:
     """The leftmost symbol of the lowest merge; -1 if there is none."""
-    best, place = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1)
+    best, place = np.int64(MOST_TOKENS), np.int64(-1)
     for i in range(count):
         if 0 <= symbols[i, 1] < best:
             best, place = np.int64(symbols[i, 1]), np.int64(i)
@@ -291,6 +294,6 @@ def _next_of(heap: Any, symbols: Any) -> Any:
     while len(heap):
         top = np.int64(heappop(heap))
         i = top & 0xFFFFFFFF
-        if symbols[i, 1] >= 0 and symbols[i, 1] >> 32 == top >> 32:
+        if symbols[i, 1] == top >> 32:
             return i
     return np.int64(-1)

@@ -29,7 +29,7 @@ from corpusmill.tokens.fitness import MARK
 from corpusmill.tokens.piece_kernels import (
     CUT,
     MAY_BE_ADDED,
-    NO_ID,
+    NO_TOKEN,
     PADDING,
     SLOTS,
     SPACE,
@@ -114,14 +114,17 @@ class PieceEngine:
         prepends: bool,
     ) -> None:
         self._prepends = prepends
-        self._characters = np.full(CHARACTERS, NO_ID, np.uint32)
-        for token, number in vocabulary.items():
+        tokens = {token: place for place, token in enumerate(vocabulary)}
+        self._numbers = np.array(list(vocabulary.values()), np.uint32)
+        self._characters = np.full(CHARACTERS, NO_TOKEN, np.uint32)
+        for token, place in tokens.items():
             if len(token) == 1:
-                self._characters[ord(token)] = number
+                self._characters[ord(token)] = place
         self._characters[SPACE] = self._characters[ord(MARK)]
-        self._bytes = np.array([vocabulary.get(f"<0x{byte:02X}>", NO_ID) for byte in range(256)], np.uint32)
-        sides = np.array([(vocabulary[a], vocabulary[b], vocabulary[a + b]) for a, b in merges], np.uint64)
-        self._pairs = fill_pairs(sides.reshape(-1, 3))
+        self._bytes = np.array([tokens.get(f"<0x{byte:02X}>", NO_TOKEN) for byte in range(256)], np.uint32)
+        sides = np.array([(tokens[left], tokens[right]) for left, right in merges], np.uint64)
+        self._pairs = fill_pairs(sides.reshape(-1, 2))
+        self._results = np.array([tokens[left + right] for left, right in merges], np.uint32)
         strings = [string.encode() for string in added]
         self._cuts = safe_cuts(merges)
         self._cuts[:, [string[0] for string in strings]] |= MAY_BE_ADDED
@@ -141,7 +144,7 @@ class PieceEngine:
             ends,
             self._prepends,
             (self._cuts, self._trie, self._added_ids),
-            (self._characters, self._bytes, self._pairs),
+            (self._numbers, self._characters, self._bytes, self._pairs, self._results),
             table.arrays(),
         )
         self._idle.append(table)
