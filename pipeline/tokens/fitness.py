@@ -29,12 +29,12 @@ merges are; `why_not_pieces` requires what else it needs:
 
 from __future__ import annotations
 
-import re
+from itertools import chain
 from typing import Any
 
 MARK = "\u2581"  # SentencePiece's for a space
 MOST_TOKENS = (1 << 21) - 1  # and merges, so that two tokens and a merge's rank fit a word (piece_kernels.py)
-BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
 
@@ -69,9 +69,10 @@ def why_not_gigatoken_ranks(pattern_name: str, ranks: list[int]) -> str:
 def why_not_pieces(description: dict[str, Any]) -> str:
     """Why a tokenizer.json that gigatoken may encode cannot be encoded piece by piece; "" if it can."""
     model, before = description["model"], steps_of(description["pre_tokenizer"])
+    if not model.get("byte_fallback"):
+        return "its model has no byte_fallback"
     vocabulary, merges = model["vocab"], merges_of(model)
     reasons = {
-        "its model has no byte_fallback": not model.get("byte_fallback"),
         "its model has ignore_merges": bool(model.get("ignore_merges")),
         "its normalizer does more than mark spaces": steps_of(description["normalizer"])
         not in ([_REPLACE], [_PREPEND, _REPLACE]),
@@ -83,7 +84,7 @@ def why_not_pieces(description: dict[str, Any]) -> str:
         "it has more than 2,097,151 tokens or merges": max(len(vocabulary), len(merges)) > MOST_TOKENS,
         "two of its tokens have one id": len(set(vocabulary.values())) < len(vocabulary),
         "a merge has an empty side": not all(left and right for left, right in merges),
-        "it merges tokens of single bytes": any(BYTE_TOKEN.fullmatch(side) for merge in merges for side in merge),
+        "it merges tokens of single bytes": not set(BYTE_TOKENS).isdisjoint(chain.from_iterable(merges)),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
@@ -95,7 +96,7 @@ def merges_of(model: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _spelled(byte: int, vocabulary: dict[str, int]) -> bool:
     """Whether a byte of a character that has no token has one, or there is no such character."""
-    return f"<0x{byte:02X}>" in vocabulary or (byte < 0x80 and chr(byte) in vocabulary)
+    return BYTE_TOKENS[byte] in vocabulary or (byte < 0x80 and chr(byte) in vocabulary)
 
 
 def isolated(description: dict[str, Any]) -> dict[str, Any]:

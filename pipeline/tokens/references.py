@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
-from corpusmill.tokens.fitness import BYTE_TOKEN, MARK, isolated, steps_of
+from corpusmill.tokens.fitness import MARK, isolated, steps_of
 from corpusmill.tokens.ranks import read_ids, read_ranks
+
+BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 # Byte-level vocabularies spell a byte that prints as itself, any other by the next free character from U+0100 on
 # (openai/gpt-2, encoder.py, bytes_to_unicode).
