@@ -16,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from corpusmill.tokens.fitness import MARK
 from corpusmill.tokens.references import HuggingFaceReference
 from corpusmill.tokens.strings import StringFinder
-
-METASPACE = "\u2581"
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def sort_added_tokens(
         elif normalize:
             normalized.add(normalize(content))
         else:  # spaces become marks in text and token alike: what lies between two of them stays as it is
-            raw.add(max(content.replace(METASPACE, " ").split(" "), key=len))
+            raw.add(max(content.replace(MARK, " ").split(" "), key=len))
     if "" in raw | normalized:
         return "an added token is nothing but what its normalizer makes of spaces"
     return AddedTokens(native, StringFinder(raw), StringFinder(normalized))

@@ -57,6 +57,13 @@ def holding_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDA
     return held
 
 
+def runs_of_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDArray[np.int64]:
+    """(text, start, end) of each run of characters of a kind in texts (valid UTF-8), with the character before it."""
+    text = np.frombuffer(b"".join(texts), np.uint8)
+    runs: NDArray[np.int64] = _runs(text, np.cumsum([len(one) for one in texts], dtype=np.int64), kinds, kind)
+    return runs
+
+
 def cut_at_numbers(
     text: NDArray[np.uint8], ends: NDArray[np.int64], *, each: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -71,7 +78,7 @@ def cut_at_numbers(
 
 
 @inlined
-def _character(text: Any, at: Any) -> Any:
+def character_at(text: Any, at: Any) -> Any:
     """(number, bytes) of the character at a place of valid UTF-8."""
     lead = np.uint32(text[at])
     if lead < 0x80:
@@ -93,12 +100,35 @@ def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
     for document in range(len(ends)):
         end = ends[document]
         while at < end:
-            character, size = _character(text, at)
+            character, size = character_at(text, at)
             if kinds[character] == kind:
                 held[document] = True
                 at = end
             else:
                 at += size
+
+
+@kernel
+def _runs(text: Any, ends: Any, kinds: Any, kind: Any) -> Any:
+    runs = np.empty((len(text), 3), np.int64)
+    count = 0
+    start = np.int64(0)
+    for document in range(len(ends)):
+        end = ends[document]
+        before, at, inside = start, start, False
+        while at < end:
+            character, size = character_at(text, at)
+            is_kind = kinds[character] == kind
+            if is_kind and not inside:
+                runs[count, 0], runs[count, 1] = document, before - start
+                count += 1
+            if is_kind:
+                runs[count - 1, 2] = at + size - start
+            inside = is_kind
+            before = at
+            at += size
+        start = end
+    return runs[:count].copy()
 
 
 @kernel
@@ -109,7 +139,7 @@ def _cut(text: Any, ends: Any, kinds: Any, each: Any, bounds: Any, counts: Any) 
         start, end = at, ends[document]
         was_number = False
         while at < end:
-            character, size = _character(text, at)
+            character, size = character_at(text, at)
             is_number = kinds[character] == NUMBER
             if at > start and (is_number != was_number or (each and is_number)):
                 pieces += 1

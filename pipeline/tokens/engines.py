@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
-from corpusmill.tokens.fast import Engine, fast_json_engine, gigatoken_engine
+from corpusmill.tokens.fast import Engine, fast_json_engine, gigatoken_engine, piece_engine
 from corpusmill.tokens.fitness import why_not_gigatoken_ranks
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 
 if TYPE_CHECKING:
     from corpusmill.tokens.vocabulary import VocabularyFile
 
-AUTO, FAST = "auto", "gigatoken"
+AUTO, FAST, OWN = "auto", "gigatoken", "corpusmill"
 ENGINES = (AUTO, FAST, "tiktoken", "tokenizers")
 READS = {
     "tiktoken": "tiktoken",
@@ -48,6 +48,10 @@ def load_engine(
     if engine not in {AUTO, FAST, defining}:
         raise _needs(defining, f"{engine} does not read {found.kind} files", name, engine)
     reason = ""
+    if engine == AUTO and isinstance(reference, HuggingFaceReference):
+        own = piece_engine(reference, parse_special=parse_special)
+        if not isinstance(own, str):
+            return LoadedEngine(OWN, own)
     if engine != defining:
         fast = _fast_engine(found, reference, pattern_name, parse_special=parse_special)
         if not isinstance(fast, str):

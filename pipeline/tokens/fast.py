@@ -7,24 +7,30 @@ tokenizer.json without those steps.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, partial
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.tokens.added import AddedTokens, sort_added_tokens
-from corpusmill.tokens.characters import UNASSIGNED, Form, changing_kinds, cut_at_numbers, holding_kind, number_kinds
-from corpusmill.tokens.fitness import cuts_digits, steps_of, why_not_gigatoken_json
+from corpusmill.tokens.characters import (
+    UNASSIGNED,
+    Form,
+    changing_kinds,
+    cut_at_numbers,
+    holding_kind,
+    number_kinds,
+    runs_of_kind,
+)
+from corpusmill.tokens.fitness import cuts_digits, merges_of, steps_of, why_not_gigatoken_json, why_not_pieces
 from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference
 
 UNICODE_FORMS = get_args(Form)
-# Normalizing leaves an ASCII character alone unless a mark follows, and what stands before one as well.
-BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 REMEMBERED_RUNS = 1 << 14
 
 FEW_TEXTS = 256  # that are encoded one by one: a batch comes as an awkward array, which takes 0.5 s to import
@@ -42,16 +48,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class FastEngine:
-    """gigatoken behind the steps that are done for it, and the reference library for guarded documents.
+    """An engine for documents behind the steps that are done for it, and the reference library for guarded documents.
 
-    `normalize` is None where there is nothing to do before gigatoken; `each_digit` is None where Digits does not cut.
+    `normalize` is None where there is nothing to do before `encode`, which takes documents as they are normalized.
     """
 
     reference: HuggingFaceReference
     added: AddedTokens
-    normalize: Callable[[list[bytes]], list[bytes]] | None
-    each_digit: bool | None
-    gigatoken: Any
+    encode: Callable[[list[bytes]], Rows]
+    normalize: Callable[[list[bytes]], list[bytes]] | None = None
+    cuts_digits: bool = False
 
     def __call__(self, texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
         guarded = self.added.raw.holding(texts)
@@ -59,29 +65,19 @@ class FastEngine:
         if self.normalize:
             ready = self.normalize(texts)
             guarded |= self.added.normalized.holding(ready)
-        if self.each_digit is not None:
+        if self.cuts_digits:
             guarded |= holding_kind(ready, number_kinds(), UNASSIGNED)
         if not guarded.any():
-            return *self._encode(ready), 0
+            return *self.encode(ready), 0
         lengths = np.empty(len(texts), np.int64)
         slow = [self.reference.encode(texts[place]) for place in np.flatnonzero(guarded).tolist()]
-        fast, lengths[~guarded] = self._encode([ready[place] for place in np.flatnonzero(~guarded).tolist()])
+        fast, lengths[~guarded] = self.encode([ready[place] for place in np.flatnonzero(~guarded).tolist()])
         lengths[guarded] = [len(row) for row in slow]
         tokens = np.empty(int(lengths.sum()), np.uint32)
         is_slow = np.repeat(guarded, lengths)
         tokens[is_slow] = np.concatenate(slow)
         tokens[~is_slow] = fast
         return tokens, lengths, len(slow)
-
-    def _encode(self, texts: list[bytes]) -> Rows:
-        if self.each_digit is None:
-            return _encode_batch(self.gigatoken, texts)
-        text = b"".join(texts)
-        ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
-        bounds, pieces = cut_at_numbers(np.frombuffer(text, np.uint8), ends, each=self.each_digit)
-        tokens, lengths = _encode_pieces(self.gigatoken, text, bounds)
-        token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]
-        return tokens, np.diff(token_ends, prepend=np.int64(0))
 
 
 def gigatoken_engine(tokenizer: Any) -> Engine:
@@ -125,8 +121,33 @@ def fast_json_engine(reference: HuggingFaceReference, *, parse_special: bool) ->
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         return f"gigatoken says: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
-    normalize = _normalizing(reference, kinds) if normalizes else None
-    return FastEngine(reference, added, normalize, each_digit, tokenizer)
+    return FastEngine(
+        reference,
+        added,
+        partial(_encode_batch, tokenizer) if each_digit is None else partial(_encode_cut, tokenizer, each_digit),
+        _normalizing(reference, kinds) if normalizes else None,
+        each_digit is not None,
+    )
+
+
+def piece_engine(reference: HuggingFaceReference, *, parse_special: bool) -> FastEngine | str:
+    """The reference's tokenizer.json encoded piece by piece, or why that would not give its ids."""
+    description = reference.description
+    reason = why_not_gigatoken_json(description) or why_not_pieces(description)
+    if reason:
+        return reason
+    added = sort_added_tokens(reference, None, parse_special=parse_special)
+    if isinstance(added, str):
+        return added
+    from corpusmill.tokens.pieces import PieceEngine
+
+    engine = PieceEngine(
+        description["model"]["vocab"],
+        merges_of(description["model"]),
+        {token["content"]: token["id"] for token in added.native},
+        prepends=len(steps_of(description["normalizer"])) > 1,
+    )
+    return FastEngine(reference, added, engine)
 
 
 def _reachable(model: dict[str, Any]) -> dict[str, Any]:
@@ -139,12 +160,13 @@ def _reachable(model: dict[str, Any]) -> dict[str, Any]:
         return BYTE_OF_CHARACTER.keys() >= set(token)
 
     vocabulary = {token: number for token, number in model["vocab"].items() if spelled(token)}
-    pairs = [pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"]]
-    return {**model, "vocab": vocabulary, "merges": [pair for pair in pairs if spelled("".join(pair))]}
+    return {**model, "vocab": vocabulary, "merges": [pair for pair in merges_of(model) if spelled("".join(pair))]}
 
 
 def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[list[bytes]], list[bytes]]:
-    """The reference's normalizer, for the texts that it may change.
+    """The reference's normalizer, for the runs of characters that it may change, and the character before each.
+
+    The others it leaves alone, and they do not compose with what stands before them (changing_kinds).
 
     gigatoken's tables follow a newer Unicode than those of tokenizers: they order combining marks that came after
     Unicode 9 differently (125 of them, U+07FD and U+0898 to U+089F among them).
@@ -157,16 +179,25 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
 
     def normalize(texts: list[bytes]) -> list[bytes]:
         ready = list(texts)
-        for place in np.flatnonzero(holding_kind(texts, changing_kinds(form), 1)).tolist():
+        for place, runs in groupby(runs_of_kind(texts, changing_kinds(form), 1).tolist(), itemgetter(0)):
             text, parts, at = texts[place], [], 0
-            for run in BEYOND_ASCII.finditer(text):
-                start = max(run.start() - 1, 0)
-                parts += [text[at:start], normalized(text[start : run.end()])]
-                at = run.end()
+            for _, start, end in runs:
+                parts += [text[at:start], normalized(text[start:end])]
+                at = end
             ready[place] = b"".join([*parts, text[at:]])
         return ready
 
     return normalize
+
+
+def _encode_cut(tokenizer: Any, each_digit: bool, texts: list[bytes]) -> Rows:
+    """As _encode_batch, of texts that are cut at numbers before."""
+    text = b"".join(texts)
+    ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
+    bounds, pieces = cut_at_numbers(np.frombuffer(text, np.uint8), ends, each=each_digit)
+    tokens, lengths = _encode_pieces(tokenizer, text, bounds)
+    token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]
+    return tokens, np.diff(token_ends, prepend=np.int64(0))
 
 
 def _encode_pieces(tokenizer: Any, text: bytes, bounds: NDArray[np.int64]) -> Rows:

@@ -16,11 +16,27 @@ gigatoken with a tokenizer.json (seen with gigatoken 0.10 and tokenizers 0.23):
                Unigram, WordPiece, other normalizers of SentencePiece BPE
 
 gigatoken with a .tiktoken file: the published patterns that it knows, ranks without a hole.
+
+SentencePiece BPE whose every text is one word (no pre_tokenizer, or one that has nothing to cut at) is encoded piece by
+piece (pieces.py): where the two sides of no merge meet in two characters, no token covers both. That holds whatever the
+merges are; `why_not_pieces` requires what else it needs:
+
+    every byte has a token          an unknown character joins other unknown ones beside it (fuse_unk)
+    no merge of byte tokens         they may join across characters, which a merge's sides do not show
+    no ignore_merges                a whole text that is a token is that token
+    spaces become marks, no more    as pieces.py spells them
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
+
+MARK = "\u2581"  # SentencePiece's for a space
+MOST_TOKENS = (1 << 21) - 1  # and merges, so that two tokens and a merge's rank fit a word (piece_kernels.py)
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_PREPEND = {"type": "Prepend", "prepend": MARK}
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
 
 # Patterns with these parts leave no character between two matches: a letter, a number, a space, or none of these.
 _LETTERS = (r"\p{L}+", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+")
@@ -48,6 +64,39 @@ def why_not_gigatoken_ranks(pattern_name: str, ranks: list[int]) -> str:
     if sorted(ranks) != list(range(len(ranks))):
         return "its ranks have holes"
     return ""
+
+
+def why_not_pieces(description: dict[str, Any]) -> str:
+    """Why a tokenizer.json that gigatoken may encode cannot be encoded piece by piece; "" if it can."""
+    model, before = description["model"], steps_of(description["pre_tokenizer"])
+    if not model.get("byte_fallback"):
+        return "its model has no byte_fallback"
+    vocabulary, merges = model["vocab"], merges_of(model)
+    reasons = {
+        "its model has ignore_merges": bool(model.get("ignore_merges")),
+        "its normalizer does more than mark spaces": steps_of(description["normalizer"])
+        not in ([_REPLACE], [_PREPEND, _REPLACE]),
+        "its pre_tokenizer may cut text": any(
+            step["type"] != "Split" or step["pattern"] != {"String": " "} for step in before
+        ),
+        "its vocabulary does not spell every text": MARK not in vocabulary
+        or not all(_spelled(byte, vocabulary) for byte in range(256)),
+        "it has more than 2,097,151 tokens or merges": max(len(vocabulary), len(merges)) > MOST_TOKENS,
+        "two of its tokens have one id": len(set(vocabulary.values())) < len(vocabulary),
+        "a merge has an empty side": not all(left and right for left, right in merges),
+        "it merges tokens of single bytes": not set(BYTE_TOKENS).isdisjoint(chain.from_iterable(merges)),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def merges_of(model: dict[str, Any]) -> list[tuple[str, str]]:
+    """The merges of a BPE model, in whichever of the two ways the file writes them."""
+    return [tuple(pair if isinstance(pair, list) else pair.split(" ")) for pair in model["merges"]]
+
+
+def _spelled(byte: int, vocabulary: dict[str, int]) -> bool:
+    """Whether a byte of a character that has no token has one, or there is no such character."""
+    return BYTE_TOKENS[byte] in vocabulary or (byte < 0x80 and chr(byte) in vocabulary)
 
 
 def isolated(description: dict[str, Any]) -> dict[str, Any]:

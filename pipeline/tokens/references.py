@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
-from corpusmill.tokens.fitness import isolated, steps_of
+from corpusmill.tokens.fitness import MARK, isolated, steps_of
 from corpusmill.tokens.ranks import read_ids, read_ranks
 
-METASPACE = "\u2581"
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 # Byte-level vocabularies spell a byte that prints as itself, any other by the next free character from U+0100 on
@@ -182,7 +181,7 @@ class HuggingFaceReference:
             return False
         characters = text.decode()
         if self._is_sentencepiece:
-            return METASPACE not in characters  # it decodes to a space
+            return MARK not in characters  # it decodes to a space
         normalizer = self._tokenizer.normalizer
         return normalizer is None or normalizer.normalize_str(characters) == characters
 
@@ -241,7 +240,7 @@ class HuggingFaceReference:
         if normalizer is None:
             return text
         characters: str = normalizer.normalize_str(text.decode())
-        return (characters.replace(METASPACE, " ") if self._is_sentencepiece else characters).encode()
+        return (characters.replace(MARK, " ") if self._is_sentencepiece else characters).encode()
 
 
 def _byte_level_bytes(token: str) -> bytes:
@@ -255,4 +254,4 @@ def _byte_level_bytes(token: str) -> bytes:
 def _sentencepiece_bytes(token: str) -> bytes:
     if BYTE_TOKEN.fullmatch(token):
         return bytes([int(token[3:5], 16)])
-    return token.replace(METASPACE, " ").encode()
+    return token.replace(MARK, " ").encode()
