@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,25 @@ from hypothesis import strategies as st
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.errors import ConfigError
 from tests.search.vocabularies import special_tokens
+
+sys.path.append(str(Path(__file__).parent / "own"))  # where steps find own_steps
+
+
+def _steps(place: str) -> list[list[dict[str, Any]]]:
+    wanted = [
+        ("without", {"word": "e", "most": 3}),
+        ("cut", {"first": 1, "last": 4}),
+        ("replaced", {"word": "e", "by": "\u00fc!"}),
+        ("replaced", {"word": " ", "by": ""}),
+        ("without", {"word": "t", "most": 1}),
+        ("cut", {"first": 0, "last": 9}),
+    ]
+    steps = [
+        {"use": f"own_steps:{use}", "with": settings, "name": f"s{number}", "before": place}
+        for number, (use, settings) in enumerate(wanted)
+    ]
+    return [steps[:1], steps[1:2], steps[2:4], [steps[5], steps[0]], steps[::-1]]
+
 
 Settings = dict[str, Any]
 Change = tuple[str, Any]
@@ -29,6 +49,7 @@ VALUES: dict[str, list[Any]] = {
     "dedup.replace_existing": [True, False],
     "dedup.drop_empty": [True, False],
     "dedup.writeback": [True, False],
+    "steps": [None, *_steps("index"), *_steps("writeback"), _steps("index")[0] + _steps("writeback")[1]],
     "dedup.memory": ["1GiB", "64MiB"],
     "index.method": ["anchors", "suffix_array"],
     "index.unigram": [True, False],
