@@ -301,7 +301,6 @@ def test_workers_and_a_kill_in_the_middle_change_no_byte(filters: Path, tmp_path
     ("step", "message"),
     [
         ({"use": "my_filters"}, "pattern"),
-        ({"use": "my_filters:long_enough", "before": "writeback"}, "steps on deduplicated text are not supported"),
         ({"use": "my_filters:long_enough", "wiht": {}}, "did you mean with"),
         ({"use": "my_filters:absent"}, "AttributeError where my_filters:absent was imported"),
         ({"use": "no_such_module_here:absent"}, "no source file of a module no_such_module_here"),
