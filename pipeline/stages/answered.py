@@ -217,7 +217,6 @@ def recount_answered(unit: str, folder: Path) -> Recount:
     counts = {
         "documents_out": text.documents,
         "text_bytes_out": text.text_bytes,
-        "documents_rewritten": len(text.rewritten),
         "documents_with_attributes": attributes,
         **reasons,
     }

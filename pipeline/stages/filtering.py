@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Stage
+from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.answered import (
     GONE_BYTES,
@@ -113,6 +113,14 @@ def _flows(build: Build) -> dict[str, Flow]:
     }
 
 
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    from corpusmill.documents.text_shard import open_text_shard
+
+    recount = recount_answered(unit, folder)
+    rewritten = len(open_text_shard(folder).rewritten)  # nobody gave them another text before
+    return Recount({**recount.counts, "documents_rewritten": rewritten}, recount.details)
+
+
 STAGE = Stage(
     "filter",
     version=1,
@@ -123,7 +131,7 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
-    recount=lambda _build, unit, folder: recount_answered(unit, folder),
+    recount=_recount,
     flows=_flows,
     checks=_checks,
     gate=require_few_rejected,

@@ -109,7 +109,7 @@ PATHS = {
 }
 paths = [("source.paths", path) for path in PATHS.values()]
 CHANGES = [*paths, *((key, value) for key, values in VALUES.items() for value in values)]
-STEPS = [*_steps("index"), *_steps("writeback"), _steps("index")[0] + _steps("writeback")[1]]
+STEPS = [*_steps("index"), *_steps("writeback"), _steps("index")[1] + _steps("writeback")[3]]
 # The recorded family of tests/sameness has none: steps are code, which digests of outputs would have to name.
 _ALL = [*CHANGES, *(("steps", steps) for steps in [None, *STEPS])]
 changes = st.integers(0, len(_ALL) - 1).map(_ALL.__getitem__)
