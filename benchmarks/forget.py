@@ -2,6 +2,10 @@
 
 The corpus, decompressed, is built in shards of 1 MiB with everything on, then again with a list: 100 documents of one
 shard, and 100 spread over all. `python benchmarks/forget.py CORPUS_FOLDER`
+
+With `--gigabytes N` it is built of so much text, copies of the corpus, changed as those of dedup_scale.py: in a
+letter every 97 bytes but for every fifth document. Its shards have 16 MiB; verify and purge are left out: they
+search every file of a build.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import orjson
 from results import write_result
 
 from corpusmill.builds.local import build_dataset
@@ -27,14 +33,15 @@ from corpusmill.stages.graph import open_build
 from corpusmill.verify import verify_build
 
 DOCUMENTS = 100
+STEP_BYTES = 97  # from one changed letter to the next
 
 
-def config_of(corpus: Path, root: Path, listed: Path | None) -> DatasetConfig:
+def config_of(corpus: Path, root: Path, listed: Path | None, shard_bytes: str) -> DatasetConfig:
     """The configuration, with a list or without one."""
     return check_config(
         {
             "name": "forget",
-            "source": {"paths": [str(corpus)], "shard_bytes": "1MiB"},
+            "source": {"paths": [str(corpus)], "shard_bytes": shard_bytes},
             "dedup": {"mode": "remove", "minimum_bytes": 500},
             "tokenizer": {"name": "cl100k_base"},
             "shuffle": {"seed": 7},
@@ -58,6 +65,25 @@ def decompress(corpus: Path, folder: Path) -> None:
     for path in sorted(corpus.glob("*.jsonl*")):
         with path.open("rb") as raw, (folder / path.name.partition(".zst")[0]).open("wb") as plain:
             shutil.copyfileobj(open_decompressed(raw, path.name), plain)
+
+
+def write_copies(corpus: Path, folder: Path, text_bytes: int) -> None:
+    """Files of so much text: copies of a decompressed corpus, ids and all but every fifth text changed in each."""
+    folder.mkdir()
+    number = written = 0
+    while written < text_bytes:
+        for path in sorted(corpus.iterdir()):
+            with path.open("rb") as lines, (folder / f"{number:03d}_{path.name}").open("wb") as out:
+                for place, row in enumerate(map(orjson.loads, lines)):
+                    text = np.frombuffer(row["text"].encode(), np.uint8).copy()
+                    places = np.arange(1 + number * 131 % STEP_BYTES, len(text), STEP_BYTES)
+                    places = places[(text[places] >= ord("a")) & (text[places] <= ord("z"))]
+                    if number and (place + number) % 5:
+                        text[places] = ord("a") + (text[places] - ord("a") + 1 + number % 25) % 26
+                    row |= {"id": f"{number}-{row['id']}", "text": text.tobytes().decode()}
+                    out.write(orjson.dumps(row) + b"\n")
+                    written += len(text)
+        number += 1
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -94,13 +120,19 @@ def main() -> None:
     """Measure, print, and write results/forget.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
-    corpus = parser.parse_args().corpus
+    parser.add_argument("--gigabytes", type=float, default=0, help="of text; 0: the corpus itself")
+    parser.add_argument("--scratch", type=Path, help="where to build (default: where temporary files are)")
+    asked = parser.parse_args()
+    corpus, shard_bytes = asked.corpus, "16MiB" if asked.gigabytes else "1MiB"
     figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=asked.scratch) as folder:
         root = Path(folder)
         decompress(corpus, root / "corpus")
         corpus = root / "corpus"
-        built, seconds = timed(lambda: open_build(build_dataset(config_of(corpus, root, None), workers=1)))
+        if asked.gigabytes:
+            write_copies(corpus, root / "copies", round(asked.gigabytes * 1e9))
+            corpus = root / "copies"
+        built, seconds = timed(lambda: open_build(build_dataset(config_of(corpus, root, None, shard_bytes), workers=1)))
         figures["first_build"] = {
             "cpu_seconds": seconds,
             "text_bytes": built.total("index", "text_bytes_out"),
@@ -115,15 +147,20 @@ def main() -> None:
         for name, ids in chosen.items():
             before = listed.read_text() if listed.exists() else ""
             listed.write_text(before + "".join(json.dumps({"id": one}) + "\n" for one in ids))
-            config = config_of(corpus, root, listed)
+            config = config_of(corpus, root, listed, shard_bytes)
             again, seconds = timed(lambda config=config: open_build(build_dataset(config, workers=1)))
-            verified, verifying = timed(lambda build=again: verify_build(build))
-            purged, purging = timed(lambda build=again: purge(build))
             figures[name] = {
                 "documents": len(ids),
                 "gone": again.total("index", "documents_out") - again.total("tokenize", "documents_out"),
                 "cpu_seconds": seconds,
+                "of_a_build_from_scratch": round(seconds / figures["first_build"]["cpu_seconds"], 3),
                 "steps_that_ran": steps_of(again),
+            }
+            if asked.gigabytes:
+                continue
+            verified, verifying = timed(lambda build=again: verify_build(build))
+            purged, purging = timed(lambda build=again: purge(build))
+            figures[name] |= {
                 "verify_cpu_seconds": verifying,
                 "findings": len(verified.findings),
                 "purge_cpu_seconds": purging,
@@ -132,7 +169,8 @@ def main() -> None:
                 "remains": len(purged.remains),
             }
     print(json.dumps(figures, indent=1))
-    write_result("forget", "forgetting 100 documents runs again what held them, and what follows from it", figures)
+    name = "forget_gigabytes" if asked.gigabytes else "forget"
+    write_result(name, "forgetting 100 documents runs again what held them, and what follows from it", figures)
 
 
 if __name__ == "__main__":

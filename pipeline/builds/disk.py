@@ -99,10 +99,11 @@ def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, r
     shares = [
         Held("download", float(remote)),
         Held("index", TEXT),
-        Held("filter", TEXT if config.steps or config.decisions else 0.0),
+        Held("filter", TEXT if config.steps_before("index") or config.decisions else 0.0),
         Held("decontaminate", TEXT if changes_text else 0.0),
         Held(index, size if deduplicated else 0.0),
         Held("context", 0.0, EXCHANGED if deduplicated and by_anchors else 0.0),
+        Held("refine", TEXT if config.steps_before("writeback") else 0.0),
         Held("tokenize", TOKENS),
         Held("writeback", DOCUMENTS if deduplicated and config.dedup.writeback else 0.0),
         Held("scatter", 0.0, shown * records),

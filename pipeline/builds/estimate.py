@@ -176,6 +176,7 @@ def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
 
     from corpusmill.builds.sampling import sample_name
     from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.stages.index import final_stage
     from corpusmill.tokens.token_shard import open_token_shard
 
     sample_of = {file.name: file.part.of if file.part else file.name for shard in build.plan.shards for file in shard}
@@ -183,7 +184,7 @@ def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
     for shard in build.units("tokenize"):
         ends = np.asarray(open_token_shard(build.folder("tokenize", shard)).ends)
         lengths = np.diff(ends, prepend=np.uint64(0)).astype(np.int64)
-        for source in open_text_shard(build.folder("index", shard)).sources:
+        for source in open_text_shard(build.folder(final_stage(build, shard), shard)).sources:
             first = source.first_document
             tokens[sample_of[source.path]].append(lengths[first : first + source.documents])
     return [np.concatenate([np.empty(0, np.int64), *pieces]) for pieces in tokens.values()]

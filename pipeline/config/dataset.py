@@ -91,6 +91,26 @@ class DatasetConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _annotating_leaves_no_deduplicated_text(self) -> DatasetConfig:
+        if self.dedup.mode == "annotate" and (steps := self.steps_before("writeback")):
+            raise ValueError(
+                f"{steps[0].called} is a step before: writeback, which sees deduplicated text; with mode: annotate none"
+                " is removed, and the noted ranges would not fit a text that a step changed: put it before: index"
+            )
+        return self
+
+    def steps_before(self, place: str) -> list[StepConfig]:
+        """The steps of a place, in order: `index` (text as it was read), or `writeback` (deduplicated text)."""
+        return [step for step in self.steps or () if step.before == place]
+
+    @property
+    def wants_windows(self) -> bool:
+        """Whether the windows that repeat are listed, not only their bytes: to keep whole copies, or to tell which text
+        is lost with a document that a step drops after deduplication."""
+        removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
+        return self.dedup.keep == "every_string" or removing
+
     def all_decisions(self) -> list[DecisionsConfig]:
         """What says which documents go, the first to say so first: the list of `forget`, then `decisions`."""
         return [*([self.forget.decisions()] if self.forget else ()), *(self.decisions or ())]

@@ -103,22 +103,12 @@ class StepConfig(Section):
     model_config = ConfigDict(serialize_by_alias=True)
 
     use: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
-    before: Literal["index"] = "index"
+    before: Literal["index", "writeback"] = "index"
     settings: Annotated[dict[str, Any], Field(alias="with")] = {}
     name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
     version: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1
     on_error: Literal["fail", "keep", "drop"] = "fail"
     seconds: Annotated[int, Field(ge=1, le=86_400, strict=True)] = 60
-
-    @field_validator("before", mode="before")
-    @classmethod
-    def _steps_come_before_the_index(cls, before: object) -> object:
-        if before == "writeback":
-            raise ValueError(
-                "steps on deduplicated text are not supported; with before: index a step sees the text before"
-                " duplicates are looked for, and documents/ and tokens have what it decides"
-            )
-        return before
 
     @property
     def called(self) -> str:

@@ -23,8 +23,8 @@ from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.build import Build
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.fingerprint import file_digest
-from corpusmill.stages.index import text_stage
-from corpusmill.stages.union import CUT_RANGES
+from corpusmill.stages.index import final_stage
+from corpusmill.stages.union import CUT_RANGES, cuts_stage
 from corpusmill.stages.writeback import FOLDER
 from corpusmill.storage import Wanted, fetch, is_local, safe_relative_name
 from corpusmill.tokens.token_shard import open_token_shard
@@ -39,11 +39,11 @@ Numbers = dict[str, int]
 def rows_of_build(build: Build, sources: Numbers) -> Iterator[Rows]:
     """All documents that a build read, a shard at a time. DamagedStepError if an output is not as it was written."""
     for unit in build.units("tokenize"):
-        text = open_text_shard(build.folder(text_stage(build, unit), unit))
+        text = open_text_shard(build.folder(final_stage(build, unit), unit))
         bounds, ids = text.bounds(0, text.documents), text.document_ids()
         rows = _rows(text.text, bounds, ids.data, np.concatenate([np.zeros(1, np.uint64), ids.ends]))
         if unit in build.units("union"):
-            ranges = read_ranges(build.folder("union", unit) / CUT_RANGES)
+            ranges = read_ranges(build.folder(cuts_stage(build), unit) / CUT_RANGES)
             places = np.searchsorted(ranges[:, 0], bounds).astype(np.uint64) * np.uint64(ranges.itemsize * 2)
             documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1
             own = (ranges - text.offsets[documents][:, None]).astype("<u8")

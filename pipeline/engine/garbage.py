@@ -120,6 +120,11 @@ def superseded(folder: Path) -> Garbage:
     return Garbage(folder, _size_bytes(folder), SUPERSEDED)
 
 
+def abandoned_attempt(attempt: Path) -> Garbage:
+    """Outputs in a bucket that have to go whether a receipt names them or not; their size is not looked up."""
+    return Garbage(attempt, 0, ABANDONED, is_attempt=True)
+
+
 def _abandoned(work: Path, folders: list[Path], config: DatasetConfig | None) -> list[Garbage]:
     """Outputs in a bucket that no receipt names, and that are older than any task that could still name them."""
     if not is_shared(work):

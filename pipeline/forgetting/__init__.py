@@ -9,6 +9,7 @@ Out: rows in the list, a log of what was asked for and when it was gone, places 
     files --Finder--> the stretches that stand in them       finding.py, files.py
     a build --find_remains--> remains of forgotten documents remains.py
     old versions, folders --purge--> removed, out of reach   purge.py
+    objects of a bucket --search_bucket--> those with a text buckets.py
 
 What drops the documents are the stages join, copies and filter (pipeline/stages).
 

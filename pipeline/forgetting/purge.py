@@ -4,11 +4,16 @@ What goes, of a dataset whose newest build has forgotten all documents on its li
 
 * step folders that this build does not reach, and the reports of other builds in which some of the text stands;
 * what index and download hold of the shards that held the documents: given back, so that no step runs again for it;
-* every version at the destinations but the one that this build delivered.
+* every version at the destinations but the one that this build delivered;
+* uploads that broke off.
 
 What nothing here can remove is listed: sources, versions that another dataset is built against or that no run of this
-work folder delivered, destinations that refuse. After that every file below the work folder and below the dataset's
-folder in local destinations is searched, and the purge has failed if anything is found.
+work folder delivered, destinations that refuse, what buckets keep of deleted objects. After that every file and object
+below the work folder and below the dataset's folder at destinations is searched, but for those on a hub, and the purge
+has failed if anything is found.
+
+Of a work folder in a bucket, and of destinations there, every object is fetched once for that; of the work folder those
+that this build does not need are fetched twice.
 """
 
 from __future__ import annotations
@@ -16,21 +21,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from corpusmill.engine.build import COMMON
-from corpusmill.engine.garbage import find_garbage, remove_garbage, superseded
+from corpusmill.engine.garbage import abandoned_attempt, find_garbage, remove_garbage, superseded
 from corpusmill.engine.runs import DELIVERED, delivered_versions
 from corpusmill.errors import CorpusmillError, PermanentError
+from corpusmill.forgetting.buckets import SCRATCH, kept_by_bucket, search_bucket
 from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, forgotten_documents, search_for
 from corpusmill.ledger import give_back
-from corpusmill.mirrored import address_of
+from corpusmill.mirrored import SCHEME, address_of, place_of
 from corpusmill.stages.description import version_of
 from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.retention import find_old_versions, places_of, remove_old_version
 from corpusmill.stages.versions import latest_version
 from corpusmill.storage import is_hub, is_local, open_store
+from corpusmill.work_folder.objects import objects_of
+from corpusmill.work_folder.outputs import OUTPUTS, attempt_key
 from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
@@ -60,13 +68,6 @@ def purge(build: Build) -> Purge:
     """
     if build.config.forget is None:
         raise PermanentError("there is no list of documents to forget", next_step="add `forget` to the configuration")
-    if is_shared(build.work):
-        raise PermanentError(
-            "a work folder in a bucket cannot be purged",
-            where=address_of(build.work),
-            expected="a folder: every file in it is searched afterwards",
-            next_step="corpusmill gc CONFIG --remove removes superseded steps, gc --destinations older versions",
-        )
     if not (build.plan_folder / DELIVERED).exists():
         raise PermanentError(
             "the newest version was not built from this configuration, list and sources",
@@ -78,6 +79,12 @@ def purge(build: Build) -> Purge:
     _remove_versions(build, done)
     _remove_steps(build, search, done)
     _give_back(build, done)
+    if is_shared(build.work):
+        done.out_of_reach.append(f"mirrors of {address_of(build.work)} on other machines (remove their caches)")
+    for folder, endpoint_url in _buckets(build):
+        with _noted(done, folder):
+            if why := kept_by_bucket(folder, endpoint_url):
+                done.out_of_reach.append(f"{folder} ({why})")
     done.out_of_reach += [f"{name} (a source)" for name in sorted({place.file for place in search.places})]
     _note_references(build, search, done)
     _search_again(build, search, done)
@@ -101,6 +108,7 @@ def _remove_versions(build: Build, done: Purge) -> None:
     known = {own, *delivered_versions(build.work)}
     for folder, endpoint_url in places_of(build.config):
         with _noted(done, folder):
+            open_store(folder, endpoint_url=endpoint_url).remove_unfinished(keep=own)
             left = [name for name in sorted(_names_at(folder, endpoint_url) - {own}) if len(name) == VERSION_DIGITS]
             why = {True: "another dataset is built against it", False: "no run of this work folder delivered it"}
             done.out_of_reach += [f"{folder}/{name} ({why[name in known]})" for name in left]
@@ -113,6 +121,12 @@ def _names_at(folder: str, endpoint_url: str | None) -> set[str]:
     return {file.name.partition("/")[0] for file in open_store(folder, endpoint_url=endpoint_url).iter_files()}
 
 
+def _buckets(build: Build) -> list[tuple[str, str | None]]:
+    """(folder, endpoint) of all that is searched in buckets: the dataset's work folder, its folders at destinations."""
+    work = [(address_of(build.work), None)] if is_shared(build.work) else []
+    return [*work, *(place for place in places_of(build.config) if not is_local(place[0]))]
+
+
 def _remove_steps(build: Build, search: Search, done: Purge) -> None:
     """Superseded step folders, and those of other builds that still hold some of the text."""
     removed = remove_garbage(build.work, build.graph, find_garbage(build.work, build.graph, config=build.config))
@@ -121,9 +135,36 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
         build.work.joinpath(*path.relative_to(build.work).parts[:2])
         for path, _ in search.in_files(files_below(build.work))
     }
-    holding = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
-    removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(holding)])
-    done.removed += [str(one.folder) for one in removed]
+    attempts: set[Path] = set()
+    if is_shared(build.work):
+        bucket, key = place_of(address_of(build.work))
+        for upload in objects_of(bucket).unfinished(f"{key}/"):
+            objects_of(bucket).abort(upload)
+        attempts = set(_attempts_of_others(build, search))
+    for attempt in attempts:
+        holding |= {*build.work.glob(f"*/*-{attempt.parent.name}")}
+    folders = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
+    removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(folders)])
+    removed += remove_garbage(build.work, build.graph, [abandoned_attempt(attempt) for attempt in sorted(attempts)])
+    done.removed += [address_of(one.folder) for one in removed]
+
+
+def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
+    """Outputs in the bucket of a work folder that no step of this build names, and that hold some of the text: what
+    would be the mirror of each. The dataset is claimed, so nobody is about to name one of them."""
+    address = address_of(build.work)
+    own = {
+        f"{SCHEME}{'/'.join(attempt_key(build.step_folder(receipt.stage, receipt.unit), receipt.attempt))}/"
+        for stage in build.graph.names
+        for receipt in build.receipts(stage)
+    }
+
+    def of_others(name: str) -> bool:
+        return name.startswith(f"{OUTPUTS}/") and not f"{address}/{name}".startswith(tuple(own))
+
+    for one in search_bucket(address, None, search, build.work / SCRATCH, of_others):
+        if one.holds:
+            yield build.work.joinpath(*PurePosixPath(one.name).parts[:3])
 
 
 def _note_references(build: Build, search: Search, done: Purge) -> None:
@@ -152,6 +193,12 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     files = [path for folder in folders for path in files_below(folder)]
     done.searched_files, done.searched_bytes = len(files), sum(path.stat().st_size for path in files)
     done.remains = [str(path) for path, _ in search.in_files(files)]
+    for folder, endpoint_url in _buckets(build):
+        with _noted(done, folder):
+            for one in search_bucket(folder, endpoint_url, search, build.work / SCRATCH):
+                done.searched_files += 1
+                done.searched_bytes += one.size_bytes
+                done.remains += [f"{folder}/{one.name}"] if one.holds else []
 
 
 @contextmanager

@@ -106,6 +106,7 @@ class Located:
     """What became of a document: its size, its duplicates, and every record that holds it.
 
     `removed_bytes` is 0 where duplicates are only annotated. `too_short_for` is the setting that left the document out.
+    `rewritten_bytes`: of the text that a step gave it after deduplication, None if none did.
     """
 
     document: SourceDocument
@@ -115,6 +116,7 @@ class Located:
     duplicates: tuple[Duplicate, ...]
     records: tuple[Holding, ...]
     too_short_for: str = ""
+    rewritten_bytes: int | None = None
 
 
 @dataclass(frozen=True)

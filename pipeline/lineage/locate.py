@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from corpusmill.errors import PermanentError
-from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Duplicate, ItemHit, Located, RejectedLine
+from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Duplicate, ItemHit, Located, RejectedLine, Span
 from corpusmill.lineage.occurrences import Finder, duplicates, passage
 from corpusmill.lineage.records import holdings
-from corpusmill.lineage.shards import Shard, Shards, place_of_line
+from corpusmill.lineage.shards import DeduplicatedShard, Shard, Shards, place_of_line
 from corpusmill.stages.reference import index_step
 
 if TYPE_CHECKING:
@@ -82,18 +82,25 @@ def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
 
 
 def _located(shards: Shards, shard: Shard, ordinal: int) -> Located:
-    first, last = shard.text_span(ordinal)
-    kept_bytes = sum(end - start for start, end in shard.kept(ordinal))
+    before, place = shard.deduplicated, shard.place_before_steps(ordinal)
+    first, last = before.text_span(place)
+    kept_bytes = _covered(shard.kept(ordinal))
     tokens = len(shard.tokens.document(ordinal))
+    rewritten = before is not shard and before.text.document_bytes(place) != shard.text.document_bytes(ordinal)
     return Located(
         document=shard.document(ordinal),
         text_bytes=last - first,
-        removed_bytes=last - first - kept_bytes,
+        removed_bytes=last - first - _covered(before.kept(place)),
         tokens=tokens,
-        duplicates=_duplicates(shards, shard, ordinal),
+        duplicates=_duplicates(shards, before, place),
         records=tuple(holdings(shards.build, shard, ordinal)),
         too_short_for=_too_short_for(shards.build.config.selection, kept_bytes) if kept_bytes and not tokens else "",
+        rewritten_bytes=kept_bytes if rewritten else None,
     )
+
+
+def _covered(spans: list[Span]) -> int:
+    return sum(end - start for start, end in spans)
 
 
 def _too_short_for(selection: SelectionConfig, kept_bytes: int) -> str:
@@ -104,7 +111,7 @@ def _too_short_for(selection: SelectionConfig, kept_bytes: int) -> str:
     return ""
 
 
-def _duplicates(shards: Shards, shard: Shard, ordinal: int) -> tuple[Duplicate, ...]:
+def _duplicates(shards: Shards, shard: DeduplicatedShard, ordinal: int) -> tuple[Duplicate, ...]:
     build = shards.build
     dedup = build.config.dedup
     if dedup.minimum_bytes is None or not shard.duplicates(ordinal):
@@ -136,16 +143,18 @@ def _dropped(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool
     """The documents of a shard that steps dropped, of those that are wanted."""
     import orjson
 
-    from corpusmill.stages.filtering import DROPPED
+    from corpusmill.stages.answered import DROPPED
 
-    if shard.name not in build.units("filter"):
-        return []
-    path = build.folder("filter", shard.name) / DROPPED
-    with path.open("rb") as rows:
-        return [
-            DroppedLine(row["file"], row["line"], row["id"], row["reason"], path)
-            for row in filter(wanted, map(orjson.loads, rows))
-        ]
+    dropped = []
+    for stage in ("filter", "refine"):
+        if shard.name in build.units(stage):
+            path = build.folder(stage, shard.name) / DROPPED
+            with path.open("rb") as rows:
+                dropped += [
+                    DroppedLine(row["file"], row["line"], row["id"], row["reason"], path)
+                    for row in filter(wanted, map(orjson.loads, rows))
+                ]
+    return dropped
 
 
 def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[ContaminatedLine]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.lineage.facts import Duplicate, Occurrence, Span
-from corpusmill.lineage.shards import EarlierShard, Shard, Shards
+from corpusmill.lineage.shards import DeduplicatedShard, EarlierShard, Shards
 
 COMPARE_BYTES = 1 << 16
 
@@ -33,7 +33,7 @@ class Passage:
     """
 
     before: Sequence[EarlierShard]
-    shard: Shard
+    shard: DeduplicatedShard
     origin: int
     document: NDArray[np.uint8]
     minimum_bytes: int
@@ -49,10 +49,10 @@ Finder = Callable[[int, int], tuple[int, EarlierShard, int] | None]
 document: its start there, the shard and the position in the shard's text; None if no index entry leads to one."""
 
 
-def passage(shards: Shards, shard: Shard, ordinal: int, minimum_bytes: int) -> Passage:
+def passage(shards: Shards, shard: DeduplicatedShard, ordinal: int, minimum_bytes: int) -> Passage:
     """Document `ordinal` of `shard`, and all before it."""
     origin, last = shard.text_span(ordinal)
-    before = [*shards.references, *(shards[number] for number in range(shard.number))]
+    before = [*shards.references, *(shards[number].deduplicated for number in range(shard.number))]
     return Passage(before, shard, origin, shard.text.text[origin:last], minimum_bytes)
 
 

@@ -75,10 +75,12 @@ def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLin
         ]
         return "\n".join(lines)
     document = found.document
+    size = f"{found.text_bytes:,} bytes of text, {found.removed_bytes:,} removed as duplicates"
+    steps = "" if found.rewritten_bytes is None else f" {found.rewritten_bytes:,} as a step left it,"
     head = [
         f"{inline(_place(document))}  id {inline(document.id) or 'none'}",
         f"  shard {document.shard:05d}, document {document.ordinal:,}",
-        f"  {found.text_bytes:,} bytes of text, {found.removed_bytes:,} removed as duplicates, {found.tokens:,} tokens",
+        f"  {size},{steps} {found.tokens:,} tokens",
         f"  {_fate(found)}",
     ]
     return "\n".join([*head, *_duplicates(found), *_records(found.records)])

@@ -90,12 +90,103 @@ class ReferenceShard(EarlierShard):
         return SourceDocument(name, line + 1, self.ids[ordinal], number, ordinal, reference.path)
 
 
-class Shard(EarlierShard):
-    """Everything of one shard that lineage asks for; each file is mapped when it is first needed."""
+class DeduplicatedShard(EarlierShard):
+    """A shard of the dataset with the documents and texts that deduplication read."""
 
     def __init__(self, build: Build, number: int) -> None:
         super().__init__(build, f"{number:05d}")
         self.number = number
+
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from."""
+        source, line = self.text.source_of(ordinal)
+        name, lines_before = self.place_in_file(source)
+        return SourceDocument(name, lines_before + line + 1, self.ids[ordinal], self.number, ordinal)
+
+    def place_in_file(self, source: str) -> tuple[str, int]:
+        """(name of the file, its lines before) of a source of this shard, which may be a part of a file."""
+        if source not in self._places:
+            self._places[source] = file_of_part(self.build, self.number, source)
+        return self._places[source]
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, int]]:
+        return {}
+
+    def duplicates(self, ordinal: int) -> list[Span]:
+        """A document's duplicate ranges, cut at whole characters, as spans of its text."""
+        return self._ranges(self._cut_ranges, ordinal)
+
+    def repeats(self, ordinal: int) -> list[Span]:
+        """What of a document's text occurred earlier, to the byte, whatever of it was taken out; ascending, apart."""
+        return self._ranges(self._repeats, ordinal)
+
+    def kept(self, ordinal: int) -> list[Span]:
+        """What of a document's text was not taken out, as spans of its text."""
+        first, last = self.text_span(ordinal)
+        removing = self.build.config.dedup.mode == "remove"
+        return kept_spans(last - first, self.duplicates(ordinal) if removing else [])
+
+    @cached_property
+    def _cut_ranges(self) -> NDArray[np.uint64]:
+        from corpusmill.stages.union import CUT_RANGES
+
+        return self._mapped_ranges("union", CUT_RANGES)
+
+    @cached_property
+    def _repeats(self) -> NDArray[np.uint64]:
+        from corpusmill.stages.union import REMOVE_RANGES, repeats_of
+
+        if self.build.config.dedup.keep == "every_string":  # remove_ranges leaves out the copies that stay
+            return repeats_of(self.build, self.name)
+        return self._mapped_ranges("union", REMOVE_RANGES)
+
+    def _mapped_ranges(self, stage: str, name: str) -> NDArray[np.uint64]:
+        from corpusmill.tokens.token_shard import mapped
+
+        if self.build.config.dedup.mode == "none":
+            return np.empty((0, 2), np.uint64)
+        return mapped(self.build.folder(stage, self.name) / name, "<u8").reshape(-1, 2)
+
+    def _ranges(self, ranges: NDArray[np.uint64], ordinal: int) -> list[Span]:
+        first, last = self.text_span(ordinal)
+        low, high = np.searchsorted(ranges[:, 0], np.array([first, last], np.uint64)).tolist()
+        return [(start - first, end - first) for start, end in ranges[low:high].tolist()]
+
+
+class Shard(DeduplicatedShard):
+    """A shard with the documents and texts that were tokenized, and everything else that lineage asks for.
+
+    Each file is mapped when it is first needed.
+    """
+
+    @cached_property
+    def text(self) -> TextShard:
+        from corpusmill.documents.text_shard import open_text_shard
+        from corpusmill.stages.index import final_stage
+
+        return open_text_shard(self.build.folder(final_stage(self.build, self.name), self.name))
+
+    @cached_property
+    def deduplicated(self) -> DeduplicatedShard:
+        """The shard before the steps `before: writeback`; itself where there are none."""
+        return DeduplicatedShard(self.build, self.number) if self.build.units("refine") else self
+
+    def place_before_steps(self, ordinal: int) -> int:
+        """The ordinal in `deduplicated` of a document: of the same line of the same file."""
+        if self.deduplicated is self:
+            return ordinal
+        source, line = self.text.source_of(ordinal)
+        before = self.deduplicated.text
+        entry = next(one for one in before.sources if one.path == source)
+        numbers = before.line_numbers[entry.first_document : entry.first_document + entry.documents]
+        return entry.first_document + int(np.searchsorted(numbers, np.uint64(line)))
+
+    @cached_property
+    def _cut_ranges(self) -> NDArray[np.uint64]:
+        from corpusmill.stages.union import CUT_RANGES, cuts_stage
+
+        return self._mapped_ranges(cuts_stage(self.build), CUT_RANGES)
 
     @cached_property
     def tokens(self) -> TokenShard:
@@ -133,62 +224,6 @@ class Shard(EarlierShard):
         assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)
         width = self.build.config.exports.webdataset.context_tokens
         return plan_contexts(np.asarray(self.shown.ends), width, self.packing, self.shown.source_ends)
-
-    def document(self, ordinal: int) -> SourceDocument:
-        """Where a document comes from."""
-        source, line = self.text.source_of(ordinal)
-        name, lines_before = self.place_in_file(source)
-        return SourceDocument(name, lines_before + line + 1, self.ids[ordinal], self.number, ordinal)
-
-    def place_in_file(self, source: str) -> tuple[str, int]:
-        """(name of the file, its lines before) of a source of this shard, which may be a part of a file."""
-        if source not in self._places:
-            self._places[source] = file_of_part(self.build, self.number, source)
-        return self._places[source]
-
-    @cached_property
-    def _places(self) -> dict[str, tuple[str, int]]:
-        return {}
-
-    def duplicates(self, ordinal: int) -> list[Span]:
-        """A document's duplicate ranges, cut at whole characters, as spans of its text."""
-        return self._ranges(self._cut_ranges, ordinal)
-
-    def repeats(self, ordinal: int) -> list[Span]:
-        """What of a document's text occurred earlier, to the byte, whatever of it was taken out; ascending, apart."""
-        return self._ranges(self._repeats, ordinal)
-
-    def kept(self, ordinal: int) -> list[Span]:
-        """What of a document's text was tokenized, as spans of its text."""
-        first, last = self.text_span(ordinal)
-        removing = self.build.config.dedup.mode == "remove"
-        return kept_spans(last - first, self.duplicates(ordinal) if removing else [])
-
-    @cached_property
-    def _cut_ranges(self) -> NDArray[np.uint64]:
-        from corpusmill.stages.union import CUT_RANGES
-
-        return self._mapped_ranges(CUT_RANGES)
-
-    @cached_property
-    def _repeats(self) -> NDArray[np.uint64]:
-        from corpusmill.stages.union import REMOVE_RANGES, repeats_of
-
-        if self.build.config.dedup.keep == "every_string":  # remove_ranges leaves out the copies that stay
-            return repeats_of(self.build, self.name)
-        return self._mapped_ranges(REMOVE_RANGES)
-
-    def _mapped_ranges(self, name: str) -> NDArray[np.uint64]:
-        from corpusmill.tokens.token_shard import mapped
-
-        if self.build.config.dedup.mode == "none":
-            return np.empty((0, 2), np.uint64)
-        return mapped(self.build.folder("union", self.name) / name, "<u8").reshape(-1, 2)
-
-    def _ranges(self, ranges: NDArray[np.uint64], ordinal: int) -> list[Span]:
-        first, last = self.text_span(ordinal)
-        low, high = np.searchsorted(ranges[:, 0], np.array([first, last], np.uint64)).tolist()
-        return [(start - first, end - first) for start, end in ranges[low:high].tolist()]
 
 
 def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:

@@ -35,10 +35,18 @@ class DecisionsFound(Facts):
 
 
 class FilterSummary(Facts):
-    """What the steps did to the indexed documents; `failed`: by step, the documents that stayed though it failed."""
+    """What the steps did to the indexed documents.
+
+    `documents_dropped_late`: of the dropped, those that went after deduplication (`before: writeback`); among them
+    `documents_lost`, with `text_bytes_lost` of which the repeats had been removed. `failed`: by step, the documents
+    that stayed though it failed.
+    """
 
     documents: Count
     documents_dropped: Count
+    documents_dropped_late: Count = 0
+    documents_lost: Count = 0
+    text_bytes_lost: Count = 0
     documents_rewritten: Count
     documents_with_attributes: Count
     failed: dict[str, Count] = Field(default_factory=dict)

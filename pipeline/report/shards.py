@@ -70,13 +70,14 @@ def shard_row(shard: str, steps: Mapping[str, StepFacts], source_bytes: int | No
     """The row of one shard from its steps by name (see `step_name`), as many as have finished."""
     index, union, tokenize = (steps[stage].counts if stage in steps else {} for stage in ("index", "union", "tokenize"))
     lines, documents = index.get("lines"), index.get("documents_out")
-    stayed = steps["filter"].counts.get("documents_out") if "filter" in steps else None
+    asked = [steps[stage].counts for stage in ("filter", "refine") if stage in steps]
+    dropped = sum(count for counts in asked for name, count in counts.items() if name.startswith("dropped_"))
     return ShardRow(
         shard=shard,
         source_bytes=source_bytes,
         documents=documents,
         rejected_documents=None if lines is None or documents is None else lines - documents,
-        dropped_documents=None if documents is None or stayed is None else documents - stayed,
+        dropped_documents=dropped if asked else None,
         text_bytes=index.get("text_bytes_out"),
         removed_bytes=union.get("removed_bytes"),
         tokens=tokenize.get("tokens"),

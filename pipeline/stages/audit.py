@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage, every
 from corpusmill.errors import CorruptDataError, VerificationError
 from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
-from corpusmill.stages.index import text_stage
+from corpusmill.stages.index import final_stage
 from corpusmill.stages.tokenize import configured_tokenizer, engine_of, selection_of
-from corpusmill.stages.union import CUT_RANGES
+from corpusmill.stages.union import CUT_RANGES, cuts_stage
 from corpusmill.work_folder.small import refresh_all
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if unit == DATASET:
         return every(build, "tokenize")
     removing = build.config.dedup.mode == "remove"
-    return [("tokenize", unit), (text_stage(build, unit), unit), *([("union", unit)] if removing else [])]
+    read = ["tokenize", final_stage(build, unit), *([cuts_stage(build)] if removing else [])]
+    return [(stage, unit) for stage in dict.fromkeys(read)]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     from corpusmill.tokens.audit import sample_ordinals
     from corpusmill.tokens.token_shard import open_token_shard
 
-    text = open_text_shard(build.folder(text_stage(build, shard), shard))
+    text = open_text_shard(build.folder(final_stage(build, shard), shard))
     tokens = open_token_shard(build.folder("tokenize", shard))
     text_of = _without_ranges(build, shard, text) if build.config.dedup.mode == "remove" else text.document_bytes
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)
@@ -121,7 +122,7 @@ def _without_ranges(build: Build, shard: str, text: TextShard) -> Callable[[int]
     """A function that gives a document's text as deduplication left it."""
     from corpusmill.dedup.ranges import read_ranges, remove_ranges_from  # compiled, and only needed here
 
-    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    ranges = read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES)
     return lambda ordinal: remove_ranges_from(text.text, text.offsets, ranges, ordinal, ordinal + 1)[0].tobytes()
 
 

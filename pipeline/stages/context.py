@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from corpusmill.dedup.sections import Sections
     from corpusmill.engine.build import Build, StepView
 
-PERIODS = "periods"  # windows that equal one a period earlier: those earlier ones, for keep: every_string
+PERIODS = "periods"  # windows that equal one a period earlier: those earlier ones, where windows are listed
 
 
 def sections_of(build: Build, stage: str, unit: str) -> Sections:
@@ -34,8 +34,11 @@ def text_of(build: Build, shard: str) -> TextFile:
     return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.require_bytes(TEXT_FILE, first, last))
 
 
-def _keeps_whole(build: Build) -> bool:
-    return build.config.dedup.keep == "every_string"
+def windows_settings(build: Build) -> dict[str, Any]:
+    """What says whether windows are listed (DatasetConfig.wants_windows)."""
+    keep = build.config.dedup.keep
+    listed = build.config.wants_windows and keep == "first_window"
+    return {"keep": keep, **({"windows": True} if listed else {})}
 
 
 def units(build: Build) -> list[str]:
@@ -44,7 +47,7 @@ def units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    anchors = [index_step(build, shard)] if _keeps_whole(build) else []
+    anchors = [index_step(build, shard)] if build.config.wants_windows else []
     return [text_step(build, shard), *anchors, *every(build, "shared")]
 
 
@@ -62,7 +65,7 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     assert minimum_bytes is not None
     text = text_of(build, shard)
     counts = answer_contexts(text, asked, build.settings["shard"], slicing_of(minimum_bytes), folder)
-    if _keeps_whole(build):
+    if build.config.wants_windows:
         _write_periods(build, shard, minimum_bytes, folder)
     return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import orjson
 
 from corpusmill.engine.build import Build
+from corpusmill.engine.stage import every
 from corpusmill.report.filtering import DecisionsFound, DroppedExample, FilterSummary, StepFound
-from corpusmill.stages.filtering import GONE, GONE_BYTES, SAMPLES, dropped_by_reason
+from corpusmill.stages.answered import GONE, GONE_BYTES, SAMPLES, dropped_by_reason
 
 EXAMPLES = 5  # of a reason
+STAGES = ("filter", "refine")
 
 
 def filtered(build: Build) -> FilterSummary | None:
     """What the list of `forget`, decisions and steps dropped and changed; None where a dataset has none of them."""
-    if not (build.units("filter") or build.units("decided")):
+    if not any(build.units(stage) for stage in (*STAGES, "decided")):
         return None
-    totals = build.rollup("filter").totals
+    totals: Counter[str] = Counter()
+    for stage in STAGES:
+        totals.update(build.rollup(stage).totals)
     documents, text_bytes = (dropped_by_reason(totals, of) for of in (GONE, GONE_BYTES))
     found = [StepFound(reason=name, documents=count, text_bytes=text_bytes[name]) for name, count in documents.items()]
     return FilterSummary(
         documents=build.total("index", "documents_out"),
         documents_dropped=sum(documents.values()),
+        documents_dropped_late=sum(dropped_by_reason(build.rollup("refine").totals).values()),
+        documents_lost=build.total("lost", "documents_lost"),
+        text_bytes_lost=build.total("lost", "text_bytes_lost"),
         documents_rewritten=totals.get("documents_rewritten", 0),
         documents_with_attributes=totals.get("documents_with_attributes", 0),
         failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
@@ -40,8 +49,8 @@ def filtered(build: Build) -> FilterSummary | None:
 def _examples(build: Build) -> list[DroppedExample]:
     """The first few documents of each reason, in dataset order."""
     found: dict[str, list[DroppedExample]] = {}
-    for shard in build.units("filter"):
-        with (build.folder("filter", shard) / SAMPLES).open("rb") as rows:
+    for stage, shard in [*every(build, "filter"), *every(build, "refine")]:
+        with (build.folder(stage, shard) / SAMPLES).open("rb") as rows:
             for row in map(orjson.loads, rows):
                 examples = found.setdefault(row["reason"], [])
                 if len(examples) < EXAMPLES:

@@ -27,6 +27,11 @@ def text_stage(build: Build, shard: str) -> str:
     return "decontaminate" if changing else filtered_stage(build, shard)
 
 
+def final_stage(build: Build, shard: str) -> str:
+    """The stage whose text of a shard is written back and tokenized: what dedup read, or what steps made of it."""
+    return "refine" if build.units("refine") else text_stage(build, shard)
+
+
 def filtered_stage(build: Build, shard: str) -> str:
     """The stage whose text of a shard is searched for items of benchmarks: filter if it works on that shard."""
     return "filter" if shard in _filtered_shards(build) else "index"
@@ -135,6 +140,16 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 def text_flow(build: Build, out: int) -> Flow:
     """The text, of which `out` bytes are left without duplicates."""
+    from corpusmill.report.facts import Flow
+
+    if build.units("refine"):
+        into = build.total("refine", "text_bytes_out") - build.total("refine", "removed_bytes")
+        return Flow(into=into, out=out)
+    return deduplicated_flow(build, out)
+
+
+def deduplicated_flow(build: Build, out: int) -> Flow:
+    """The text that dedup read, of which it leaves `out` bytes."""
     from corpusmill.report.facts import Flow
 
     into = text_total(build, "text_bytes_out")

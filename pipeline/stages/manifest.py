@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import NOTHING, ContentSum
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, StepName, every
 from corpusmill.errors import BalanceError
 from corpusmill.fingerprint import file_digest
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.report.card import card_texts
 from corpusmill.stages import gather, layout, scatter
+from corpusmill.stages.answered import ATTRIBUTES, DROPPED
 from corpusmill.stages.budget import shown_shard, shown_total
 from corpusmill.stages.card import card_figures, names_of_references
 from corpusmill.stages.decontaminate import HITS
@@ -44,7 +45,6 @@ from corpusmill.stages.description import (
     sums_text,
     version_of,
 )
-from corpusmill.stages.filtering import ATTRIBUTES, DROPPED
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.union import ranges_match_check
 from corpusmill.storage import is_local
@@ -82,7 +82,8 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
     # The audit: a later receipt binds it. Of the others the card has counts.
-    read = ["export", "writeback", "filter", "decontaminate", "gather", "scatter", "budget", "tokenize", "audit"]
+    read = ["export", "writeback", "filter", "decontaminate", "refine", "lost"]
+    read += ["gather", "scatter", "budget", "tokenize", "audit"]
     read += ["index", "union", "benchmarks"] if build.config.card else []
     return [step for stage in read for step in every(build, stage)]
 
@@ -146,10 +147,10 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.decontamination is not None:
-        _join(build, "decontaminate", HITS, folder / HITS_OF_ALL)
+        _join(build, every(build, "decontaminate"), HITS, folder / HITS_OF_ALL)
     if build.config.steps or build.config.decisions:
-        _join(build, "filter", DROPPED, folder / STEPS / DROPPED)
-        _join(build, "filter", ATTRIBUTES, folder / STEPS / ATTRIBUTES)
+        for name in (DROPPED, ATTRIBUTES):
+            _join(build, [*every(build, "filter"), *every(build, "refine")], name, folder / STEPS / name)
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
     outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
@@ -177,12 +178,12 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
 
 
-def _join(build: Build, stage: str, name: str, joined: Path) -> None:
-    """A file that every unit of a stage has, of all of them one behind the other."""
+def _join(build: Build, steps: list[StepName], name: str, joined: Path) -> None:
+    """A file that some steps have, of all of them one behind the other."""
     joined.parent.mkdir(exist_ok=True)
     with joined.open("wb") as whole:
-        for unit in build.units(stage):
-            with (build.folder(stage, unit) / name).open("rb") as own:
+        for step in steps:
+            with (build.folder(*step) / name).open("rb") as own:
                 shutil.copyfileobj(own, whole)
 
 

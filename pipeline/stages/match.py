@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
-from corpusmill.stages.context import sections_of
+from corpusmill.stages.context import sections_of, windows_settings
 from corpusmill.stages.reference import all_shards, every_answer, every_index, is_reference, numbers, of_unit, text_step
 from corpusmill.stages.shared import MINIMUM_PARTITIONS, partition_names
 
@@ -37,8 +37,7 @@ def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
     units = build.units("match")
-    dedup = build.config.dedup
-    settings: dict[str, Any] = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
+    settings = {"minimum_bytes": build.config.dedup.minimum_bytes, **windows_settings(build)}
     if build.plan.references:
         settings["against"] = [len(reference.shards) for reference in build.plan.references]
     return {**settings, "partition": units.index(unit), "partitions": len(units)}
@@ -50,7 +49,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     by_suffixes = build.config.index.method == "suffix_array"
     matches, repeated, counts = (_by_suffixes if by_suffixes else _by_anchors)(build, unit, minimum_bytes)
     matches = matches.without(len(build.units("reference")))
-    matches.write(folder, with_windows=build.config.dedup.keep == "every_string")
+    matches.write(folder, with_windows=build.config.wants_windows)
     rows = [[one.count, one.shard, one.position] for one in repeated]
     (folder / REPEATED).write_text(json.dumps(rows) + "\n", encoding="ascii")
     return Outcome(counts={**counts, "windows": matches.windows, "ranges": sum(map(len, matches.ranges))})
@@ -72,7 +71,7 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
         answered,
         partition,
         slicing_of(minimum_bytes),
-        want_windows=build.config.dedup.keep == "every_string",
+        want_windows=build.config.wants_windows,
         memory_bytes=int(build.config.dedup.memory),
         settled_windows=build.receipt("settle", unit).counts["windows"],
         equal=equal,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
-from corpusmill.stages.context import PERIODS, sections_of
+from corpusmill.stages.context import PERIODS, sections_of, windows_settings
 from corpusmill.stages.reference import every_answer, every_index
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ def _adds_repeats(build: Build, unit: str) -> bool:
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
-    dedup = build.config.dedup
     partition = build.units("settle").index(unit)
-    settings = {"minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, "partition": partition}
+    settings = {"minimum_bytes": build.config.dedup.minimum_bytes, **windows_settings(build), "partition": partition}
     return {**settings, "against": len(build.units("reference"))} if build.plan.references else settings
 
 
@@ -38,7 +37,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
-    whole = build.config.dedup.keep == "every_string"
+    whole = build.config.wants_windows
     repeats, periods = [], []
     if _adds_repeats(build, unit):
         for anchors, answer in zip(every_index(build), every_answer(build, "context"), strict=True):

@@ -49,6 +49,7 @@ from corpusmill.version import __version__
 CHAIN = (
     "filtered text",
     "decontaminated text",
+    "refined text",
     "text",
     "kept text",
     "content",

@@ -18,8 +18,8 @@ from corpusmill.config import DatasetConfig, LockConfig, absolute, load_config, 
 from corpusmill.content import ContentSum
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
-from corpusmill.stages.index import require_few_rejected, text_flow, text_stage
-from corpusmill.stages.union import CUT_RANGES
+from corpusmill.stages.index import final_stage, require_few_rejected, text_flow
+from corpusmill.stages.union import CUT_RANGES, cuts_stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +128,8 @@ def vocabulary(build: Build) -> Vocabulary:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     removing = build.config.dedup.mode == "remove"
-    return [(text_stage(build, shard), shard), *([("union", shard)] if removing else [])]
+    read = [final_stage(build, shard), *([cuts_stage(build)] if removing else [])]
+    return [(stage, shard) for stage in dict.fromkeys(read)]
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
@@ -187,9 +188,11 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     from corpusmill.tokens.runs import runs
     from corpusmill.tokens.token_shard import write_token_shard
 
-    text = open_text_shard(build.folder(text_stage(build, shard), shard))
+    text = open_text_shard(build.folder(final_stage(build, shard), shard))
     removing = build.config.dedup.mode == "remove"
-    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
+    ranges = (
+        read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
+    )
     selection = selection_of(build.config)
     batches = list(runs(text.bounds(0, text.documents)[1:], build.config.tokenizer.batch_bytes))
     tokenizer = configured_tokenizer(build.config)
@@ -309,10 +312,10 @@ class _Tally:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed = build.receipt(text_stage(build, shard), shard)
+    indexed = build.receipt(final_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
     removing = build.config.dedup.mode == "remove"
-    removed = build.receipt("union", shard).counts["removed_bytes"] if removing else 0
+    removed = build.receipt(cuts_stage(build), shard).counts["removed_bytes"] if removing else 0
     text = ContentSum.parse(receipt.details["text_content"])
     whole = (
         []
@@ -375,7 +378,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "tokenize",
     version=3,
-    after=("union",),
+    after=("refine",),
     per_shard=True,
     units_of="download",
     inputs=_inputs,

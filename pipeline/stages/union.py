@@ -59,12 +59,12 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     text = open_text_shard(build.folder(text_stage(build, shard), shard))
     dedup = build.config.dedup
-    rows = _found(build, shard, MATCH_RANGES)
+    rows = found_in(build, shard, MATCH_RANGES)
     ranges = union_ranges(rows)
     repeated_bytes = int((ranges[:, 1] - ranges[:, 0]).sum())
     if dedup.keep == "every_string":
         assert dedup.minimum_bytes is not None
-        later, earlier = (union_ranges(_found(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
+        later, earlier = (union_ranges(found_in(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
         ranges = kept_whole(later, earlier, dedup.minimum_bytes)
     cut = aligned = align_ranges(text.text, text.offsets, ranges)
     if dedup.fuzzy_share is not None:
@@ -110,7 +110,7 @@ def _held_by_references(
     assert build.config.dedup.minimum_bytes is not None
     assert build.plan.references is not None
     minimum_bytes = build.config.dedup.minimum_bytes
-    windows = _found(build, shard, REFERENCE_WINDOWS, columns=3)
+    windows = found_in(build, shard, REFERENCE_WINDOWS, columns=3)
     periods: Iterable[NDArray[np.uint64]] = ()
     if build.units("anchor") and len(windows):  # suffix arrays list these windows, too
         repeats = open_anchors(build.folder("anchor", shard)).repeats
@@ -123,15 +123,20 @@ def _held_by_references(
     return [_covered(part) for part in parts], _covered(within)
 
 
+def cuts_stage(build: Build) -> str:
+    """The stage whose CUT_RANGES are about the text that is written back and tokenized (stages/index.py)."""
+    return "refine" if build.units("refine") else "union"
+
+
 def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
     """What of a shard's text occurred earlier, (r, 2): all that every partition found, whatever of it stays."""
     from corpusmill.dedup.matches import MATCH_RANGES
     from corpusmill.dedup.ranges import union_ranges
 
-    return union_ranges(_found(build, shard, MATCH_RANGES))
+    return union_ranges(found_in(build, shard, MATCH_RANGES))
 
 
-def _found(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[np.uint64]:
+def found_in(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[np.uint64]:
     """The rows of one shard, (r, columns), in the files called `name` of every partition."""
     import numpy as np
 

@@ -12,8 +12,8 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from corpusmill.stages import download
-from corpusmill.stages.index import text_flow, text_stage
-from corpusmill.stages.union import CUT_RANGES
+from corpusmill.stages.index import final_stage, text_flow
+from corpusmill.stages.union import CUT_RANGES, cuts_stage
 from corpusmill.storage import Traffic
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [("download", shard), (text_stage(build, shard), shard), ("union", shard)]
+    return [(stage, shard) for stage in dict.fromkeys(["download", final_stage(build, shard), cuts_stage(build)])]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     options = _options(build)
     traffic = Traffic()
-    text = open_text_shard(build.folder(text_stage(build, shard), shard))
-    ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    text = open_text_shard(build.folder(final_stage(build, shard), shard))
+    ranges = read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES)
     totals: Counter[str] = Counter()
     content = {"text_content": NOTHING, "kept_content": NOTHING}
     for copy, source in zip(download.local_copies(build, shard, traffic), text.sources, strict=True):
@@ -100,10 +100,10 @@ def _options(build: Build) -> WriteBackOptions:
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed = build.receipt(text_stage(build, shard), shard)
+    indexed = build.receipt(final_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
     dedup = build.config.dedup
-    removed = build.receipt("union", shard).counts["removed_bytes"] if dedup.mode == "remove" else 0
+    removed = build.receipt(cuts_stage(build), shard).counts["removed_bytes"] if dedup.mode == "remove" else 0
     as_indexed = (("written as indexed", counts["documents_intact"]), ("cut", counts["documents_changed"]))
     same = Check("lines", (("documents indexed", index["documents_out"]),), as_indexed)
     dropped = (("dropped, emptied", counts["documents_empty"]),) if dedup.drop_empty else ()
@@ -157,7 +157,7 @@ def _number_of_lines(path: Path) -> int:
 STAGE = Stage(
     "writeback",
     version=5,
-    after=("union",),
+    after=("refine",),
     per_shard=True,
     on_trunk=False,
     units=_units,

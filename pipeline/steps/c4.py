@@ -10,12 +10,13 @@ before white space, a quotation mark or the end of a line. Its list of bad words
 
 from __future__ import annotations
 
-import re
+import numpy as np
 
-from corpusmill.steps.answers import Answer, Document, Drop
+from corpusmill.steps.answers import Answer, Batch, Drop
+from corpusmill.steps.c4_kernels import CHANGED, CURLY, DUMMY, LOREM, SCRIPT, SHORT, staying_lines
+from corpusmill.steps.text_kernels import character_table
 
-ENDS = (".", "!", "?", '"', "\N{RIGHT DOUBLE QUOTATION MARK}")
-SENTENCE_END = re.compile(r"[.!?]+(?=[\s\"\N{RIGHT DOUBLE QUOTATION MARK}]|$)")
+REASONS = {CURLY: "curly bracket", DUMMY: "lorem ipsum", SHORT: "too few sentences"}
 
 
 class Lines:
@@ -24,21 +25,16 @@ class Lines:
     def __init__(self, minimum_words: int = 5, minimum_sentences: int = 3) -> None:
         self.minimum_words, self.minimum_sentences = minimum_words, minimum_sentences
 
-    def __call__(self, document: Document) -> Answer:
-        if "{" in document.text:
-            return Drop("curly bracket")
-        if "lorem ipsum" in document.text.lower():
-            return Drop("lorem ipsum")
-        lines = [line for line in map(str.strip, document.text.split("\n")) if self._stays(line)]
-        text = "\n".join(lines)
-        if len(SENTENCE_END.findall(text)) < self.minimum_sentences:
-            return Drop("too few sentences")
-        return text
-
-    def _stays(self, line: str) -> bool:
-        return (
-            line.endswith(ENDS)
-            and not line.endswith("...")
-            and len(line.split()) >= self.minimum_words
-            and "javascript" not in line.lower()
+    def batch(self, batch: Batch) -> list[Answer]:
+        """What stays of each document."""
+        text = np.ascontiguousarray(batch.text)
+        fates, pieces = np.empty(len(batch), np.int8), np.empty(len(batch) + 1, np.int64)
+        out = np.empty(int((batch.ends - batch.starts).sum()), np.uint8)
+        staying_lines(
+            *(text.ctypes.data, batch.starts, batch.ends, character_table(), SCRIPT, LOREM),
+            *(self.minimum_words, self.minimum_sentences, fates, pieces, out),
         )
+        answers: list[Answer] = [Drop(REASONS[fate]) if fate in REASONS else None for fate in fates.tolist()]
+        for number in np.flatnonzero(fates == CHANGED).tolist():
+            answers[number] = out[pieces[number] : pieces[number + 1]].tobytes().decode()
+        return answers

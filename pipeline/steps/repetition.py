@@ -45,20 +45,23 @@ class Repetition:
 
     def batch(self, batch: Batch) -> Reasons:
         """Which documents fail which rule."""
-        failed = shares_of(batch) > self.most
+        failed = shares_of(batch, self.most) > self.most
         return Reasons(tuple(RULES), np.where(failed.any(axis=1), failed.argmax(axis=1) + 1, 0))
 
 
-def shares_of(batch: Batch) -> NDArray[np.float64]:
-    """float64 (documents, 13): the share of each of RULES."""
+def shares_of(batch: Batch, limits: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """float64 (documents, 13): the share of each of RULES. With `limits`, one for each of RULES, the first share of a
+    document that is above its limit is right, and those before it are not above theirs; others may be 0."""
     shares = np.zeros((len(batch), SHARES))
     text = np.ascontiguousarray(batch.text)
     longest = int((batch.ends - batch.starts).max(initial=0))
-    words, entries = longest // 2 + 1, 1 << (longest + 2).bit_length()
-    hashes, lengths = np.empty(words, np.uint64), np.empty(words, np.int64)
-    keys, stamps, counts = np.empty(entries, np.uint64), np.zeros(entries, np.int64), np.empty(entries, np.int64)
+    words, entries = longest // 2 + 2, 1 << (longest + 2).bit_length()
+    hashes, grams = (np.empty(words, np.uint64) for _ in range(2))
+    lengths, bounds, places, slots = (np.empty(words, np.int64) for _ in range(4))
+    keys, marks, times = np.empty(entries, np.uint64), np.zeros(entries, np.int64), np.empty(2 * entries, np.int32)
     repetition(
         *(text.ctypes.data, batch.starts, batch.ends, character_table()),
-        *(hashes, lengths, keys, stamps, counts, shares),
+        *(np.zeros(SHARES) if limits is None else limits, limits is None),
+        *(hashes, lengths, bounds, grams, places, slots, keys, marks, times, shares),
     )
     return shares

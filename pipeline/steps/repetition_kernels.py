@@ -1,7 +1,12 @@
 """How much of a text repeats itself: lines, paragraphs and n-grams of words, met again in a table of hashes.
 
-The table (`keys`, `stamps`, `counts`, the same power of two entries) is cleared by its stamp; what is hashed to the
-same 64 bits counts as equal.
+The table (`keys`, `marks`, the same power of two entries) is cleared by its stamp: a mark is `stamp << 32 | times met`.
+What is hashed to the same 64 bits counts as equal.
+
+An n-gram is met again only if both (n-1)-grams in it are. So every length looks at the places alone that the length
+before left: all of them for n = 2, and soon next to none. Counting by some bits of a key gives bounds of shares, for a
+tenth of the work of the table; where a bound is below the rule's limit, the share is. Texts are read eight bytes at a
+time.
 """
 
 from __future__ import annotations
@@ -9,29 +14,28 @@ from __future__ import annotations
 import numpy as np
 
 from corpusmill.kernels import inlined, kernel
-from corpusmill.steps.text_kernels import NEWLINE, SPACE, character
-from corpusmill.words import load_byte
+from corpusmill.steps.text_kernels import HIGH_BITS, LOW_BITS, MIX, NEWLINE, SPACE, START, character, hashed
+from corpusmill.words import load_byte, load_word, zero_low_bytes
 
 TOP, DUPLICATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)  # lengths of n-grams
 LINE_SHARE, PARAGRAPH_SHARE, LINE_CHARACTERS, PARAGRAPH_CHARACTERS, FIRST_TOP = range(5)
 FIRST_DUPLICATED = FIRST_TOP + len(TOP)
 SHARES = FIRST_DUPLICATED + len(DUPLICATED)
-PRIME = np.uint64(0x100000001B3)
-MIX = np.uint64(0xBF58476D1CE4E5B9)
-START = np.uint64(0xCBF29CE484222325)
+NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
+FIRST_PRINTED = np.uint64(0x2121212121212121)
+TIMES = 0xFFFFFFFF  # of a mark
 
 
 @inlined
-def met(key, stamp, mask, keys, stamps, counts):  # type: ignore[no-untyped-def]
-    """How often a key was met under this stamp, this time included."""
-    mixed = (key ^ (key >> np.uint64(30))) * MIX
-    place = np.int64((mixed ^ (mixed >> np.uint64(27))) & np.uint64(mask))
-    while stamps[place] == stamp and keys[place] != key:
+def met_at(key, stamp, mask, keys, marks):  # type: ignore[no-untyped-def]
+    """Where a key stands in the table, once more met under this stamp."""
+    place = np.int64((key ^ (key >> np.uint64(32))) & np.uint64(mask))
+    while marks[place] >> 32 == stamp and keys[place] != key:
         place = (place + 1) & mask
-    if stamps[place] != stamp:
-        stamps[place], keys[place], counts[place] = stamp, key, 0
-    counts[place] += 1
-    return counts[place]
+    if marks[place] >> 32 != stamp:
+        marks[place], keys[place] = stamp << 32, key
+    marks[place] += 1
+    return place
 
 
 @inlined
@@ -43,128 +47,251 @@ def mask_for(entries):  # type: ignore[no-untyped-def]
     return size - 1
 
 
+@inlined
+def newline_from(address, at, end):  # type: ignore[no-untyped-def]
+    """The first line break in [at, end), or `end`."""
+    while at + 8 <= end:
+        other = load_word(address + at) ^ NEWLINES
+        breaks = (other - LOW_BITS) & ~other & HIGH_BITS  # the lowest bit that is set is that of a line break
+        if breaks:
+            return at + zero_low_bytes(breaks)
+        at += 8
+    while at < end and load_byte(address + at) != NEWLINE:
+        at += 1
+    return at
+
+
 @kernel
-def repeated_stretches(address, start, end, breaks, stamp, mask, keys, stamps, counts):  # type: ignore[no-untyped-def]
-    """(stretches, those met before, their characters, all characters of the text) of a text that is divided by at least
-    `breaks` line breaks in a row; stretches of white space alone do not count."""
-    stretches = repeated = repeated_characters = all_characters = 0
-    at = start
+def lines_of(address, start, end, hashes, lengths, breaks):  # type: ignore[no-untyped-def]
+    """Fill `hashes` (uint64), `lengths` (int64, characters) and `breaks` of a text's lines but for empty ones; (their
+    number, all characters of the text). `breaks` (int64) is twice the line breaks behind a line, and 1 more for a line
+    that has more than white space."""
+    lines, at, characters = 0, start, 0
     while at < end:
-        key, newlines, length, own, filled = START, 0, 0, 0, False
-        while at < end:
-            byte = load_byte(address + at)
+        stop = newline_from(address, at, end)
+        if stop > at:
+            hashes[lines], lengths[lines] = hashed(address, at, stop, end)
+            characters += lengths[lines]
+            while at < stop and load_byte(address + at) <= 32:
+                at += 1
+            breaks[lines] = at < stop
+            lines += 1
+        at = stop
+        while at < end and load_byte(address + at) == NEWLINE:
             at += 1
-            own += byte & 0xC0 != 0x80
-            if byte == NEWLINE:
-                newlines += 1
-                continue
-            if newlines >= breaks:
-                own -= 1
-                at -= 1
-                break
-            for _ in range(newlines if length else 0):  # inside of a paragraph
-                key = (key ^ np.uint64(NEWLINE)) * PRIME
-                length += 1
-            newlines = 0
-            filled |= byte > 32
-            length += byte & 0xC0 != 0x80
-            key = (key ^ np.uint64(byte)) * PRIME
-        all_characters += own
+        characters += at - stop
+        if lines:
+            breaks[lines - 1] += 2 * (at - stop)
+    return lines, characters
+
+
+@kernel
+def repeated_lines(lines, hashes, lengths, breaks, apart, stamp, mask, keys, marks):  # type: ignore[no-untyped-def]
+    """(stretches of lines with fewer than `apart` line breaks between them, those met before, their characters);
+    stretches of white space alone do not count."""
+    stretches = repeated = repeated_characters = 0
+    key, length, filled = START, 0, False
+    for line in range(lines):
+        key = (key ^ hashes[line]) * MIX
+        length += lengths[line]
+        filled |= breaks[line] & 1 == 1
+        if breaks[line] >> 1 < apart and line < lines - 1:
+            length += breaks[line] >> 1
+            continue
         if filled:
             stretches += 1
-            if met(key, stamp, mask, keys, stamps, counts) > 1:
+            if marks[met_at(key, stamp, mask, keys, marks)] & TIMES > 1:
                 repeated += 1
                 repeated_characters += length
-    return stretches, repeated, repeated_characters, all_characters
+        key, length, filled = START, 0, False
+    return stretches, repeated, repeated_characters
 
 
 @kernel
 def words_of(address, start, end, table, hashes, lengths):  # type: ignore[no-untyped-def]
     """Fill `hashes` (uint64) and `lengths` (int64, characters) of a text's words; their number."""
-    words = length = 0
-    key = START
-    at = start
+    words, at, first = 0, start, start
     while at < end:
+        if at + 8 <= end:
+            word = load_word(address + at)
+            # Bytes up to 32 and from 128 on; the lowest bit that is set is that of one.
+            special = ((word - FIRST_PRINTED) & ~word | word) & HIGH_BITS
+            if not special:
+                at += 8
+                continue
+            at += zero_low_bytes(special)
         code, size = character(address, at)
-        at += size
         if table[code] == SPACE:
-            if length:
-                hashes[words], lengths[words] = key, length
+            if at > first:
+                hashes[words], lengths[words] = hashed(address, first, at, end)
                 words += 1
-                length = 0
-                key = START
-            continue
-        length += 1
-        key = (key ^ np.uint64(code)) * PRIME
-    if length:
-        hashes[words], lengths[words] = key, length
+            first = at + size
+        at += size
+    if end > first:
+        hashes[words], lengths[words] = hashed(address, first, end, end)
         words += 1
     return words
 
 
-@kernel
-def top_share(words, n, hashes, lengths, stamp, mask, keys, stamps, counts):  # type: ignore[no-untyped-def]
-    """The characters of the most frequent n-gram's occurrences, of several the longest's; 0 if none repeats."""
-    best_count, best_length = 1, 0
-    for first in range(words - n + 1):
-        key, length = START, 0
-        for place in range(first, first + n):
-            key = (key ^ hashes[place]) * MIX
-            length += lengths[place]
-        count = met(key, stamp, mask, keys, stamps, counts)
-        if count > best_count or (count == best_count > 1 and length > best_length):
-            best_count, best_length = count, length
-    return best_count * best_length if best_count > 1 else 0
+@inlined
+def met_loosely(n, words, left, hashes, times, mask, grams, places, slots):  # type: ignore[no-untyped-def]
+    """Count the n-grams that begin where two (n-1)-grams do, one behind the other, of `left`; how many there are.
+
+    Their places, keys and slots take the place of those before. Keys are counted by a few of their bits alone, so that
+    each count is at least the true one, and no branch depends on the text.
+    """
+    times[: mask + 1] = 0
+    found = 0
+    for number in range(left - 1):
+        first = places[number]
+        fits = places[number + 1] == first + 1 and first + n <= words
+        key = (grams[number] ^ hashes[min(first + n, words) - 1]) * MIX
+        slot = np.int64(key >> np.uint64(32)) & mask
+        grams[found], places[found], slots[found] = key, first, slot
+        times[slot] += fits
+        found += fits
+    return found
 
 
-@kernel
-def duplicated(words, n, hashes, lengths, stamp, mask, keys, stamps, counts):  # type: ignore[no-untyped-def]
+@inlined
+def top_bound(n, found, bounds, times, grams, places, slots):  # type: ignore[no-untyped-def]
+    """(those that may have been met again and are left, at least the characters of the most frequent one's)."""
+    left = most = 0
+    for number in range(found):
+        first = places[number]
+        met = times[slots[number]]
+        grams[left], places[left] = grams[number], first
+        left += met > 1
+        most = max(most, (met > 1) * met * (bounds[first + n] - bounds[first]))
+    return left, most
+
+
+@inlined
+def duplicated_bound(n, found, bounds, times, grams, places, slots):  # type: ignore[no-untyped-def]
+    """(those that may have been met again and are left, at least the characters in ones that were there before)."""
+    left = characters = covered = 0
+    for number in range(found):
+        first, slot = places[number], slots[number]
+        met = times[slot]
+        grams[left], places[left] = grams[number], first
+        left += met != 1
+        if met < 0:
+            characters += bounds[first + n] - bounds[max(first, covered)]
+            covered = first + n
+        elif met > 1:
+            times[slot] = -1  # the next one was there before
+    return left, characters
+
+
+@inlined
+def of_most_frequent(n, left, bounds, stamp, mask, keys, marks, grams, places, slots):  # type: ignore[no-untyped-def]
+    """The characters of all occurrences of the most frequent n-gram, of several the longest; 0 if none repeats."""
+    for number in range(left):
+        slots[number] = met_at(grams[number], stamp, mask, keys, marks)
+    most, longest = 2, 0
+    for number in range(left):
+        times = marks[slots[number]] & TIMES
+        if times >= most:
+            length = bounds[places[number] + n] - bounds[places[number]]
+            longest = length if times > most else max(length, longest)
+            most = times
+    return most * longest
+
+
+@inlined
+def of_duplicated(n, left, bounds, stamp, mask, keys, marks, grams, places):  # type: ignore[no-untyped-def]
     """The characters of words that lie in an n-gram that was there before, each word once."""
-    characters, covered = 0, 0
-    for first in range(words - n + 1):
-        key = START
-        for place in range(first, first + n):
-            key = (key ^ hashes[place]) * MIX
-        if met(key, stamp, mask, keys, stamps, counts) > 1:
-            for place in range(max(first, covered), first + n):
-                characters += lengths[place]
+    characters = covered = 0
+    for number in range(left):
+        if marks[met_at(grams[number], stamp, mask, keys, marks)] & TIMES > 1:
+            first = places[number]
+            characters += bounds[first + n] - bounds[max(first, covered)]
             covered = first + n
     return characters
 
 
 @kernel
-def repetition(address, starts, ends, table, hashes, lengths, keys, stamps, counts, shares):  # type: ignore[no-untyped-def]
+def gram_shares(  # type: ignore[no-untyped-def]
+    words, hashes, bounds, limits, whole, stamp, keys, marks, times, grams, places, slots, shares
+):
+    """Fill the shares of n-grams of a text with so many words; the last stamp used.
+
+    `bounds` int64 (words + 1,): the characters of the words before each; `limits` and `shares` float64 (SHARES,).
+    A share is worked out if it may be above its limit; unless `whole` is wanted, none behind the first that is.
+    """
+    for place in range(words):
+        places[place], grams[place] = place, hashes[place] * MIX  # or the order of two words would not matter
+    left = words
+    for n in range(TOP[0], DUPLICATED[-1] + 1):
+        rule = FIRST_TOP + n - TOP[0]
+        found = met_loosely(n, words, left, hashes, times, mask_for(4 * left), grams, places, slots)
+        if n <= TOP[-1]:
+            left, bound = top_bound(n, found, bounds, times, grams, places, slots)
+        else:
+            left, bound = duplicated_bound(n, found, bounds, times, grams, places, slots)
+            if bound <= limits[rule:].min() * bounds[words]:
+                break  # what lies in a longer one that was there before lies in one of these
+        if left == 0:
+            break
+        if bound > limits[rule] * bounds[words]:
+            stamp += 1
+            mask = mask_for(2 * left)
+            if n <= TOP[-1]:
+                characters = of_most_frequent(n, left, bounds, stamp, mask, keys, marks, grams, places, slots)
+            else:
+                characters = of_duplicated(n, left, bounds, stamp, mask, keys, marks, grams, places)
+            shares[rule] = characters / bounds[words]
+            if shares[rule] > limits[rule] and not whole:
+                break
+    return stamp
+
+
+@kernel
+def repetition(  # type: ignore[no-untyped-def]
+    address,
+    starts,
+    ends,
+    table,
+    limits,
+    whole,
+    hashes,
+    lengths,
+    bounds,
+    grams,
+    places,
+    slots,
+    keys,
+    marks,
+    times,
+    shares,
+):
     """Fill `shares`, float64 (texts, SHARES), of texts that are `[starts[i], ends[i])` behind an address.
 
-    `hashes` uint64 and `lengths` int64 have an entry for every two bytes of the longest text; the table has a power of
-    two entries, more than bytes of that text.
+    `limits` float64 (SHARES,): a share of n-grams stays 0 if it is not above its limit, and unless `whole` is wanted,
+    if one before it is above its own.
+    `hashes` and `grams` uint64, `lengths`, `bounds`, `places` and `slots` int64 have an entry for every two bytes of
+    the longest text and one more; `keys` uint64 and `marks` int64 a power of two entries, more than bytes of that text,
+    `times` int32 twice as many.
     """
     stamp = 0
     for text in range(len(starts)):
         start, end = starts[text], ends[text]
-        mask = mask_for(end - start + 2)
+        lines, characters = lines_of(address, start, end, hashes, lengths, places)
+        mask = mask_for(2 * lines)
         for kind in range(2):
             stamp += 1
-            stretches, repeated, characters, whole = repeated_stretches(
-                address, start, end, kind + 1, stamp, mask, keys, stamps, counts
+            stretches, repeated, repeated_characters = repeated_lines(
+                lines, hashes, lengths, places, kind + 1, stamp, mask, keys, marks
             )
             if stretches:
                 shares[text, LINE_SHARE + kind] = repeated / stretches
-                shares[text, LINE_CHARACTERS + kind] = characters / whole
-        words = words_of(address, start, end, table, hashes, lengths)
-        whole = lengths[:words].sum()
-        if whole == 0:
+                shares[text, LINE_CHARACTERS + kind] = repeated_characters / characters
+        if not whole and (shares[text, :FIRST_TOP] > limits[:FIRST_TOP]).any():
             continue
-        mask = mask_for(2 * words)
-        for place in range(len(TOP)):
-            stamp += 1
-            found = top_share(words, TOP[place], hashes, lengths, stamp, mask, keys, stamps, counts)
-            if found == 0:  # what holds a longer one twice holds the shorter one twice
-                break
-            shares[text, FIRST_TOP + place] = found / whole
-        for place in range(len(DUPLICATED)):
-            stamp += 1
-            found = duplicated(words, DUPLICATED[place], hashes, lengths, stamp, mask, keys, stamps, counts)
-            if found == 0:
-                break
-            shares[text, FIRST_DUPLICATED + place] = found / whole
+        words = words_of(address, start, end, table, hashes, lengths)
+        bounds[0] = 0
+        for word in range(words):
+            bounds[word + 1] = bounds[word] + lengths[word]
+        stamp = gram_shares(
+            *(words, hashes, bounds, limits, whole, stamp, keys, marks, times, grams, places, slots, shares[text]),
+        )

@@ -1,7 +1,8 @@
 """Words and lines of texts, counted: what gopher.py and repetition.py decide by.
 
 Words are what `str.split()` gives; a letter is a character with `str.isalpha()`. Both come from a table of this
-Python's characters. Positions are int64; nothing here checks bounds: texts are UTF-8 and lie inside of their array.
+Python's characters. Positions are int64; nothing here checks bounds: texts are UTF-8 and lie inside of their array,
+and no byte behind a text's end is read.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.kernels import inlined, kernel
-from corpusmill.words import load_byte
+from corpusmill.words import load_byte, load_word
 
 SPACE, LETTER = 1, 2
 WORDS, CHARACTERS, LETTER_WORDS, STOP_WORDS, HASHES, ELLIPSES, LINES, BULLETS, ELLIPSIS_LINES = range(9)
 FACTS = 9
+LOW_BITS, HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)  # of eight bytes
+MIX = np.uint64(0xBF58476D1CE4E5B9)
+START = np.uint64(0xCBF29CE484222325)
 NEWLINE, DOT, HASH, ELLIPSIS = 10, 46, 35, 0x2026
 STOPS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
@@ -50,6 +54,33 @@ def character(address, at):  # type: ignore[no-untyped-def]
     if first < 0xF0:
         return (first & 0x0F) << 12 | second << 6 | third, 3
     return (first & 0x07) << 18 | second << 12 | third << 6 | load_byte(address + at + 3) & 0x3F, 4
+
+
+@inlined
+def characters_in(word):  # type: ignore[no-untyped-def]
+    """How many of the eight bytes of a word do not continue a character."""
+    continuing = (word & (~word << np.uint64(1)) & HIGH_BITS) >> np.uint64(7)
+    return 8 - np.int64((continuing * LOW_BITS) >> np.uint64(56))
+
+
+@inlined
+def hashed(address, first, last, end):  # type: ignore[no-untyped-def]
+    """(hash of bytes [first, last), uint64, their characters); bytes up to `end` may be read."""
+    key, characters = START ^ np.uint64(last - first), 0
+    at = first
+    while at < last:
+        size = min(8, last - at)
+        if at + 8 <= end:
+            word = load_word(address + at) << np.uint64(8 * (8 - size))
+        else:
+            word = np.uint64(0)
+            for place in range(size):
+                word |= np.uint64(load_byte(address + at + place)) << np.uint64(8 * (8 - size + place))
+        key = (key ^ word) * MIX
+        key ^= key >> np.uint64(29)
+        characters += characters_in(word) - (8 - size)
+        at += 8
+    return key, characters
 
 
 @kernel

@@ -224,6 +224,11 @@ class S3Store:
             "delete", self.location(name), lambda: self.client.delete_object(Bucket=self.bucket, Key=self.key(name))
         )
 
+    def keeps_versions(self) -> bool:
+        """Whether the bucket keeps objects that were deleted or written over, or did so before (*suspended*)."""
+        ask = partial(self.client.get_bucket_versioning, Bucket=self.bucket)
+        return "Status" in self.call("ask for versions of", self.folder, ask)
+
     def remove_unfinished(self, *, keep: str) -> int:
         """See Store."""
         from corpusmill.storage.s3_multipart import abort_unfinished

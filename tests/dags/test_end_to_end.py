@@ -159,6 +159,8 @@ def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
         "benchmarks",
         "decontaminate",
         "reference",
+        "refine",
+        "lost",
         *(f"find_ranges.{stage}" for stage in (*ranges, *references)),
         "writeback",
         "budget",

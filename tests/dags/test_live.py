@@ -23,10 +23,12 @@ TINY = "dataset__tiny"
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """Airflow with two dataset configurations, one of them spoilt."""
+    """Airflow with some dataset configurations, one of them spoilt."""
     live = Live(tmp_path_factory.mktemp("live"), PORT)
     live.configure(tiny("tiny", dag=SCHEDULE))
     live.configure(tiny("late", dag={"deadline": "1m"}))
+    live.configure(tiny("taken", forget={"path": "taken.jsonl", "copies": "also"}))
+    (live.folder / "taken.jsonl").touch()
     (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
     live.said = live.server("up")  # type: ignore[attr-defined]
     live.login()
@@ -138,15 +140,35 @@ def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) ->
     assert "tokens_low" in json.dumps(live.call("GET", place)["value"])
 
 
-def test_approval_shows_what_would_go_and_a_refusal_stops_the_run(live: Live, built: str) -> None:
-    live.trigger(TINY, "asking", approve_removal=True, minimum_bytes=90)
+def wait_for_question(live: Live, dag: str, run: str, task: str) -> str:
+    """Wait until a task asks somebody; the address of its question, and of the answer."""
 
     def asked() -> Any:
-        found = live.tasks(TINY, "asking", "approve_removal")
+        found = live.tasks(dag, run, task)
         return [one for one in found.values() if one["state"] in {"awaiting_input", "deferred"}]
 
     live.wait_for("the question", asked)
-    place = f"/api/v2/dags/{TINY}/dagRuns/asking/taskInstances/approve_removal/-1/hitlDetails"
+    return f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
+
+
+def test_forgetting_begins_when_it_is_approved_and_not_before(live: Live) -> None:
+    listed = live.folder / "taken.jsonl"
+    form = {"configuration": "taken", "ids": "doc-3", "asked_by": "case 7", "purge": False}
+    live.trigger("forget_documents", "taking", **form)
+    place = wait_for_question(live, "forget_documents", "taking", "approve_forgetting")
+    assert listed.read_text() == ""
+    assert not (live.folder / "work" / "taken").exists()
+    live.call("PATCH", place, {"chosen_options": ["Approve"], "params_input": {}})
+    assert live.finish("forget_documents", "taking") == "success"
+    assert [json.loads(line)["id"] for line in listed.read_text().splitlines()] == ["doc-3"]
+    (gone,) = map(json.loads, (live.folder / "work" / "taken" / "forgotten.jsonl").read_text().splitlines())
+    latest = (live.folder / "outputs" / "taken" / "latest").resolve().name
+    assert (gone["id"], gone["asked_by"], gone["version"]) == ("doc-3", "case 7", latest)
+
+
+def test_approval_shows_what_would_go_and_a_refusal_stops_the_run(live: Live, built: str) -> None:
+    live.trigger(TINY, "asking", approve_removal=True, minimum_bytes=90)
+    place = wait_for_question(live, TINY, "asking", "approve_removal")
     assert "bytes of text" in live.call("GET", place)["body"]
     live.call("PATCH", place, {"chosen_options": ["Reject"], "params_input": {}})
     assert live.finish(TINY, "asking") == "failed"

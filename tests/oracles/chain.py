@@ -29,12 +29,16 @@ from tests.oracles.sources import Part
 
 @dataclass
 class Document:
-    """One document: where it stands in its part's lines, its text, the bytes found to repeat earlier ones, its ids."""
+    """One document: where it stands in its part's lines, its text, the bytes found to repeat earlier ones, its ids.
+
+    `rewritten`: a step made the text of what was left without them, and it has no such bytes any more.
+    """
 
     line: int
     text: bytes
     ranges: list[tuple[int, int]] = field(default_factory=list)
     ids: Row = field(default_factory=list)
+    rewritten: bool = False
 
     def kept(self) -> bytes:
         gone = {place for start, end in self.ranges for place in range(start, end)}
@@ -47,13 +51,17 @@ def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary
     `settings` are complete, as `DatasetConfig.model_dump()` has them. None if no document has a token.
     """
     texts = [[(part, _documents(part, settings["source"]["text_field"])) for part in shard] for shard in shards]
+    dropped = _stepped(texts, settings, "index")
     if settings["dedup"]["mode"] != "none":
         _find_repeats([[one for _, held in shard for one in held] for shard in texts], settings["dedup"])
+    dropped += _stepped(texts, settings, "writeback")
     for one in (one for shard in texts for _, held in shard for one in held):
         one.ids = _selected(one, settings, vocabulary)
     if not any(one.ids for shard in texts for _, held in shard for one in held):
         return None
     files: dict[str, Any] = {}
+    if settings["steps"]:
+        files |= {"steps/dropped.jsonl": dropped, "steps/attributes.jsonl": b""}
     if settings["dedup"]["mode"] != "none" and settings["dedup"]["writeback"]:
         for part, held in (pair for shard in texts for pair in shard):
             files[f"documents/{part.name}"] = _written_back(part, held, settings)
@@ -98,6 +106,39 @@ def _find_repeats(shards: list[list[Document]], wanted: Settings) -> None:
                 one.ranges = dedup.join_spans(one.ranges, wanted["fuzzy_share"])
 
 
+def _stepped(shards: list[list[tuple[Part, list[Document]]]], settings: Settings, place: str) -> list[tuple[str, int]]:
+    """Apply the steps of a place to what is left of documents; (file, line) of those that they dropped."""
+    steps = [step for step in settings["steps"] or () if step["before"] == place]
+    dropped = []
+    for part, held in (pair for shard in shards for pair in shard):
+        for one in held.copy() if steps else ():
+            before = (one.kept() if settings["dedup"]["mode"] == "remove" else one.text).decode()
+            if one.ranges and not before:  # deduplication left nothing to ask about
+                continue
+            after: str | None = before
+            for step in steps:
+                after = None if after is None else _answer(after, step["use"], step["with"])
+            if after is None:
+                del held[next(place for place, other in enumerate(held) if other is one)]
+                dropped.append((part.name, one.line + 1))
+            elif after != before:
+                one.text, one.ranges, one.rewritten = after.encode(), [], True
+    return dropped
+
+
+def _answer(text: str, use: str, wanted: Settings) -> str | None:
+    """What a step of tests/search/own makes of a text."""
+    match use:
+        case "own_steps:without":
+            return text if len(text.split(wanted["word"])) - 1 <= wanted["most"] else None
+        case "own_steps:cut":
+            short = len(text) < wanted["last"]
+            return text if short else text[: wanted["first"]] + text[wanted["last"] :]
+        case "own_steps:replaced":
+            return wanted["by"].join(text.split(wanted["word"]))
+    raise ValueError(use)
+
+
 def _selected(one: Document, settings: Settings, vocabulary: Vocabulary) -> Row:
     """The document's ids; none if it is too short."""
     text = one.kept() if settings["dedup"]["mode"] == "remove" else one.text
@@ -118,7 +159,7 @@ def _written_back(part: Part, held: list[Document], settings: Settings) -> list[
             _annotate(pairs, wanted["annotate_key"].split("."), [[start, end] for start, end in one.ranges])
         else:
             next(pair for pair in pairs if pair[0] == text_field)[1] = one.kept().decode()
-            if wanted["drop_empty"] and one.ranges and not one.kept():
+            if wanted["drop_empty"] and (one.ranges or one.rewritten) and not one.kept():
                 continue
         records.append([tuple(pair) for pair in pairs])
     return records

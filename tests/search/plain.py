@@ -65,6 +65,8 @@ def _content(name: str, content: bytes) -> Any:
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
             members = [(one.name, tar.extractfile(one)) for one in tar]
             return [(member, json.loads(gzip.decompress(file.read()))) for member, file in members if file]
+    if name == "steps/dropped.jsonl":
+        return [(row["file"], row["line"]) for row in map(json.loads, content.splitlines())]
     if not name.startswith("documents/"):
         return content
     if name.endswith(".parquet"):

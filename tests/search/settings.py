@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,25 @@ from hypothesis import strategies as st
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.errors import ConfigError
 from tests.search.vocabularies import special_tokens
+
+sys.path.append(str(Path(__file__).parent / "own"))  # where steps find own_steps
+
+
+def _steps(place: str) -> list[list[dict[str, Any]]]:
+    wanted = [
+        ("without", {"word": "e", "most": 1}),
+        ("cut", {"first": 1, "last": 4}),
+        ("replaced", {"word": "e", "by": "\u00fc!"}),
+        ("replaced", {"word": " ", "by": ""}),
+        ("without", {"word": "x", "most": 0}),
+        ("cut", {"first": 0, "last": 9}),
+    ]
+    steps = [
+        {"use": f"own_steps:{use}", "with": settings, "name": f"s{number}", "before": place}
+        for number, (use, settings) in enumerate(wanted)
+    ]
+    return [steps[:1], steps[1:2], steps[2:4], [steps[5], steps[0]], steps[::-1]]
+
 
 Settings = dict[str, Any]
 Change = tuple[str, Any]
@@ -89,7 +109,10 @@ PATHS = {
 }
 paths = [("source.paths", path) for path in PATHS.values()]
 CHANGES = [*paths, *((key, value) for key, values in VALUES.items() for value in values)]
-changes = st.integers(0, len(CHANGES) - 1).map(CHANGES.__getitem__)
+STEPS = [*_steps("index"), *_steps("writeback"), _steps("index")[1] + _steps("writeback")[3]]
+# The recorded family of tests/sameness has none: steps are code, which digests of outputs would have to name.
+_ALL = [*CHANGES, *(("steps", steps) for steps in [None, *STEPS])]
+changes = st.integers(0, len(_ALL) - 1).map(_ALL.__getitem__)
 
 
 def first_settings(name: str) -> Settings:

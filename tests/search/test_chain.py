@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 from tests.search.compared import MEMORY
 from tests.search.folders import built, small_limits
 from tests.search.plain import expected, misstated, read_back
-from tests.search.settings import Change, changed, changes, configuration, first_settings
-from tests.search.sources import NAMES, Corpus, Source, sources
+from tests.search.settings import STEPS, Change, changed, changes, configuration, first_settings
+from tests.search.sources import NAMES, Corpus, Source, documents, sources
 from tests.search.vocabularies import write_vocabulary
 
 # What the oracle does not say: patterns of paths, tokshuf's ids; and settings by which nothing is delivered.
@@ -79,6 +80,19 @@ def test_build_of_a_random_configuration_is_the_oracles(files: dict[str, Source]
 @given(files, said)
 def test_build_of_many_random_configurations_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
     require_oracle(files, wanted)
+
+
+late = st.sampled_from([steps for steps in STEPS if steps[-1]["before"] == "writeback"])
+several = st.lists(documents, min_size=3, max_size=12).map(tuple)
+
+
+@seed(6)
+@settings(whole_builds, max_examples=8)
+@given(st.dictionaries(names, st.builds(Source, several), min_size=1, max_size=3), said, late)
+def test_build_with_steps_on_deduplicated_text_is_the_oracles(
+    files: dict[str, Source], wanted: list[Change], steps: list[dict[str, Any]]
+) -> None:
+    require_oracle(files, [*(one for one in wanted if one != ("dedup.mode", "annotate")), ("steps", steps)])
 
 
 PAGE = ('{"id": 1, "text": "%s"}' % ("the water and the stone " * 3),)

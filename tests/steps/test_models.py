@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.steps import Drop
-from corpusmill.steps.answers import Document, batch_of_texts
+from corpusmill.steps.answers import batch_of_texts
 from corpusmill.steps.c4 import Lines
 from corpusmill.steps.gopher import REASONS, Quality, facts_of
 from corpusmill.steps.repetition import RULES, Repetition, shares_of
@@ -147,9 +147,11 @@ def shares_in_python(text: str) -> list[float]:
 )
 @example(["\n a \n\n a \n"])
 def test_shares_are_those_of_plain_python(texts: list[str]) -> None:
-    assert np.allclose(
-        shares_of(batch_of_texts(texts)).reshape(-1, 13), np.array([*map(shares_in_python, texts)]).reshape(-1, 13)
-    )
+    batch, expected = batch_of_texts(texts), np.array([*map(shares_in_python, texts)]).reshape(-1, 13)
+    assert np.allclose(shares_of(batch).reshape(-1, 13), expected)
+    for step in (Repetition(), Repetition(dict.fromkeys(RULES, 0.5)), Repetition({"repeated lines": 1})):
+        first = [int(np.argmax([*(row > step.most), True])) for row in shares_of(batch)]
+        assert step.batch(batch).codes.tolist() == [(rule + 1) % 14 for rule in first]
 
 
 def test_repetition_decides_by_the_papers_thresholds_and_takes_others() -> None:
@@ -185,4 +187,47 @@ def test_repetition_decides_by_the_papers_thresholds_and_takes_others() -> None:
     ],
 )
 def test_c4_keeps_the_lines_that_the_paper_keeps(text: str, expected: str | Drop) -> None:
-    assert Lines()(Document(text)) == expected
+    answer = Lines().batch(batch_of_texts([text]))[0]
+    assert (text if answer is None else answer) == expected
+
+
+def lines_in_python(text: str, words: int, sentences: int) -> str | Drop:
+    if "{" in text:
+        return Drop("curly bracket")
+    if "lorem ipsum" in text.lower():
+        return Drop("lorem ipsum")
+    lines = [
+        line
+        for line in map(str.strip, text.split("\n"))
+        if re.search('[.!?"\u201d]$', line)
+        and not line.endswith("...")
+        and len(line.split()) >= words
+        and "javascript" not in line.lower()
+    ]
+    kept = "\n".join(lines)
+    found = len(re.findall('[.!?]+(?=[\\s"\u201d]|$)', kept))
+    return kept if found >= sentences else Drop("too few sentences")
+
+
+PIECES = ["a", "bé", "中", " ", "\n", "\u3000", "\x1f", "\0", ".", "!", "?", "..", '"', "\u201d", "js"]
+
+
+@given(st.lists(st.lists(st.sampled_from([*PIECES, "javaSCRIPT", "\u0130"]), max_size=30).map("".join)))
+@example(
+    [
+        "lorem ipsum {",
+        "LoreM\nipsum a. ",
+        "a. a. a.",
+        "a. \n a",
+        "a...\n",
+        "LOREM ipsum",
+        "a. a! \u201d\n?",
+        "javascr\u0130pt.",
+    ]
+)
+def test_lines_that_stay_are_those_of_plain_python(texts: list[str]) -> None:
+    batch = batch_of_texts(texts)
+    for words, sentences in ((0, 0), (1, 1), (2, 3)):
+        answers = Lines(words, sentences).batch(batch)
+        stayed = [text if answer is None else answer for text, answer in zip(texts, answers, strict=True)]
+        assert stayed == [lines_in_python(text, words, sentences) for text in texts]

@@ -137,6 +137,18 @@ def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path) 
     assert found.tokens == open_build(build_dataset(config, workers=1)).total("tokenize", "tokens")
 
 
+@pytest.mark.parametrize("before", ["index", "writeback"])
+def test_estimate_with_steps_counts_the_tokens_of_what_they_left(tmp_path, before: str) -> None:
+    many_files(tmp_path, files=6)
+    steps = [{"use": "corpusmill.steps.gopher:Quality", "before": before, "with": {"minimum_stop_words": 0}}]
+    dedup = {"mode": "remove", "minimum_bytes": 100}
+    config = check_config(values(tmp_path, "1GB", steps=steps, dedup=dedup), where="test")
+    found = estimate_dataset(config)
+    built = open_build(build_dataset(config, workers=1))
+    assert 0 < built.total("tokenize", "documents_out") < built.total("index", "documents_out")
+    assert found.tokens == built.total("tokenize", "tokens")
+
+
 @pytest.mark.parametrize("sample_bytes", ["1GB", "20kB"])
 def test_estimate_of_parquet_is_what_the_build_comes_to(tmp_path, sample_bytes: str) -> None:
     (tmp_path / "corpus").mkdir()

@@ -262,6 +262,22 @@ def test_step_that_remembers_is_refused_with_the_document(filters: Path, tmp_pat
     assert "part0.jsonl, line" in str(caught.value)
 
 
+@pytest.mark.parametrize("before", ["index", "writeback"])
+def test_what_a_step_prints_and_raises_stands_in_no_file(
+    before: str, filters: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mark = "AKIA-of-the-tests"
+    filters.write_text(f"def prints(document):\n    print({mark!r}, document.text)\n    raise ValueError({mark!r})\n")
+    write_sources(tmp_path)
+    steps = [{"use": "my_filters:prints", "before": before, "on_error": "keep"}]
+    of = build(settings(tmp_path, steps=steps, dedup={"mode": "none"}))
+    assert mark in capfd.readouterr().out  # where whoever wrote the step meant it to go
+    files = [path for name in ("work", "outputs") for path in (tmp_path / name).rglob("*") if path.is_file()]
+    assert len(files) > 50
+    assert not [path for path in files if mark.encode() in path.read_bytes()]
+    assert summarize(of).filtered.failed == {"prints": 72}  # type: ignore[union-attr]
+
+
 def test_steps_and_decontamination_in_one_build_balance_and_verify(filters: Path, tmp_path: Path) -> None:
     write_sources(tmp_path)
     items = tmp_path / "items.jsonl"
@@ -301,7 +317,6 @@ def test_workers_and_a_kill_in_the_middle_change_no_byte(filters: Path, tmp_path
     ("step", "message"),
     [
         ({"use": "my_filters"}, "pattern"),
-        ({"use": "my_filters:long_enough", "before": "writeback"}, "steps on deduplicated text are not supported"),
         ({"use": "my_filters:long_enough", "wiht": {}}, "did you mean with"),
         ({"use": "my_filters:absent"}, "AttributeError where my_filters:absent was imported"),
         ({"use": "no_such_module_here:absent"}, "no source file of a module no_such_module_here"),

@@ -1,0 +1,223 @@
+"""A text shard as steps leave it: asked, written, counted and accounted. `filter` and `refine` do it.
+
+dropped.jsonl, attributes.jsonl   a row a document: file, line, id, and why it went, or what steps noted
+samples.jsonl                     some of the dropped, with the beginning of their texts
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+from corpusmill.config import FORGOTTEN
+from corpusmill.content import ContentSum
+from corpusmill.engine.stage import Recount
+from corpusmill.ledger import Check, Receipt
+from corpusmill.stages.copies import COPY
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.config import StepConfig
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.steps import Batch
+    from corpusmill.steps.chain import Chain
+    from corpusmill.steps.loading import Identity
+
+DROPPED, ATTRIBUTES, SAMPLES = "dropped.jsonl", "attributes.jsonl", "samples.jsonl"
+GONE, GONE_BYTES = "dropped_", "text_bytes_dropped_"  # counts by reason
+TO_FORGET = {FORGOTTEN, COPY}  # nothing but the place is written of documents that go for these reasons
+SAMPLES_OF_A_REASON = 20  # of a shard
+PREVIEW_CHARACTERS = 300
+
+Place = Literal["index", "writeback"]
+
+
+def steps_before(build: Build, place: Place) -> tuple[list[StepConfig], list[Identity]]:
+    """The configured steps of a place, in order, and what the plan pinned of each."""
+    pairs = zip(build.config.steps or (), build.plan.steps or (), strict=True)
+    own = [(step, identity) for step, identity in pairs if step.before == place]
+    return [step for step, _ in own], [identity for _, identity in own]
+
+
+def step_settings(build: Build, place: Place) -> dict[str, Any]:
+    """What a stage's fingerprint has of its steps."""
+    steps, identities = steps_before(build, place)
+    return {"steps": [step.model_dump(mode="json", exclude={"seconds"}) for step in steps], "code": identities}
+
+
+def batch_of(
+    text: TextShard, ids: DocumentIds, first: int, data: NDArray[np.uint8], bounds: NDArray[np.int64], between: int = 0
+) -> Batch:
+    """Documents from `first` on, as steps see them. Document i of them is `data[bounds[i] + between : bounds[i + 1]]`:
+    `between` bytes stand before each."""
+    import numpy as np
+
+    from corpusmill.steps.answers import Batch
+
+    def where(ordinal: int) -> tuple[str, str, int]:
+        source, line = text.source_of(ordinal)
+        return ids[ordinal], source, line + 1
+
+    return Batch(data, bounds[:-1] + between, bounds[1:], where, np.arange(first, first + len(bounds) - 1))
+
+
+class Answered:
+    """Asks a chain about the documents of a shard and writes what is left.
+
+    `gone`      ordinals, ascending, and reasons of documents that go without being asked
+    `passed`    ordinals of documents that stay without being asked
+    Afterwards `dropped` and `rewritten` have the ordinals of the documents that went, and that have another text.
+    """
+
+    def __init__(
+        self, text: TextShard, chain: Chain, *, gone: Mapping[int, str] | None = None, passed: Container[int] = ()
+    ) -> None:
+        self.dropped: list[int] = []
+        self.rewritten: list[int] = []
+        self._text, self._ids, self._chain = text, text.document_ids(), chain
+        self._gone, self._passed = gone or {}, passed
+        self._reasons: Counter[str] = Counter()
+        self._reason_bytes: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._added_bytes = self._cut_bytes = self._attributed = 0
+
+    def write(self, folder: Path, read: Callable[[DocumentIds, int, int], Batch]) -> None:
+        """Write the text shard that is left and the files of rows; `read`: documents [first, last) as steps see them.
+
+        StepError as the chain raises it.
+        """
+        import numpy as np
+
+        from corpusmill.documents.text_shard_subset import SubsetWriter
+        from corpusmill.slices import release_pages
+        from corpusmill.steps.chain import BATCH_BYTES, TWICE
+        from corpusmill.tokens.runs import runs
+
+        names = (DROPPED, ATTRIBUTES, SAMPLES)
+        dropped, attributed, samples = ((folder / name).open("wb") for name in names)
+        with SubsetWriter(folder, self._text) as subset, dropped, attributed, samples:
+            for number, (first, last) in enumerate(runs(self._text.bounds(0, self._text.documents)[1:], BATCH_BYTES)):
+                seen = read(self._ids, first, last)
+                asked = [one for one in range(first, last) if one not in self._gone and one not in self._passed]
+                outcomes = self._chain.outcomes(
+                    seen.taken(np.array(asked, np.int64) - first), twice=number % TWICE == 0
+                )
+                left_out = {one: self._gone[one] for one in range(first, last) if one in self._gone}
+                left_out |= {asked[one]: reason for one, reason in outcomes.dropped.items()}
+                left_out = dict(sorted(left_out.items()))
+                texts = {asked[one]: outcomes.texts[one] for one in sorted(outcomes.texts)}
+                subset.append(first, last, left_out, texts)
+                self._failed += outcomes.failed
+                for ordinal, reason in left_out.items():
+                    self._drop(ordinal, reason, seen.text_of(ordinal - first), dropped, samples)
+                for ordinal, text in texts.items():
+                    change = len(text) - len(seen.text_of(ordinal - first))
+                    self._added_bytes += max(0, change)
+                    self._cut_bytes += max(0, -change)
+                for one in sorted(outcomes.attributes):
+                    own = {step: json.loads(data) for step, data in outcomes.attributes[one].items()}
+                    _write_row(attributed, {**self._place(asked[one]), "attributes": own})
+                    self._attributed += 1
+                self.dropped += left_out
+                self.rewritten += texts
+                release_pages(self._text.text)
+
+    def _drop(self, ordinal: int, reason: str, data: bytes, dropped: BinaryIO, samples: BinaryIO) -> None:
+        self._reasons[reason] += 1
+        self._reason_bytes[reason] += len(data)
+        row = {**self._place(ordinal), "reason": reason}
+        if reason in TO_FORGET:
+            _write_row(dropped, {**row, "id": ""})
+            return
+        _write_row(dropped, row)
+        if self._reasons[reason] <= SAMPLES_OF_A_REASON:
+            preview = data[: 4 * PREVIEW_CHARACTERS].decode(errors="ignore")[:PREVIEW_CHARACTERS]
+            _write_row(samples, {**row, "text_bytes": len(data), "preview": preview})
+
+    def _place(self, ordinal: int) -> dict[str, Any]:
+        source, line = self._text.source_of(ordinal)
+        return {"file": source, "line": line + 1, "id": self._ids[ordinal]}
+
+    def account(self, shard: str, folder: Path) -> tuple[dict[str, int], dict[str, Any]]:
+        """Counts and details of the step; what stays is read again, each text at its place in the shard before."""
+        import numpy as np
+
+        from corpusmill.content_kernels import texts_sum
+        from corpusmill.documents.text_shard import open_text_shard
+        from corpusmill.documents.text_shard_subset import content_at
+        from corpusmill.report.histograms import power_histogram
+
+        text, kept = self._text, open_text_shard(folder)
+        bounds = kept.bounds(0, kept.documents)
+        gone, rewritten = (np.array(ordinals, np.int64) for ordinals in (self.dropped, self.rewritten))
+        stays = np.delete(np.arange(text.documents), gone)
+        same = np.isin(stays, rewritten, assume_unique=True, invert=True)
+        counts = {
+            "documents_out": kept.documents,
+            "text_bytes_out": kept.text_bytes,
+            "documents_rewritten": len(rewritten),
+            "text_bytes_added": self._added_bytes,
+            "text_bytes_cut": self._cut_bytes,
+            "documents_with_attributes": self._attributed,
+            **{f"{GONE}{reason}": count for reason, count in sorted(self._reasons.items())},
+            **{f"{GONE_BYTES}{reason}": count for reason, count in sorted(self._reason_bytes.items())},
+            **{f"failed_{step}": count for step, count in sorted(self._failed.items()) if count},
+        }
+        details = {
+            "content": str(texts_sum(kept.text, bounds, 1, int(shard), 0)),
+            "kept_content": str(content_at(kept, np.flatnonzero(same), stays[same], int(shard))),
+            "dropped_content": str(content_at(text, gone, gone, int(shard))),
+            "rewritten_content": str(content_at(text, rewritten, rewritten, int(shard))),
+            "document_bytes": power_histogram(np.diff(bounds).astype(np.int64) - 1).model_dump(),
+        }
+        return counts, details
+
+
+def _write_row(file: BinaryIO, row: dict[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
+def dropped_by_reason(counts: Mapping[str, int], of: str = GONE) -> dict[str, int]:
+    """Documents that steps dropped, by reason; with GONE_BYTES, the bytes of their texts."""
+    return {name.removeprefix(of): count for name, count in counts.items() if name.startswith(of)}
+
+
+def account_checks(name: str, before: Receipt, receipt: Receipt) -> list[Check]:
+    """What a step read, `before`, is what it kept, dropped and gave another text: contents, and documents."""
+    texts = tuple(
+        (what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "dropped", "rewritten")
+    )
+    return [
+        Check(name, (("indexed", ContentSum.parse(before.details["content"])),), texts),
+        Check(
+            "documents",
+            (("indexed", before.counts["documents_out"]),),
+            (("kept", receipt.counts["documents_out"]), *dropped_by_reason(receipt.counts).items()),
+        ),
+    ]
+
+
+def recount_answered(unit: str, folder: Path) -> Recount:
+    """What a step's files hold, counted again."""
+    from corpusmill.content_kernels import texts_sum
+    from corpusmill.documents.text_shard import open_text_shard
+
+    text = open_text_shard(folder)
+    content = texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
+    with (folder / DROPPED).open("rb") as rows:
+        reasons = Counter(f"{GONE}{json.loads(row)['reason']}" for row in rows)
+    with (folder / ATTRIBUTES).open("rb") as rows:
+        attributes = sum(1 for _ in rows)
+    counts = {
+        "documents_out": text.documents,
+        "text_bytes_out": text.text_bytes,
+        "documents_with_attributes": attributes,
+        **reasons,
+    }
+    return Recount(counts, {"content": str(content)})

@@ -1,0 +1,97 @@
+"""Lost: text that left the dataset with documents which steps dropped after its repeats had been removed elsewhere.
+
+    left_out   uint64 LE: the ordinals of the documents that held such text, ascending, in the shard that dedup read
+
+A window that did not occur earlier, but occurs again, is the copy that dedup keeps. What of a dropped document lies in
+such windows, and was not removed itself, had its repeats removed, be it elsewhere or further on in the same document.
+Nothing reads this: a build in which another shard repeats more redoes no token.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.ledger import Check, Outcome, Receipt
+from corpusmill.stages.answered import GONE_BYTES, dropped_by_reason
+from corpusmill.stages.index import text_stage
+from corpusmill.stages.joined import LEFT_OUT
+from corpusmill.stages.reference import place_of
+from corpusmill.stages.union import CUT_RANGES, found_in
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("refine") if build.config.dedup.mode == "remove" else []
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    return [(text_stage(build, shard), shard), ("union", shard), ("refine", shard), *every(build, "match")]
+
+
+def _settings(build: Build, shard: str) -> dict[str, Any]:
+    return {"shard": place_of(build, shard), "minimum_bytes": build.config.dedup.minimum_bytes}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.dedup.matches import EARLIER_WINDOWS, LATER_WINDOWS
+    from corpusmill.dedup.ranges import read_ranges, subtract_ranges, union_ranges
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.stages.refine import removed_bytes
+
+    assert build.config.dedup.minimum_bytes is not None
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
+    gone = np.fromfile(build.folder("refine", shard) / LEFT_OUT, "<u8").astype(np.int64)
+    later, earlier = (union_ranges(found_in(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
+    widen = np.array([0, build.config.dedup.minimum_bytes - 1], np.uint64)
+    kept_copies = union_ranges(subtract_ranges(earlier, later) + widen)
+    cut = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    lost = removed_bytes(text, subtract_ranges(kept_copies, cut))[gone]
+    holding = gone[lost > 0]
+    (folder / LEFT_OUT).write_bytes(holding.astype("<u8").tobytes())
+    counts = {"documents_lost": len(holding), "text_bytes_lost": int(lost.sum())}
+    whole = {"documents_elsewhere_kept": len(gone) - len(holding)}
+    return Outcome(counts={**counts, **whole, "bytes_read": 0})
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    """Of the documents that steps dropped after deduplication, and of their text."""
+    counts, refined = receipt.counts, build.receipt("refine", shard).counts
+    documents, text_bytes = (sum(dropped_by_reason(refined, of).values()) for of in ("dropped_", GONE_BYTES))
+    last = "the only copy left of repeated text"
+    return [
+        Check(
+            "dropped documents",
+            (("dropped", documents),),
+            ((f"with {last}", counts["documents_lost"]), ("without", counts["documents_elsewhere_kept"])),
+        ),
+        Check(
+            "dropped text bytes",
+            (("dropped", text_bytes),),
+            ((last, counts["text_bytes_lost"]), ("text that occurred once", text_bytes - counts["text_bytes_lost"])),
+        ),
+    ]
+
+
+def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+    return Recount({"documents_lost": (folder / LEFT_OUT).stat().st_size // 8})
+
+
+STAGE = Stage(
+    "lost",
+    version=1,
+    after=("refine",),
+    per_shard=True,
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    checks=_checks,
+    on_trunk=False,
+)

@@ -1,0 +1,185 @@
+"""Refine: steps `before: writeback` see the deduplicated text; documents/ and tokens are made of what they leave.
+
+    tokenized, offset, ...   a text shard: documents that no step changed as dedup read them, duplicates and all
+    cut_ranges               the duplicate ranges of these, as union writes them; the texts of the others have none
+    left_out                 uint64 LE: the ordinals in the shard before of the documents that were dropped, ascending
+
+So whatever reads a text and its ranges reads this instead of union's, and lines that no step touched keep their bytes.
+Documents of which dedup left nothing are not asked about: they have no text, and go as `dedup.drop_empty` has it.
+A document that goes here may have been the kept copy of text that was removed elsewhere: `lost` counts that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.engine.stage import Recount, Stage
+from corpusmill.ledger import Check, Outcome, Receipt
+from corpusmill.stages.answered import (
+    GONE_BYTES,
+    account_checks,
+    dropped_by_reason,
+    recount_answered,
+    step_settings,
+    steps_before,
+)
+from corpusmill.stages.index import deduplicated_flow, require_few_rejected, text_stage, text_total
+from corpusmill.stages.joined import LEFT_OUT
+from corpusmill.stages.union import CUT_RANGES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.dedup.ranges import Ranges
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.report.facts import Flow
+    from corpusmill.steps import Batch
+
+
+def _units(build: Build) -> list[str]:
+    return build.units("index") if build.config.steps_before("writeback") else []
+
+
+def _deduplicated(build: Build) -> bool:
+    return build.config.dedup.mode != "none"
+
+
+def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
+    return [(text_stage(build, shard), shard), *([("union", shard)] if _deduplicated(build) else [])]
+
+
+def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    return {**step_settings(build, "writeback"), "mode": build.config.dedup.mode}
+
+
+def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.dedup.ranges import read_ranges, remove_ranges_from, write_ranges
+    from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.stages.answered import Answered, batch_of
+    from corpusmill.steps.chain import Chain
+
+    text = open_text_shard(build.folder(text_stage(build, shard), shard))
+    ranges = np.empty((0, 2), np.uint64)
+    if _deduplicated(build):
+        ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    removed = removed_bytes(text, ranges)
+    bounds = text.bounds(0, text.documents)
+    emptied = np.flatnonzero((removed > 0) & (removed == np.diff(bounds).astype(np.int64) - 1))
+    answered = Answered(text, Chain(*steps_before(build, "writeback")), passed=frozenset(emptied.tolist()))
+
+    def read(ids: DocumentIds, first: int, last: int) -> Batch:
+        kept, kept_bounds = remove_ranges_from(text.text, text.offsets, ranges, first, last)
+        return batch_of(text, ids, first, kept, kept_bounds.astype(np.int64))
+
+    answered.write(folder, read)
+    counts, details = answered.account(shard, folder)
+    gone, rewritten = np.array(answered.dropped, np.int64), np.array(answered.rewritten, np.int64)
+    moved = _moved(text, open_text_shard(folder), ranges, gone, rewritten)
+    write_ranges(folder / CUT_RANGES, moved)
+    (folder / LEFT_OUT).write_bytes(gone.astype("<u8").tobytes())
+    own = {
+        "removed_bytes": int((moved[:, 1] - moved[:, 0]).sum()),
+        "removed_bytes_dropped": int(removed[gone].sum()),
+        "removed_bytes_rewritten": int(removed[rewritten].sum()),
+        "bytes_read": len(text.text),
+    }
+    return Outcome(counts={**counts, **own}, details=details)
+
+
+def removed_bytes(text: TextShard, ranges: Ranges) -> NDArray[np.int64]:
+    """int64 (documents,): how much of each document's text its ranges cover."""
+    import numpy as np
+
+    documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1
+    covered = np.zeros(text.documents, np.int64)
+    np.add.at(covered, documents, (ranges[:, 1] - ranges[:, 0]).astype(np.int64))
+    return covered
+
+
+def _moved(
+    text: TextShard, kept: TextShard, ranges: Ranges, gone: NDArray[np.int64], rewritten: NDArray[np.int64]
+) -> Ranges:
+    """The ranges of documents that stay as they were, where these stand now."""
+    import numpy as np
+
+    documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1
+    same = ~np.isin(documents, np.concatenate([gone, rewritten]))
+    now = np.zeros(text.documents, np.uint64)
+    now[np.delete(np.arange(text.documents), gone)] = kept.offsets
+    back = (text.offsets - now)[documents[same]]  # uint64: what has moved to the front has a lower offset, or wraps
+    moved: Ranges = ranges[same] - back[:, None]
+    return moved
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    before, counts = build.receipt(text_stage(build, shard), shard), receipt.counts
+    removed = build.receipt("union", shard).counts["removed_bytes"] if _deduplicated(build) else 0
+    stages = (("as they were", ""), ("of dropped", "_dropped"), ("of rewritten", "_rewritten"))
+    return [
+        *account_checks("refined text", before, receipt),
+        Check(
+            "duplicate bytes",
+            (("removed", removed),),
+            tuple((f"documents {which}", counts[f"removed_bytes{name}"]) for which, name in stages),
+        ),
+        Check(
+            "text bytes",
+            (("indexed", before.counts["text_bytes_out"]), ("added", counts["text_bytes_added"])),
+            (
+                ("kept", counts["text_bytes_out"] - counts["removed_bytes"]),
+                ("duplicates", removed),
+                ("cut", counts["text_bytes_cut"]),
+                *dropped_by_reason(counts, GONE_BYTES).items(),
+            ),
+        ),
+    ]
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    from corpusmill.report.facts import Flow
+
+    totals = build.rollup("refine").totals
+    cut, added = (
+        {"rewritten": count} if (count := totals.get(f"text_bytes_{what}")) else {} for what in ("cut", "added")
+    )
+    removed = build.total("union", "removed_bytes") if _deduplicated(build) else 0
+    deduplicated = deduplicated_flow(build, text_total(build, "text_bytes_out") - removed)
+    return {
+        "documents": Flow(
+            into=text_total(build, "documents_out"), out=totals["documents_out"], lost=dropped_by_reason(totals)
+        ),
+        "text_bytes": Flow(
+            into=deduplicated.into,
+            out=totals["text_bytes_out"] - totals["removed_bytes"],
+            lost={**deduplicated.lost, **dropped_by_reason(totals, GONE_BYTES), **cut},
+            gained=added,
+        ),
+    }
+
+
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    from corpusmill.dedup.ranges import read_ranges
+
+    ranges, recount = read_ranges(folder / CUT_RANGES), recount_answered(unit, folder)
+    return Recount({**recount.counts, "removed_bytes": int((ranges[:, 1] - ranges[:, 0]).sum())}, recount.details)
+
+
+STAGE = Stage(
+    "refine",
+    version=1,
+    after=("union",),
+    per_shard=True,
+    units=_units,
+    inputs=_inputs,
+    settings=_settings,
+    run=_run,
+    recount=_recount,
+    flows=_flows,
+    checks=_checks,
+    gate=require_few_rejected,
+)

@@ -1,0 +1,188 @@
+"""Steps before writeback: accounts, lineage and reuse. tests/search/test_chain.py compares what is delivered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.builds.local import build_dataset, run_build
+from corpusmill.builds.reprocess import begin
+from corpusmill.config import check_config
+from corpusmill.engine.build import Build
+from corpusmill.errors import ConfigError
+from corpusmill.lineage import Tracer, locate, render_located
+from corpusmill.lineage.facts import DroppedLine, Located, Piece
+from corpusmill.lineage.records import find_output
+from corpusmill.lineage.verify import verify_records
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.summarize import shard_table, summarize
+from corpusmill.verify import verify_build
+from tests.oracles import dedup
+from tests.system.corpus import configuration, make_documents
+
+MINIMUM_BYTES = 60
+STEPS = """
+from corpusmill.steps import Keep
+
+def few_stones(document):
+    return document.text.count("stone") % 3 != 0
+
+def pebbles(document):
+    return document.text.replace("water", "brook") if "foo()" in document.text else None
+"""
+LATE = [{"use": f"my_filters:{name}", "before": "writeback"} for name in ("few_stones", "pebbles")]
+
+
+def texts_of(seed: int) -> list[str]:
+    return make_documents(20, seed=seed % 2)  # the third file repeats the first
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    (tmp_path / "my_filters.py").write_text(STEPS)
+    for seed in range(3):
+        write(tmp_path, seed, texts_of(seed))
+    return tmp_path
+
+
+def write(root: Path, seed: int, texts: list[str]) -> None:
+    (root / "corpus").mkdir(exist_ok=True)
+    lines = [json.dumps({"id": f"{seed}-{number}", "text": text}) + "\n" for number, text in enumerate(texts)]
+    (root / "corpus" / f"part{seed}.jsonl").write_text("".join(lines))
+
+
+def build(root: Path, **changes: Any) -> Build:
+    source = {"paths": [str(root / "corpus")], "shard_bytes": 1}
+    wanted = {"source": source, "dedup": {"mode": "remove", "minimum_bytes": MINIMUM_BYTES}, "steps": LATE, **changes}
+    return open_build(build_dataset(check_config(configuration(root, **wanted), where="test"), workers=1))
+
+
+def lost_by_windows(shards: list[list[str]], keep: str) -> tuple[int, int]:
+    """Documents that `few_stones` drops, and bytes of them, that were the only copy left: every window looked at."""
+    laid_out = [dedup.text_of(text.encode() for text in texts) for texts in shards]
+    find = dedup.kept_whole_ranges if keep == "every_string" else dedup.remove_ranges
+    ranges = find([text for text, _ in laid_out], MINIMUM_BYTES)
+    places: dict[bytes, list[tuple[int, int]]] = {}
+    for number, (text, _) in enumerate(laid_out):
+        for at in range(len(text) - MINIMUM_BYTES + 1):
+            places.setdefault(text[at : at + MINIMUM_BYTES], []).append((number, at))
+    repeated = [first for window, (first, *others) in places.items() if others and dedup.SEPARATOR not in window]
+    kept_copies = {(number, at + i) for number, at in repeated for i in range(MINIMUM_BYTES)}
+    removed = {(n, at) for n, own in enumerate(ranges) for start, end in own for at in range(start, end)}
+    lost = []
+    for number, (text, offsets) in enumerate(laid_out):
+        for separator, end in zip(offsets, [*offsets[1:], len(text)], strict=True):
+            kept = [at for at in range(separator + 1, end) if (number, at) not in removed]
+            left = bytes(text[at] for at in kept).decode()
+            if kept and left.count("stone") % 3 == 0:
+                lost.append(sum((number, at) in kept_copies for at in kept))
+    return sum(size > 0 for size in lost), sum(lost)
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+@pytest.mark.parametrize("keep", ["first_window", "every_string"])
+def test_text_whose_only_copy_was_dropped_is_counted_and_stated(root: Path, method: str, keep: str) -> None:
+    # ASCII, so that ranges are cut at no character and the oracle's bytes are those of the build
+    plain = [[text.encode("ascii", "replace").decode() for text in texts_of(seed)] for seed in range(3)]
+    for seed, texts in enumerate(plain):
+        write(root, seed, texts)
+    of = build(root, dedup={"mode": "remove", "minimum_bytes": MINIMUM_BYTES, "keep": keep}, index={"method": method})
+    summary = summarize(of)
+    found = summary.filtered
+    assert found is not None
+    assert (found.documents_lost, found.text_bytes_lost) == lost_by_windows(plain, keep)
+    assert found.text_bytes_lost > 0
+    balance = {check.name: dict(check.right) for check in summary.checks}
+    assert balance["lost: dropped text bytes"]["the only copy left of repeated text"] == found.text_bytes_lost
+    assert "held the only copy left" in (of.folder("report", "report") / "report.html").read_text()
+
+
+def test_build_with_late_steps_balances_verifies_and_makes_its_records_again(root: Path) -> None:
+    of = build(root)
+    summary = summarize(of)
+    assert summary.filtered is not None
+    assert summary.filtered.documents_dropped == summary.filtered.documents_dropped_late > 0
+    assert summary.filtered.documents_rewritten > 0
+    assert all(check.ok for check in summary.checks)
+    flows = {stage.stage: stage for stage in summary.stages}
+    refined, tokenized = flows["refine"].text_bytes, flows["tokenize"].text_bytes
+    assert refined is not None
+    assert tokenized is not None
+    assert refined.into + refined.gained_total == refined.out + refined.lost_total
+    assert refined.lost["duplicates"] == of.total("union", "removed_bytes")
+    assert tokenized.into == tokenized.out == refined.out
+    assert sum(row.dropped_documents or 0 for row in shard_table(of).rows) == summary.filtered.documents_dropped
+    assert verify_build(of).findings == ()
+    assert verify_records(of, 1000, 1).documents > 10
+
+
+def test_documents_are_located_and_records_traced_through_late_steps(root: Path) -> None:
+    of = build(root)
+    fates = {}
+    for seed in range(3):
+        for number in range(20):
+            fates[seed, number] = locate(of, f"part{seed}.jsonl", number + 1)
+    dropped = [found for found in fates.values() if isinstance(found, DroppedLine)]
+    located = {place: found for place, found in fates.items() if isinstance(found, Located)}
+    assert {one.reason for one in dropped} == {"few_stones"}
+    rewritten = {place: found for place, found in located.items() if found.rewritten_bytes is not None}
+    assert rewritten
+    assert "as a step left it" in render_located(next(iter(rewritten.values())))
+    for (seed, number), found in located.items():
+        text = texts_of(seed)[number].encode()
+        assert found.document.line == number + 1
+        assert found.text_bytes == len(text)
+        cut = [text[first:last] for first, last in (one.text_bytes for one in found.duplicates)]
+        assert sum(map(len, cut)) == found.removed_bytes
+        for one in found.duplicates:
+            for each in one.occurrences:
+                earlier = texts_of(int(each.earlier.source[4]))[each.earlier.line - 1].encode()
+                assert earlier[slice(*each.earlier_bytes)] == text[slice(*each.text_bytes)]
+        for holding in found.records:
+            record = Tracer(of).record(holding.export, find_output(of, holding.export, holding.file), holding.record)
+            pieces = [part for part in record.parts if isinstance(part, Piece)]
+            assert found.document.line in {piece.document.line for piece in pieces}
+
+
+def test_changed_step_asks_again_and_dedup_is_reused(root: Path) -> None:
+    first = build(root)
+    (root / "my_filters.py").write_text(STEPS.replace("% 3", "% 2"))
+    second = build(root)
+    assert first.rollup("union").digests == second.rollup("union").digests
+    assert all(second.reused(*step) for step in (("match", unit) for unit in second.units("match")))
+    assert not any(second.reused("refine", shard) for shard in second.units("refine"))
+
+
+def test_refreshed_build_is_one_from_scratch_and_an_appended_repeat_redoes_no_token(root: Path) -> None:
+    first = build(root)
+    write(root, 3, [*texts_of(0)[:10], *make_documents(5, seed=9)])
+    refreshed = build(root)
+    assert [refreshed.reused("refine", f"{shard:05d}") for shard in range(4)] == [True, True, True, False]
+    assert [refreshed.reused("tokenize", f"{shard:05d}") for shard in range(4)] == [True, True, True, False]
+    assert refreshed.total("lost", "text_bytes_lost") >= first.total("lost", "text_bytes_lost")
+    scratch = root / "scratch"
+    scratch.mkdir()
+    Path(scratch / "corpus").symlink_to(root / "corpus")
+    again = build(scratch, source={"paths": [str(root / "corpus")], "shard_bytes": 1})
+    for stage in ("refine", "lost", "tokenize", "export"):
+        assert [one.outputs for one in refreshed.receipts(stage)] == [one.outputs for one in again.receipts(stage)]
+
+
+def test_reprocessed_shard_of_late_steps_is_the_same(root: Path) -> None:
+    of = build(root)
+    before = [receipt.outputs for receipt in of.receipts("refine")]
+    plan_receipt = begin(of.plan_receipt, "refine", 1)
+    run_build(plan_receipt, workers=1)
+    again = open_build(plan_receipt)
+    assert [again.reused("refine", f"{shard:05d}") for shard in range(3)] == [True, False, True]
+    assert [receipt.outputs for receipt in again.receipts("refine")] == before
+    assert verify_build(again).findings == ()
+
+
+def test_late_step_with_annotate_is_refused(root: Path) -> None:
+    with pytest.raises(ConfigError, match="put it before: index"):
+        build(root, dedup={"mode": "annotate", "minimum_bytes": MINIMUM_BYTES})
