@@ -20,7 +20,7 @@ WEIGHED, COUNTED = range(2)  # a word counts what it tells by itself; or one, if
 RULES = {
     "default": (
         (WEIGHED, 1.8, 0.95),
-        (WEIGHED, LEAST_TELLING, 0.8),
+        (WEIGHED, LEAST_TELLING, 0.5),
         (WEIGHED, 3.8, 0.45),
         (WEIGHED, 6.0, 0.4),
         (WEIGHED, 11.0, 0.3),

@@ -109,7 +109,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
 
 STAGE = Stage(
     "benchmarks",
-    version=1,
+    version=2,
     after=("filter", "decided"),
     unit_word="index",
     units=_units,

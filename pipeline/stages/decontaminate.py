@@ -227,7 +227,7 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "decontaminate",
-    version=1,
+    version=2,
     after=("benchmarks",),
     per_shard=True,
     units=_units,
