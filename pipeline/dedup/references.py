@@ -211,3 +211,18 @@ def split_by_reference(ranges: Ranges, referred: Rows, references: int) -> list[
         parts.append(subtract_ranges(left, rest))
         left = rest
     return [*parts, left]
+
+
+def with_references(text: NDArray[np.uint8], cut: Ranges, held: Rows) -> Rows:
+    """Rows (start, end, n) of `cut`, ascending and apart: the n-th reference holds them, counted from 1, or 0: none.
+
+    text  the shard's, in UTF-8; cut  of whole characters; held  rows (start, end, reference), within `cut` and apart
+    A character that a border of `held` divides belongs to what holds its end.
+    """
+    borders, own = held[:, :2].astype(np.int64), held[:, 2:] + np.uint64(1)
+    for _ in range(3):  # as many bytes can follow a character's first
+        borders -= (borders < len(text)) & ((text[np.minimum(borders, len(text) - 1)] & 0xC0) == 0x80)
+    parts = np.concatenate([borders.astype(np.uint64), own], axis=1)[borders[:, 0] < borders[:, 1]]
+    rest = subtract_ranges(cut, union_ranges(parts[:, :2]))
+    rows = np.concatenate([parts, np.insert(rest, 2, 0, axis=1)])
+    return rows[np.argsort(rows[:, 0])]

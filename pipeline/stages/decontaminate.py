@@ -1,7 +1,11 @@
 """Decontaminate: search a shard's documents for items of benchmarks, and leave them out before repeats are looked for.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
-when they were looked for. With `action: cut` only the passages go, with `action: report` the text stays as it is.
+when they were looked for. With `action: cut` only the passages go. With `annotate` and `report` the text stays as it
+is; `annotate` has writeback say in each document what it holds (annotating.py).
+
+    hits.jsonl      a line for each item of each place, in order of documents
+    hit_documents   u64 each: the ordinal of each line's document; with `annotate` alone
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
-HITS = "hits.jsonl"
+HITS, HIT_DOCUMENTS = "hits.jsonl", "hit_documents"
 SEARCHED_BYTES = 32 << 20
 CONTAMINATED = "contaminated"  # why a line of a source file is no document
 
@@ -45,6 +49,7 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
 
     from corpusmill.decontamination.decide import threshold_of
     from corpusmill.decontamination.files import entries_by_sequence
@@ -61,14 +66,18 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     ids = text.document_ids()
     passages: dict[int, list[tuple[int, int]]] = {}
     by_benchmark: Counter[str] = Counter()
+    documents: list[int] = []
     with (folder / HITS).open("wb") as rows:
         for hit in _hits(text, searcher):
             passages.setdefault(hit.text, []).append((hit.begin, hit.end))
             about = _about(text, ids, hit, searcher)
             for entry in entries[hit.sequence]:
                 by_benchmark[entry.benchmark] += 1
+                documents.append(hit.text)
                 row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
                 rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    if wanted.action == "annotate":
+        (folder / HIT_DOCUMENTS).write_bytes(np.array(documents, "<u8").data)
     counts, details = (
         _write_changed(text, shard, passages, folder, cut=wanted.action == "cut") if _changing(build) else ({}, {})
     )
