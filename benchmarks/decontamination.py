@@ -25,7 +25,7 @@ from corpusmill.decontamination.text_words import WordFinder
 from tests.decontamination import planted
 
 ROUNDS = 5
-MORE_ITEMS, WORDS_AN_ITEM = 60_000, 55
+MORE_ITEMS, WORDS_AN_ITEM = 60_000, 70
 WORD_BATCH = 1000
 
 
