@@ -85,19 +85,57 @@ def hits_column() -> Any:
     return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
 
 
-def expected_tally(build: Build, shard: str, text: TextShard, ranges: NDArray[np.uint64], hits: Hits) -> ContentSum:
-    """The content sum of all that writeback must note of a shard, from the ranges and hits themselves."""
+def told(build: Build, shard: str, text: TextShard) -> ContentSum:
+    """The content sum of all that writeback must say of a shard, worked out anew from what union and search wrote."""
+    from corpusmill.dedup.annotations import tally_of
+    from corpusmill.dedup.ranges import read_ranges
+
+    cut = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    tally = NOTHING
+    if build.config.dedup.mode == "annotate":
+        tally += tally_of(_told_ranges(build, shard, text, cut), int(shard))
+        cut = cut[:0]
+    if annotates_hits(build):
+        tally += tally_of(_told_hits(build, shard, text, cut), int(shard))
+    return tally
+
+
+def _told_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.uint64]) -> dict[int, list[list[int]]]:
+    """Each document's ranges; the reference of each is that of its last byte."""
     import numpy as np
 
-    from corpusmill.dedup.annotations import tally_of
-
-    tally = tally_of(hits, int(shard)) if hits else NOTHING
-    if build.config.dedup.mode != "annotate" or not len(ranges):
-        return tally
+    ranges, labels = cut, np.empty((len(cut), 0), np.int64)
+    if build.plan.references:
+        ranges = ranges_of(build, shard, text)[:, :2]
+        held = np.fromfile(build.folder("union", shard) / REFERENCE_RANGES, "<u8").reshape(-1, 3)
+        held = np.concatenate([np.zeros((1, 3), np.uint64), held])
+        at = held[np.searchsorted(held[:, 0], ranges[:, 1], side="left") - 1]  # the last that begins before the end
+        labels = np.where(at[:, 1] >= ranges[:, 1], at[:, 2] + np.uint64(1), np.uint64(0)).astype(np.int64)[:, None]
     owner = np.searchsorted(text.offsets, ranges[:, 0]) - 1
-    noted = ranges.astype(np.int64)
-    noted[:, :2] -= text.offsets[owner].astype(np.int64)[:, None] + 1
+    places = ranges.astype(np.int64) - text.offsets[owner].astype(np.int64)[:, None] - 1
     by_document: dict[int, list[list[int]]] = {}
-    for document, row in zip(owner.tolist(), noted.tolist(), strict=True):
+    for document, row in zip(owner.tolist(), np.concatenate([places, labels], axis=1).tolist(), strict=True):
         by_document.setdefault(document, []).append(row)
-    return tally + tally_of(by_document, int(shard))
+    return by_document
+
+
+def _told_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
+    """Each document's hits, by its line in its file; places are counted byte by byte in what is left of its text."""
+    import numpy as np
+    import orjson
+
+    sources = {source.path: text.indexed(source) for source in text.sources}
+    hits: Hits = {}
+    with (build.folder("decontaminate", shard) / HITS).open("rb") as rows:
+        for row in map(orjson.loads, rows):
+            source = sources[row["file"]]
+            document = source.first_document + int(np.searchsorted(source.line_numbers, np.uint64(row["line"] - 1)))
+            origin = int(text.offsets[document]) + 1
+            stays = np.ones(len(text.document_bytes(document)), np.bool_)
+            low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])
+            for start, end in removed[low:high].tolist():
+                stays[start - origin : end - origin] = False
+            places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
+            about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
+            hits.setdefault(document, []).append({**about, **places})
+    return hits

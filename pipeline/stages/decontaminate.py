@@ -67,26 +67,37 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     passages: dict[int, list[tuple[int, int]]] = {}
     by_benchmark: Counter[str] = Counter()
     documents: list[int] = []
+    searched = marked = 0
     with (folder / HITS).open("wb") as rows:
-        for hit in _hits(text, searcher):
-            passages.setdefault(hit.text, []).append((hit.begin, hit.end))
-            about = _about(text, ids, hit, searcher)
-            for entry in entries[hit.sequence]:
-                by_benchmark[entry.benchmark] += 1
-                documents.append(hit.text)
-                row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
-                rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        for in_batch, hits in _hits(text, searcher):
+            searched += in_batch
+            for hit in hits:
+                passages.setdefault(hit.text, []).append((hit.begin, hit.end))
+                about = _about(text, ids, hit, searcher)
+                marked += _is_whole(about)
+                for entry in entries[hit.sequence]:
+                    by_benchmark[entry.benchmark] += 1
+                    documents.append(hit.text)
+                    row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
+                    rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     if wanted.action == "annotate":
         (folder / HIT_DOCUMENTS).write_bytes(np.array(documents, "<u8").data)
     counts, details = (
         _write_changed(text, shard, passages, folder, cut=wanted.action == "cut") if _changing(build) else ({}, {})
     )
-    hits = {"documents_hit": len(passages), "hits": by_benchmark.total(), "bytes_read": len(text.text)}
-    return Outcome(counts={**hits, **counts}, details={"hits": dict(sorted(by_benchmark.items())), **details})
+    counts |= {
+        "documents_searched": searched,
+        "documents_hit": len(passages),
+        "hits": by_benchmark.total(),
+        "passages": sum(map(len, passages.values())),
+        "passages_whole": marked,
+        "bytes_read": len(text.text),
+    }
+    return Outcome(counts=counts, details={"hits": dict(sorted(by_benchmark.items())), **details})
 
 
-def _hits(text: TextShard, searcher: Searcher) -> Iterator[Hit]:
-    """The hits of all documents, in memory that does not grow with the shard."""
+def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]]:
+    """(documents searched, their hits) of some at a time, in memory that does not grow with the shard."""
     import numpy as np
 
     from corpusmill.slices import release_pages
@@ -94,8 +105,8 @@ def _hits(text: TextShard, searcher: Searcher) -> Iterator[Hit]:
 
     bounds = text.bounds(0, text.documents)
     for first, last in runs(bounds[1:], SEARCHED_BYTES):
-        for hit in searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1]):
-            yield replace(hit, text=first + hit.text)
+        hits = searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1])
+        yield last - first, [replace(hit, text=first + hit.text) for hit in hits]
         release_pages(text.text)
 
 
@@ -113,6 +124,12 @@ def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> d
         "passage": passage.decode(),
         "covered": searcher.covered(hit, passage),
     }
+
+
+def _is_whole(about: dict[str, Any]) -> bool:
+    """Whether a passage begins and ends with words that its item has, too."""
+    covered, size = about["covered"], len(about["passage"].encode())
+    return bool(covered) and covered[0][0] == 0 and covered[-1][1] == size
 
 
 def _write_changed(
@@ -144,7 +161,9 @@ def _write_changed(
     stays = np.delete(np.arange(text.documents), hit)
     counts = {
         "documents_removed": 0 if cut else len(hit),
-        "text_bytes_removed": text.text_bytes - kept.text_bytes,
+        "text_bytes_removed": sum(
+            _covered(passages[one]) if cut else len(text.document_bytes(one)) for one in passages
+        ),
         "documents_out": kept.documents,
         "text_bytes_out": kept.text_bytes,
     }
@@ -166,13 +185,27 @@ def _without(text: bytes, passages: list[tuple[int, int]]) -> bytes:
     return b"".join([*rest, text[at:]])
 
 
+def _covered(passages: list[tuple[int, int]]) -> int:
+    """Bytes of [begin, end) passages, which may overlap."""
+    covered = at = 0
+    for begin, end in sorted(passages):
+        covered += max(end - max(begin, at), 0)
+        at = max(at, end)
+    return covered
+
+
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    if not _changing(build):
-        return []
     indexed = build.receipt(filtered_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
+    searched = [
+        Check("searched", (("indexed", index["documents_out"]),), (("documents", counts["documents_searched"]),)),
+        Check("passages", (("met", counts["passages"]),), (("begin and end with the item", counts["passages_whole"]),)),
+    ]
+    if not _changing(build):
+        return searched
     parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "contaminated"))
     return [
+        *searched,
         Check("decontaminated text", (("indexed", ContentSum.parse(indexed.details["content"])),), parts),
         *(
             Check(

@@ -12,7 +12,7 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from corpusmill.stages import download
-from corpusmill.stages.annotating import annotates_hits, expected_tally, hits_column, hits_of, ranges_of
+from corpusmill.stages.annotating import annotates_hits, hits_column, hits_of, ranges_of, told
 from corpusmill.stages.index import text_flow, text_stage
 from corpusmill.storage import Traffic
 
@@ -90,7 +90,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     if not _annotating(build):
         del content["noted_content"]
     else:
-        content["told_content"] = expected_tally(build, shard, text, ranges, hits)
+        content["told_content"] = told(build, shard, text)
     return Outcome(
         counts={**totals, "bytes_read": len(text.text)},
         details={name: str(part) for name, part in content.items()},
