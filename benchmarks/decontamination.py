@@ -2,8 +2,8 @@
 
 Quality: the labelled set of tests/decontamination/planted.py, each half of the items by itself (the thresholds were
 chosen on half 0), beside one shared run of 13 words on the same input. Then five other draws of items, texts, places
-and changes, of which each way's sum and worst draw are told; every question alone and every item word for word; all
-near misses and all of the unplanted corpus, whose hits are printed to be read. Speed: CPU seconds of one core over the
+and changes, of which each way's sum and worst draw are told; every item of half 1 in each way; all near misses and all
+of the unplanted corpus, whose hits are printed to be read. Speed: CPU seconds of one core over the
 corpus's text in memory, words alone and all of the search, with the benchmarks there are and with 60,000 items more
 (their words drawn from the benchmarks' own, by their frequency), over four million seeds; CPU seconds to index those
 and to search each item for itself, and the index's bytes a seed. The best of several rounds each. Memory: what two
@@ -15,6 +15,7 @@ each).
 from __future__ import annotations
 
 import multiprocessing
+import random
 import sys
 import tempfile
 import time
@@ -93,18 +94,20 @@ def of_other_draws(half: int) -> dict[str, object]:
 
 
 def of_all_items() -> dict[str, str]:
-    """Every item of LEAST_WORDS words, and every near miss, as a text of its own."""
-    rule = planted.covered_words(planted.benchmark_items())
-    items = [item for item in planted.benchmark_items() if len(item.question.split()) >= planted.LEAST_WORDS]
-    alone, whole = (rule([text(item) for item in items]) for text in (lambda one: one.question, lambda one: one.text))
+    """Every item of half 1, and every near miss, as texts of their own, in each way: without the chance of a sample."""
+    rule, chance = planted.covered_words(planted.benchmark_items()), random.Random(0)
+    items = [one for one in planted.benchmark_items() if len(one.question.split()) >= planted.LEAST_WORDS]
+    outcome = {}
+    for way, rewrite in planted.WAYS.items():
+        texts = [(one.id, rewrite(one, chance)) for one in items if planted.half_of(one.id) == 1]
+        texts = [(name, text) for name, text in texts if len(text.split()) >= planted.LEAST_WORDS]
+        met = rule([text for _, text in texts])
+        outcome[way] = f"{sum(name in names for (name, _), names in zip(texts, met, strict=True))} of {len(texts)}"
+    del outcome["short items"]  # those are among the others here
     near = planted.near_misses()
-    found = [(item, names) for item, names in zip(near, rule([one.text for one in near]), strict=True) if names]
-    print(*(f"near: {item.text!r} {sorted(names)}" for item, names in found), sep="\n")
-    return {
-        "question alone": f"{sum(one.id in met for one, met in zip(items, alone, strict=True))} of {len(items)}",
-        "verbatim": f"{sum(one.id in met for one, met in zip(items, whole, strict=True))} of {len(items)}",
-        "near": f"{len(found)} of {len(near)}",
-    }
+    found = [(one, names) for one, names in zip(near, rule([one.text for one in near]), strict=True) if names]
+    print(*(f"near: {one.text!r} {sorted(names)}" for one, names in found), sep="\n")
+    return {**outcome, "near": f"{len(found)} of {len(near)}"}
 
 
 def shared_by_two(seeds: Seeds, entries: list[Entry]) -> dict[str, int]:
