@@ -127,14 +127,14 @@ class WritableHub(Hub):
             return self.json(
                 client, {"branches": _refs(self.branches, "heads"), "tags": _refs(self.tags, "tags"), "converts": []}
             )
-        revision = rest or "main"
+        revision, _, below = rest.partition("/") if api == "tree" else (rest or "main", "", "")
         tree = self.tree(revision)
         if tree is None:
             return self._nothing(client, "RevisionNotFound")
         if api in {"", "revision"}:
             sha = self.branches.get(revision) or self.tags.get(revision) or revision
             return self.json(client, {"id": "owner/name", "sha": sha, "siblings": [], "tags": [], "private": False})
-        names = sorted(tree)
+        names = [name for name in sorted(tree) if not below or name.startswith(f"{below}/")]
         after = int(parse_qs(urlsplit(client.path).query).get("cursor", ["0"])[0])
         more = {}
         if after + 5 < len(names):  # pages of five

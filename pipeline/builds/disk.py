@@ -115,7 +115,7 @@ def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, r
 
 
 def held_of_references(config: DatasetConfig, reference_bytes: int) -> list[Held]:
-    """What references take, of so many bytes as they are stored; estimates say nothing of it."""
+    """What references take, of so many bytes as they are stored."""
     by_anchors = config.index.method == "anchors"
     return [
         Held("reference", TEXT * reference_bytes),

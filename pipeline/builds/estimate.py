@@ -10,6 +10,9 @@ a lower bound; where duplicates are removed, tokens are bounded from above alone
 Time is a fixed part (imports, kernels, the tokenizer) and a rate: an eighth of the sample is built cold, then warm, and
 the rate is that of what the whole sample takes longer, warm.
 
+References (`dedup.against`) are not sampled: a sample says little of what stands in them. Their files are counted as
+if a stored byte held as much text as one of the dataset's, and was indexed and compared at the sample's speed.
+
 Price: one pass over the drawn files (decompression), a build of the sample and two of an eighth of it in a scratch
 folder, on one core.
 """
@@ -20,6 +23,7 @@ import fileinput
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from corpusmill.ledger import Receipt
 
 EIGHTH = 8
+# Stages whose work is of references, too.
+OF_REFERENCES = {"index", "anchor", "suffix_array", "shared", "context", "settle", "border", "match"}
 OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages whose work is of what a budget shows
 
 
@@ -47,7 +53,9 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
 
     `tell` is called with what begins now, for whoever waits. SourceError if the sample holds no line of the sources.
     """
+    from corpusmill.builds.disk import held_of_references
     from corpusmill.builds.plan import list_dataset
+    from corpusmill.builds.references import plan_references
     from corpusmill.builds.sampling import draw_files, write_sample
     from corpusmill.sources.plan import plan_files
     from corpusmill.stages.tokenize import locked
@@ -78,8 +86,21 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         seconds = fixed_and_variable(*(_seconds_and_bytes(one, shown) for one in (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
         estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown)
+        references = plan.model_copy(update={"references": plan_references(config, files)})
+        if references.references:
+            size = references.reference_bytes()
+            text_share = estimate.text_bytes / max(1, plan.source_bytes())
+            hours = _reference_seconds(build) * size * text_share / estimate.cores / 3600
+            held = held_of_references(config, size)
+            estimate = replace(estimate, hours=estimate.hours + hours, reference_bytes=size, held_of_references=held)
     keep_estimate(estimate, config, files, work)
     return estimate
+
+
+def _reference_seconds(build: Build) -> float:
+    """What a byte of text takes in a finished build, of the stages that references go through, too."""
+    seconds = sum(receipt.seconds for receipt in _all_receipts(build) if receipt.stage in OF_REFERENCES)
+    return seconds / max(1, build.total("index", "text_bytes_out"))
 
 
 def _write_eighth(sample: Path, folder: Path) -> None:
@@ -226,6 +247,18 @@ def _tokens_in_words(estimate: Estimate) -> str:
     return f"at most {high}; {tokens} if the whole repeats itself no more than the sample"
 
 
+def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
+    if estimate.reference_bytes is None:
+        return []
+    scratch = bytes_text(sum(kept + reclaimed for _, kept, reclaimed in estimate.held_of_references))
+    return [
+        (
+            "references",
+            f"{bytes_text(estimate.reference_bytes)} to read, {scratch} of text and anchors in the work folder",
+        )
+    ]
+
+
 def render_estimate(estimate: Estimate) -> str:
     """For people."""
     from corpusmill.builds.disk import moments
@@ -239,11 +272,12 @@ def render_estimate(estimate: Estimate) -> str:
             "duplicates",
             f"at least {estimate.duplicate_share:.1%} of the text (the whole repeats itself more than a sample)",
         ),
+        *_references_in_words(estimate),
         ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),
         ("memory", f"{bytes_text(estimate.peak_rss_bytes)} a worker"),
         *(
             ("peak disk", f"{bytes_text(max(work for work, _ in seen))} in the work folder with reclaim: {reclaim}")
-            for reclaim, seen in moments(estimate.held).items()
+            for reclaim, seen in moments([*estimate.held, *estimate.held_of_references]).items()
         ),
         *((name, bytes_text(size)) for name, size in estimate.output_bytes.items()),
     ]

@@ -111,6 +111,29 @@ class DatasetConfig(Section):
         removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
         return self.dedup.keep == "every_string" or removing
 
+    def _annotations_have_a_place(self) -> DatasetConfig:
+        wanted, dedup = self.decontamination, self.dedup
+        if wanted is None or wanted.action != "annotate":
+            return self
+        if dedup.mode == "none" or not dedup.writeback:
+            raise ValueError(
+                "decontamination.action: annotate writes into documents/: it needs dedup.mode remove or annotate, and"
+                " dedup.writeback"
+            )
+        if steps := self.steps_before("writeback"):
+            raise ValueError(
+                f"{steps[0].called} is a step before: writeback, and decontamination.action: annotate notes places that"
+                " would not fit a text that the step changed: put it before: index"
+            )
+        own, other = (key.split(".") for key in (wanted.annotate_key, dedup.annotate_key))
+        shared = min(len(own), len(other))
+        if dedup.mode == "annotate" and own[:shared] == other[:shared]:
+            raise ValueError(
+                f"decontamination.annotate_key {wanted.annotate_key} and dedup.annotate_key {dedup.annotate_key} name"
+                " one place"
+            )
+        return self
+
     def all_decisions(self) -> list[DecisionsConfig]:
         """What says which documents go, the first to say so first: the list of `forget`, then `decisions`."""
         return [*([self.forget.decisions()] if self.forget else ()), *(self.decisions or ())]

@@ -177,9 +177,10 @@ class DecontaminationConfig(Section):
     """Documents that hold items of benchmarks, and what becomes of them."""
 
     benchmarks: Annotated[list[BenchmarkConfig], Field(min_length=1)]
-    action: Literal["remove", "cut", "report"]
+    action: Literal["remove", "cut", "annotate", "report"]
     threshold: Threshold = "default"
     seed_words: Annotated[int, Field(ge=3, le=64, strict=True)] = 5
+    annotate_key: Annotated[str, Field(min_length=1)] = "contamination"
 
     @model_validator(mode="after")
     def _names_tell_benchmarks_apart(self) -> DecontaminationConfig:
@@ -191,7 +192,7 @@ class DecontaminationConfig(Section):
 
     def changes_text(self) -> bool:
         """Whether later stages see another text than without it."""
-        return self.action != "report"
+        return self.action in {"remove", "cut"}
 
 
 class TokenizerConfig(Section):

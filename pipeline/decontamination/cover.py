@@ -20,7 +20,7 @@ from corpusmill.kernels import inlined, kernel
 
 MOST_SKIPPED = 3
 ALONE, RAREST, SEED, SHORT = range(4)  # columns of weights
-LONG_ANSWER = 18
+LONG_ANSWER = 10
 
 
 @kernel

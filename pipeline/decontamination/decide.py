@@ -20,7 +20,7 @@ WEIGHED, COUNTED = range(2)  # a word counts what it tells by itself; or one, if
 RULES = {
     "default": (
         (WEIGHED, 1.8, 0.95),
-        (WEIGHED, LEAST_TELLING, 0.8),
+        (WEIGHED, LEAST_TELLING, 0.5),
         (WEIGHED, 3.8, 0.45),
         (WEIGHED, 6.0, 0.4),
         (WEIGHED, 11.0, 0.3),
@@ -73,9 +73,9 @@ def too_little(seeds: Seeds) -> NDArray[np.bool_]:
     ends = np.concatenate([np.zeros(1), np.cumsum(telling)])
     words = np.concatenate([np.zeros(1, np.int64), np.cumsum(seeds.weights[:, RAREST] > 0)])
     first, end = seeds.bounds[:-1].astype(np.int64), seeds.bounds[1:].astype(np.int64)
-    little: NDArray[np.bool_] = (ends[end] - ends[first] < RULES["default"][0][1]) | (
-        words[end] - words[first] < LEAST_WORDS
-    )
+    behind = first + seeds.questions.astype(np.int64)
+    short = words[end] - words[first] < np.where(words[behind] == words[first], LONG_ANSWER, LEAST_WORDS)
+    little: NDArray[np.bool_] = short | (ends[end] - ends[first] < RULES["default"][0][1])
     return little
 
 

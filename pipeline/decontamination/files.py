@@ -14,12 +14,12 @@ import numpy as np
 import orjson
 
 from corpusmill.config import absolute
-from corpusmill.decontamination.items import Fields, Item, read_items
+from corpusmill.decontamination.items import Fields, Item, count_rows, read_items
 from corpusmill.decontamination.search import Searcher
 from corpusmill.decontamination.seeds import Entry
 from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 from corpusmill.documents.jsonl import read_documents
-from corpusmill.errors import ConfigError, full_device_explained
+from corpusmill.errors import BalanceError, ConfigError, full_device_explained
 from corpusmill.sources.copies import each_file
 from corpusmill.storage import StoredFile, Wanted, list_sources, open_location, open_once
 
@@ -51,7 +51,8 @@ def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[
         with open_once(store, Wanted(name, file.size_bytes, file.identity)) as raw:
             data = raw.read()
         digest.update(data)
-        rows = read_items(cast(BinaryIO, io.BytesIO(data)), file.name, benchmark.name, benchmark.fields)
+        rows = [*read_items(cast(BinaryIO, io.BytesIO(data)), file.name, benchmark.name, benchmark.fields)]
+        _require_all(rows, count_rows(cast(BinaryIO, io.BytesIO(data)), file.name), file.name)
         items += rows
     if benchmark.sha256 not in {None, digest.hexdigest()}:
         raise ConfigError(
@@ -62,6 +63,17 @@ def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[
             next_step="fetch the right one, or pin this one: corpusmill benchmarks CONFIG prints its sha256",
         )
     return items, digest.hexdigest()
+
+
+def _require_all(items: list[Item], rows: int, path: str) -> None:
+    if len(items) != rows:
+        raise BalanceError(
+            "not every row of a benchmark became an item",
+            where=path,
+            expected=f"{rows:,} items",
+            got=f"{len(items):,}",
+            next_step="report this with the file's first lines: the program is wrong",
+        )
 
 
 @dataclass

@@ -57,6 +57,14 @@ def read_items(stream: BinaryIO, path: str, benchmark: str, fields: Fields) -> I
         raise _unreadable(path, f"rows with a question under the key {fields.question!r}", "none")
 
 
+def count_rows(stream: BinaryIO, path: str) -> int:
+    """How many items a file holds, without parsing them."""
+    if path.endswith(PARQUET):
+        return int(open_parquet(stream, path).metadata.num_rows)
+    with open_decompressed(stream, path) as lines:
+        return sum(not line.isspace() for line in lines)
+
+
 def _unreadable(where: str, expected: str, got: object) -> ConfigError:
     next_step = "mend the file, or name the fields that hold the benchmark's question, answer and passage"
     return ConfigError("a benchmark cannot be read", where=where, expected=expected, got=got, next_step=next_step)

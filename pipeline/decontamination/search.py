@@ -12,9 +12,10 @@ from corpusmill.decontamination.decide import decide, rules_of
 from corpusmill.decontamination.runs import run_keys
 from corpusmill.decontamination.scan import met_seeds
 from corpusmill.decontamination.seeds import SHORT_RUN, Seeds
-from corpusmill.decontamination.text_words import Places, WordFinder
+from corpusmill.decontamination.text_words import Places, WordFinder, Words
 
 BATCH_BYTES = 4 << 20
+BATCH_WORDS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,24 @@ class Searcher:
             [int(words.begins[begin]), int(words.ends[stop - 1])]
             for begin, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
         ]
+
+    def met_alone(self) -> tuple[NDArray[np.bool_], int]:
+        """What is met in texts of nothing but each sequence's own words: bool (sequences,), and how many seeds."""
+        seeds = self._seeds
+        bounds = seeds.bounds.astype(np.int64)
+        met = np.zeros(seeds.sequences, np.bool_)
+        first = seeds_met = 0
+        while first < seeds.sequences:
+            last = max(int(np.searchsorted(bounds, bounds[first] + BATCH_WORDS, side="right")) - 1, first + 1)
+            hashes = seeds.words[bounds[first] : bounds[last]].copy()
+            nowhere = np.zeros(len(hashes), np.uint32)
+            words = Words(hashes, nowhere, nowhere, bounds[first : last + 1] - bounds[first])
+            shared = met_seeds(seeds, words)
+            own = shared[shared[:, 1] == shared[:, 0] + first]
+            met[decide(seeds, words, own, self._rules)["sequence"]] = True
+            seeds_met += int(np.count_nonzero(own[:, 2] == words.first[own[:, 0]] + own[:, 3]))
+            first = last
+        return met, seeds_met
 
     def _search(self, text: NDArray[np.uint8], starts: Places, ends: Places, first: int) -> Iterator[Hit]:
         words = self._finder.find(text, starts, ends)

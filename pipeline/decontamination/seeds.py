@@ -39,7 +39,7 @@ from corpusmill.decontamination.runs import PHRASE_WORDS, begins_common, common_
 from corpusmill.decontamination.text_words import WordFinder
 from corpusmill.errors import CorruptDataError
 
-VERSION = 1
+VERSION = 2
 SHORT_RUN = 3  # words that count beside a seed of the same item
 COMMON = Path(__file__).with_name("common.txt")
 COMMON_WORD, IN_PHRASE, CHARACTER = 0.3, 0.1, 0.5  # what they weigh, any other word 1

@@ -18,8 +18,7 @@ longest line if that is more.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
@@ -29,7 +28,8 @@ from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
-from corpusmill.documents.json_members import find_value, insert_place
+from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, text_parts, with_edits
+from corpusmill.documents.json_members import find_value
 from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, find_places
 from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from corpusmill.documents.located import (
@@ -41,7 +41,7 @@ from corpusmill.documents.located import (
     read_text,
 )
 from corpusmill.documents.text_shard import IndexedSource
-from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.errors import CorruptDataError
 
 EMPTY = b'""'
 
@@ -56,9 +56,7 @@ _CutString = tuple[int, tuple[int, int], bytes]
 class WriteBackOptions:
     """What happens to a document's duplicate ranges.
 
-    `annotate_key`  where `annotate` puts its list: a key of the line's object, or a dotted path (`metadata.ranges`);
-                    objects that the path lacks are added. In parquet a column of that name. A document (a table) that
-                    has it already is an error, unless `replace_existing`
+    `annotate_key`  where `annotate` puts its list (annotations.py), over what is there if `replace_existing`
     `drop_empty`    `remove` leaves out the documents that become empty instead of keeping them with an empty text
     """
 
@@ -79,7 +77,7 @@ class WriteBackCounts:
 
     `text_content` is of the indexed texts whose lines were read again, `kept_content` of what stays of each, where it
     changed decoded from what is written; a document that is dropped counts as an empty text. Both weigh a document by
-    shard and ordinal.
+    shard and ordinal. `noted_content` is of the values of annotations, read again from what is written.
     """
 
     documents_in: int = 0
@@ -92,14 +90,15 @@ class WriteBackCounts:
     text_bytes_out: int = 0
     text_content: ContentSum = NOTHING
     kept_content: ContentSum = NOTHING
+    noted_content: ContentSum = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Documents:
     """What the text shard and the ranges say about the documents of one source file.
 
-    `line_numbers` int64 (n,); `text_bytes` int64 (n,); `ranges` int64 (m, 2) relative to each document's text, those of
-    document i at `first_range[i] : first_range[i + 1]`.
+    `line_numbers` int64 (n,); `text_bytes` int64 (n,); `ranges` int64 (m, 2 or 3) relative to each document's text,
+    those of document i at `first_range[i] : first_range[i + 1]`.
     """
 
     indexed: IndexedSource
@@ -137,6 +136,7 @@ def write_back_file(
     indexed: IndexedSource,
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
+    annotations: Sequence[Annotation] = (),
     unit: int = 0,
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
@@ -145,16 +145,19 @@ def write_back_file(
 
     `indexed`  the text shard's documents of this file
     `ranges`   uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
-               one document and aligned to UTF-8 characters; empty ones are ignored
+               one document and aligned to UTF-8 characters; empty ones are ignored. `annotate` adds a third column, if
+               there is one, to each range as it is
+    `annotations`  what every document gets beside: values of documents counted within the file
     `unit`     the number of the shard
 
     Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
     that cannot be placed. After an error the output is not whole and must be thrown away.
     """
-    annotating = options.mode == "annotate"
-    path = _annotation_path(options.annotate_key, options.text_field) if annotating else []
     documents = _documents(indexed, ranges)
     account = _Account(documents, options, unit)
+    added = [*_own_annotation(documents, options), *annotations]
+    for annotation in added:
+        key_path(annotation.key, options.text_field)
     for block in read_located_blocks(
         stream,
         source=indexed.path,
@@ -163,27 +166,29 @@ def write_back_file(
         longest_line_bytes=longest_line_bytes,
     ):
         documents.require_unchanged(block)
-        if annotating:
-            cut, dropped = [], []
-            rewritten = _rewritten_strings(block, documents, options)
-            edits = [
-                *_annotations(block, documents, path, options),
-                *((*span, string) for _, span, string in rewritten),
-            ]
-        else:
-            cut = [
-                *_cut_strings(block, documents, options.text_field),
-                *_rewritten_strings(block, documents, options),
-            ]
+        cut = [*_rewritten_strings(block, documents, options)]
+        if options.mode == "remove":
+            cut += _cut_strings(block, documents, options.text_field)
             cut.sort()
-            dropped = [place for place, _, string in cut if options.drop_empty and string == EMPTY]
-            edits = [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
+        dropped = [place for place, _, string in cut if options.drop_empty and string == EMPTY]
+        edits = [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
         rejected = np.delete(np.arange(len(block.line_ends)), block.lines)
         edits += [_without_line(block, line) for line in (*rejected, *block.lines[dropped])]
-        written = _edited(block.data, edits)
-        sink.write(written)
+        written = with_edits(block.data, edits)
         account.add(block, written, [place for place, _, _ in cut], dropped)
+        stays = np.delete(np.arange(block.first_document, block.end_document), dropped)
+        for annotation in added:
+            written = annotate_lines(written, stays, annotation, indexed, options.text_field, unit)
+        sink.write(written)
+    account.counts.noted_content = sum((one.tally for one in added), NOTHING)
     return account.counts
+
+
+def _own_annotation(documents: _Documents, options: WriteBackOptions) -> list[Annotation]:
+    """The ranges themselves, where they are noted."""
+    if options.mode == "remove":
+        return []
+    return [Annotation(options.annotate_key, documents.ranges_of, options.replace_existing)]
 
 
 class _Account:
@@ -231,7 +236,7 @@ def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: lis
 
 def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents:
     places = indexed.bounds.astype(np.int64)
-    spans = ranges.astype(np.int64).reshape(-1, 2)
+    spans = ranges.astype(np.int64)
     spans = spans[spans[:, 0] != spans[:, 1]]
     first_range = np.searchsorted(spans[:, 0], places)
     owner = np.repeat(np.arange(len(places) - 1), np.diff(first_range))
@@ -245,7 +250,8 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents
         raise _misfit(
             indexed.path, f"{len(spans):,} ranges for {len(places) - 1:,} documents, of which one does not fit"
         )
-    relative = spans - (places[owner] + 1)[:, None]
+    relative = spans.copy()
+    relative[:, :2] -= (places[owner] + 1)[:, None]
     return _Documents(indexed, indexed.line_numbers.astype(np.int64), np.diff(places) - 1, first_range, relative)
 
 
@@ -257,14 +263,6 @@ def _misfit(source: str, got: str) -> CorruptDataError:
         got=got,
         next_step="run the find_ranges step of this shard again: its ranges belong to another text shard",
     )
-
-
-def text_parts(texts: list[bytes]) -> NDArray[np.uint64]:
-    """uint64 (2, n): what each text counts in a content sum, before its weight."""
-    joined = np.frombuffer(b"".join(texts), np.uint8)
-    lengths = np.fromiter(map(len, texts), np.uint64, len(texts))
-    ends = np.cumsum(lengths, dtype=np.uint64)
-    return text_hashes(joined, ends - lengths, ends)
 
 
 def document_weights(unit: int, first_ordinal: int, first: int, end: int) -> NDArray[np.uint64]:
@@ -326,67 +324,3 @@ def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
 
 def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
     return int(block.line_starts[line]), int(block.line_ends[line]), b""
-
-
-def _annotation_path(annotate_key: str, text_field: str) -> list[str]:
-    path = annotate_key.split(".")
-    if path[0] == text_field or not all(path):
-        raise ConfigError(
-            "the annotation has no place",
-            where=f"annotate_key: {annotate_key}",
-            expected=f"a key, or keys joined by dots, of which the first is not the text field {text_field!r}",
-            next_step="name another annotate_key",
-        )
-    return path
-
-
-def _annotations(
-    block: LocatedBlock, documents: _Documents, path: list[str], options: WriteBackOptions
-) -> Iterator[Edit]:
-    spans = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
-    for document, (start, end) in enumerate(spans, start=block.first_document):
-        ranges = json.dumps(documents.ranges_of(document)).encode()
-        depth, span, separator = _annotation_place(block.data, start, end, path)
-        if separator is not None:
-            yield *span, separator + _nested(path[depth:], ranges)[1:-1]
-        elif options.replace_existing:
-            yield *span, _nested(path[depth:], ranges)
-        else:
-            raise ConfigError(
-                "a document already has the annotation's key",
-                where=f"{documents.indexed.path}, line {documents.line_numbers[document] + 1}",
-                expected=f"nothing at {'.'.join(path[:depth])!r}",
-                next_step="name another annotate_key, or set replace_existing if the old value may go",
-            )
-
-
-def _annotation_place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tuple[int, int], bytes | None]:
-    """(how many keys of the path are there, what gives way to the others, what is put before them as a new member).
-
-    The last is None where a value is there already that is no object, or stands at the end of the path.
-    """
-    for depth, key in enumerate(path):
-        found = find_value(data, key, start, end)
-        if found is None:
-            at, separator = insert_place(data, start, end)
-            return depth, (at, at), separator
-        start, end = found
-        if data[start] != ord("{"):
-            return depth + 1, found, None
-    return len(path), (start, end), None
-
-
-def _nested(path: list[str], value: bytes) -> bytes:
-    """`value` inside one object for every key of `path`."""
-    for key in reversed(path):
-        value = b"{" + orjson.dumps(key) + b": " + value + b"}"
-    return value
-
-
-def _edited(data: bytes, edits: list[Edit]) -> bytes:
-    pieces: list[bytes | memoryview] = []
-    view, at = memoryview(data), 0
-    for start, end, replacement in sorted(edits):
-        pieces += (view[at:start], replacement)
-        at = end
-    return b"".join([*pieces, view[at:]])

@@ -3,13 +3,15 @@
 Every other column, the schema with its metadata, the type of the text column (string, large_string, dictionary), the
 row groups and the compression of every column stay as they are; the encoding of pages is pyarrow's, so the bytes of a
 file depend on its version. Rejected rows are left out. In mode annotate the column is list<list<int64>>, its
-name the whole of `annotate_key`, dots included.
+name the whole of `annotate_key`, dots included; other annotations say what theirs is (`Annotation.column`).
 
 Price: one row group in memory, decompressed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,14 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from corpusmill.content import NOTHING
 from corpusmill.content_kernels import weighted_sum
-from corpusmill.dedup.writeback import (
-    WriteBackCounts,
-    WriteBackOptions,
-    document_weights,
-    text_parts,
-    without_ranges,
-)
+from corpusmill.dedup.annotations import Annotation, text_parts
+from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, without_ranges
 from corpusmill.documents.located import changed_source
 from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
 from corpusmill.documents.parquet_footer import ColumnChunk
@@ -42,6 +40,7 @@ def write_back_table(
     indexed: IndexedSource,
     ranges: NDArray[np.uint64],
     options: WriteBackOptions,
+    annotations: Sequence[Annotation] = (),
     unit: int = 0,
 ) -> WriteBackCounts:
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
@@ -49,18 +48,18 @@ def write_back_table(
     Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that is not what was
     indexed; ConfigError for an annotation whose column is there already.
     """
-    source = indexed.path
-    file = open_parquet(stream, source)
+    file = open_parquet(stream, indexed.path)
     text_field = options.text_field
-    kind = text_column(file, source, text_field)
+    kind = text_column(file, indexed.path, text_field)
     annotated = options.mode == "annotate"
-    schema = _schema(file.schema_arrow, options, source) if annotated else file.schema_arrow
+    added = [*_own_annotation(indexed, ranges, options), *annotations]
+    schema = _schema(file.schema_arrow, added, indexed.path)
     rows = indexed.line_numbers.astype(np.int64)
     counts = WriteBackCounts()
     first_row = 0
-    with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, source))) as writer:
+    with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, indexed.path))) as writer:
         for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
-            table = read_group(file, group, source)
+            table = read_group(file, group, indexed.path)
             low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
             kept = table.take(rows[low:high] - first_row)
             first_row += table.num_rows
@@ -72,8 +71,9 @@ def write_back_table(
                 texts = _as_indexed(texts, indexed, low, rewritten)
                 parts = text_parts(texts)
                 kept = _with_column(kept, text_field, _text_array(texts, kind))
-            row_ranges = [_ranges_of(document, indexed.bounds, ranges) for document in range(low, high)]
-            cut = [without_ranges(text, spans) for text, spans in zip(texts, row_ranges, strict=True)]
+            documents = np.arange(low, high)
+            row_ranges = [_ranges_of(document, indexed.bounds, ranges) for document in documents.tolist()]
+            cut = texts if annotated else [*map(without_ranges, texts, row_ranges)]
             counts.documents_in += len(texts)
             changed_rows = np.array([*map(bool, row_ranges)], np.bool_)
             changed_rows[rewritten - low] = True
@@ -83,23 +83,41 @@ def write_back_table(
             weights = document_weights(unit, indexed.first_document, low, high)
             counts.text_content += weighted_sum(parts, weights)
             counts.kept_content += weighted_sum(written, weights)
-            if annotated:
-                counts.text_bytes_out += sum(map(len, texts))
-                kept = _with_column(kept, options.annotate_key, pa.array(row_ranges, RANGES))
-            else:
-                counts.text_bytes_out += sum(map(len, cut))
+            counts.text_bytes_out += sum(map(len, cut))
+            if not annotated:
                 counts.text_bytes_removed += sum(end - start for spans in row_ranges for start, end in spans)
                 counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[~changed_rows]))
-                emptied = [changed and not text for text, changed in zip(cut, changed_rows.tolist(), strict=True)]
-                counts.documents_empty += sum(emptied)
+                emptied = changed_rows & np.array([not text for text in cut], np.bool_)
+                counts.documents_empty += int(np.count_nonzero(emptied))
                 kept = _with_column(kept, text_field, _text_array(cut, kind))
                 if options.drop_empty:
-                    kept = kept.filter(pa.array([not gone for gone in emptied], pa.bool_()))
+                    kept, documents = kept.filter(pa.array(~emptied)), documents[~emptied]
+            kept = _annotated(kept, documents.tolist(), added, indexed, unit)
             counts.documents_out += kept.num_rows
             writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
     if counts.documents_in != len(rows):
-        raise changed_source(source, int(rows[counts.documents_in]), f"{first_row:,} rows in all")
+        raise changed_source(indexed.path, int(rows[counts.documents_in]), f"{first_row:,} rows in all")
+    counts.noted_content = sum((annotation.tally for annotation in added), NOTHING)
     return counts
+
+
+def _own_annotation(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> list[Annotation]:
+    """The ranges themselves, where they are noted."""
+    if options.mode == "remove":
+        return []
+    ranges_of = partial(_ranges_of, bounds=indexed.bounds, ranges=ranges)
+    return [Annotation(options.annotate_key, ranges_of, options.replace_existing, RANGES)]
+
+
+def _annotated(
+    table: pa.Table, documents: list[int], annotations: Sequence[Annotation], indexed: IndexedSource, unit: int
+) -> pa.Table:
+    """A table whose rows are these documents, counted within the file, with a column for each annotation."""
+    for annotation in annotations:
+        values = pa.array([annotation.value_of(document) for document in documents], annotation.column)
+        annotation.count(zip(documents, values.to_pylist(), strict=True), unit, indexed.first_document)
+        table = _with_column(table, annotation.key, values)
+    return table
 
 
 def _require_unchanged(parts: NDArray[np.uint64], indexed: IndexedSource, first: int) -> None:
@@ -115,26 +133,28 @@ def _as_indexed(texts: list[bytes], indexed: IndexedSource, first: int, rewritte
     return [others.get(number, text) for number, text in enumerate(texts)]
 
 
-def _schema(schema: pa.Schema, options: WriteBackOptions, source: str) -> pa.Schema:
-    key = options.annotate_key
-    place = schema.get_field_index(key)
-    if place < 0:
-        return schema.append(pa.field(key, RANGES))
-    if not options.replace_existing:
-        raise ConfigError(
-            "a parquet file already has a column with the annotation's name",
-            where=f"{source}, column {key}",
-            expected="no such column",
-            next_step="name another annotate_key, or set replace_existing if the old values may go",
-        )
-    return schema.set(place, pa.field(key, RANGES))
+def _schema(schema: pa.Schema, annotations: Sequence[Annotation], source: str) -> pa.Schema:
+    """A schema with the columns of annotations."""
+    for annotation in annotations:
+        column = pa.field(annotation.key, annotation.column)
+        place = schema.get_field_index(annotation.key)
+        if place >= 0 and not annotation.replace_existing:
+            raise ConfigError(
+                "a parquet file already has a column with the annotation's name",
+                where=f"{source}, column {annotation.key}",
+                expected="no such column",
+                next_step="name another annotate_key, or set replace_existing if the old values may go",
+            )
+        schema = schema.append(column) if place < 0 else schema.set(place, column)
+    return schema
 
 
 def _ranges_of(document: int, bounds: NDArray[np.uint64], ranges: NDArray[np.uint64]) -> list[list[int]]:
     """[[start, end], ...] of one document, relative to its text."""
     first, last = np.searchsorted(ranges[:, 0], bounds[[document, document + 1]])
     start = int(bounds[document]) + 1
-    return [[low - start, high - start] for low, high in ranges[first:last].tolist() if low < high]
+    rows = ranges[first:last].tolist()
+    return [[low - start, high - start, *label] for low, high, *label in rows if low < high]
 
 
 def _text_array(values: list[bytes], kind: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,8 @@ class Estimate:
     `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
     `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
-    `shown_tokens`: those that a budget shows, repeats included.
+    `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
+    they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these.
     """
 
     sampled_text_bytes: int
@@ -44,8 +45,10 @@ class Estimate:
     hours: float
     peak_rss_bytes: int
     output_bytes: dict[str, int]
-    held: list[tuple[str, float, float]]
+    held: Sequence[tuple[str, float, float]]
     shown_tokens: int | None = None
+    reference_bytes: int | None = None
+    held_of_references: Sequence[tuple[str, float, float]] = ()
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

@@ -189,7 +189,7 @@ def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
 def _name(keys: tuple[str, ...]) -> str:
     if keys[0] == "exports":
         return f"export_{keys[1]}" if len(keys) == 2 else "_".join(keys[1:])
-    stands_alone = keys[-1] in STAND_ALONE and keys[0] != "selection"
+    stands_alone = keys[-1] in STAND_ALONE and keys[0] not in {"selection", "decontamination"}
     return keys[-1] if len(keys) == 1 or stands_alone else "_".join(keys)
 
 

@@ -43,7 +43,7 @@ class HitExample(Facts):
 class ContaminationSummary(Facts):
     """What decontamination found, and what became of the documents; `borderline`: the hits of least share."""
 
-    action: Literal["remove", "cut", "report"]
+    action: Literal["remove", "cut", "annotate", "report"]
     documents: Count
     documents_hit: Count
     benchmarks: tuple[BenchmarkFound, ...]

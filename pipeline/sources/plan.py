@@ -143,8 +143,9 @@ def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | No
     uncut: list[UncutFile] = []
     part_bytes = max(shard_bytes, SMALLEST_PART_BYTES)
     entries = [entry for file in files for entry in _entries(file, part_bytes, endpoint_url, uncut, taken)]
-    _require_every_byte_once(files, entries)
-    return Plan(shards=group_into_shards(entries, shard_bytes), uncut=uncut or None)
+    plan = Plan(shards=group_into_shards(entries, shard_bytes), uncut=uncut or None)
+    _require_every_byte_once(files, [*plan.files()])
+    return plan
 
 
 def _entries(

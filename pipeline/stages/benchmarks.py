@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Stage
-from corpusmill.ledger import Outcome
+from corpusmill.ledger import Check, Outcome, Receipt
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
@@ -87,6 +87,10 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
+    import numpy as np
+
+    from corpusmill.decontamination.decide import too_little
+    from corpusmill.decontamination.search import Searcher
     from corpusmill.decontamination.seeds import write_seeds
     from corpusmill.storage import StoredFile
 
@@ -94,10 +98,15 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     files = [[StoredFile(**file.model_dump(exclude={"part"})) for file in of_benchmark] for of_benchmark in planned]
     seeds, entries, facts = index_benchmarks(build.config, files)
     write_seeds(folder, seeds, entries)
+    (met, seeds_met), little = Searcher(seeds).met_alone(), too_little(seeds)
     counts = {
         "items": sum(fact.items for fact in facts),
+        "items_indexed": sum(entry.part == "item" for entry in entries),
         "sequences": seeds.sequences,
+        "sequences_met": int(np.count_nonzero(met & ~little)),
+        "sequences_undecidable": int(np.count_nonzero(little)),
         "seeds": len(seeds.postings),
+        "seeds_met": seeds_met,
         "bytes_read": sum(file.size_bytes for of_benchmark in files for file in of_benchmark),
     }
     rows = [
@@ -107,15 +116,27 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     return Outcome(counts=counts, details={"benchmarks": rows})
 
 
+def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:
+    """Every item is indexed, and a text of its own words is a hit of it, unless it cannot be decided."""
+    counts = receipt.counts
+    met = ("met by their own words", counts["sequences_met"]), ("undecidable", counts["sequences_undecidable"])
+    return [
+        Check("items", (("read", counts["items"]),), (("indexed", counts["items_indexed"]),)),
+        Check("sequences", (("indexed", counts["sequences"]),), met),
+        Check("seeds", (("indexed", counts["seeds"]),), (("met by their own words", counts["seeds_met"]),)),
+    ]
+
+
 STAGE = Stage(
     "benchmarks",
-    version=1,
+    version=2,
     after=("filter", "decided"),
     unit_word="index",
     units=_units,
     inputs=lambda _build, _unit: [],
     settings=_settings,
     run=_run,
+    checks=_checks,
     stores=True,
     on_trunk=False,
 )

@@ -1,7 +1,11 @@
 """Decontaminate: search a shard's documents for items of benchmarks, and leave them out before repeats are looked for.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
-when they were looked for. With `action: cut` only the passages go, with `action: report` the text stays as it is.
+when they were looked for. With `action: cut` only the passages go. With `annotate` and `report` the text stays as it
+is; `annotate` has writeback say in each document what it holds (annotating.py).
+
+    hits.jsonl      a line for each item of each place, in order of documents
+    hit_documents   u64 each: the ordinal of each line's document; with `annotate` alone
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
-HITS = "hits.jsonl"
+HITS, HIT_DOCUMENTS = "hits.jsonl", "hit_documents"
 SEARCHED_BYTES = 32 << 20
 CONTAMINATED = "contaminated"  # why a line of a source file is no document
 
@@ -45,6 +49,7 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
+    import numpy as np
 
     from corpusmill.decontamination.decide import threshold_of
     from corpusmill.decontamination.files import entries_by_sequence
@@ -61,23 +66,38 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     ids = text.document_ids()
     passages: dict[int, list[tuple[int, int]]] = {}
     by_benchmark: Counter[str] = Counter()
+    documents: list[int] = []
+    searched = marked = 0
     with (folder / HITS).open("wb") as rows:
-        for hit in _hits(text, searcher):
-            passages.setdefault(hit.text, []).append((hit.begin, hit.end))
-            about = _about(text, ids, hit, searcher)
-            for entry in entries[hit.sequence]:
-                by_benchmark[entry.benchmark] += 1
-                row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
-                rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        for in_batch, hits in _hits(text, searcher):
+            searched += in_batch
+            for hit in hits:
+                passages.setdefault(hit.text, []).append((hit.begin, hit.end))
+                about = _about(text, ids, hit, searcher)
+                marked += _is_whole(about)
+                for entry in entries[hit.sequence]:
+                    by_benchmark[entry.benchmark] += 1
+                    documents.append(hit.text)
+                    row = {"benchmark": entry.benchmark, "item": entry.item, "part": entry.part, **about}
+                    rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    if wanted.action == "annotate":
+        (folder / HIT_DOCUMENTS).write_bytes(np.array(documents, "<u8").data)
     counts, details = (
         _write_changed(text, shard, passages, folder, cut=wanted.action == "cut") if _changing(build) else ({}, {})
     )
-    hits = {"documents_hit": len(passages), "hits": by_benchmark.total(), "bytes_read": len(text.text)}
-    return Outcome(counts={**hits, **counts}, details={"hits": dict(sorted(by_benchmark.items())), **details})
+    counts |= {
+        "documents_searched": searched,
+        "documents_hit": len(passages),
+        "hits": by_benchmark.total(),
+        "passages": sum(map(len, passages.values())),
+        "passages_whole": marked,
+        "bytes_read": len(text.text),
+    }
+    return Outcome(counts=counts, details={"hits": dict(sorted(by_benchmark.items())), **details})
 
 
-def _hits(text: TextShard, searcher: Searcher) -> Iterator[Hit]:
-    """The hits of all documents, in memory that does not grow with the shard."""
+def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]]:
+    """(documents searched, their hits) of some at a time, in memory that does not grow with the shard."""
     import numpy as np
 
     from corpusmill.slices import release_pages
@@ -85,8 +105,8 @@ def _hits(text: TextShard, searcher: Searcher) -> Iterator[Hit]:
 
     bounds = text.bounds(0, text.documents)
     for first, last in runs(bounds[1:], SEARCHED_BYTES):
-        for hit in searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1]):
-            yield replace(hit, text=first + hit.text)
+        hits = searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1])
+        yield last - first, [replace(hit, text=first + hit.text) for hit in hits]
         release_pages(text.text)
 
 
@@ -104,6 +124,12 @@ def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> d
         "passage": passage.decode(),
         "covered": searcher.covered(hit, passage),
     }
+
+
+def _is_whole(about: dict[str, Any]) -> bool:
+    """Whether a passage begins and ends with words that its item has, too."""
+    covered, size = about["covered"], len(about["passage"].encode())
+    return bool(covered) and covered[0][0] == 0 and covered[-1][1] == size
 
 
 def _write_changed(
@@ -135,7 +161,9 @@ def _write_changed(
     stays = np.delete(np.arange(text.documents), hit)
     counts = {
         "documents_removed": 0 if cut else len(hit),
-        "text_bytes_removed": text.text_bytes - kept.text_bytes,
+        "text_bytes_removed": sum(
+            _covered(passages[one]) if cut else len(text.document_bytes(one)) for one in passages
+        ),
         "documents_out": kept.documents,
         "text_bytes_out": kept.text_bytes,
     }
@@ -157,13 +185,27 @@ def _without(text: bytes, passages: list[tuple[int, int]]) -> bytes:
     return b"".join([*rest, text[at:]])
 
 
+def _covered(passages: list[tuple[int, int]]) -> int:
+    """Bytes of [begin, end) passages, which may overlap."""
+    covered = at = 0
+    for begin, end in sorted(passages):
+        covered += max(end - max(begin, at), 0)
+        at = max(at, end)
+    return covered
+
+
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    if not _changing(build):
-        return []
     indexed = build.receipt(filtered_stage(build, shard), shard)
     counts, index = receipt.counts, indexed.counts
+    searched = [
+        Check("searched", (("indexed", index["documents_out"]),), (("documents", counts["documents_searched"]),)),
+        Check("passages", (("met", counts["passages"]),), (("begin and end with the item", counts["passages_whole"]),)),
+    ]
+    if not _changing(build):
+        return searched
     parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "contaminated"))
     return [
+        *searched,
         Check("decontaminated text", (("indexed", ContentSum.parse(indexed.details["content"])),), parts),
         *(
             Check(
@@ -227,7 +269,7 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "decontaminate",
-    version=1,
+    version=2,
     after=("benchmarks",),
     per_shard=True,
     units=_units,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.engine.stage import Recount, Stage
-from corpusmill.ledger import Outcome
+from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of, windows_settings
 from corpusmill.stages.reference import all_shards, every_answer, every_index, is_reference, numbers, of_unit, text_step
 from corpusmill.stages.shared import MINIMUM_PARTITIONS, partition_names
@@ -81,7 +81,7 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
     repeated = count_repeated(shared, settled, answered, partition)
     # Every partition hears of all text; its share of the text is what adds up over partitions.
     texts = sum(build.receipt(*answer).counts["bytes_read"] for answer in answers)
-    return matches, repeated, {"bytes_read": texts // len(build.units("match"))}
+    return matches, repeated, {"bytes_read": texts // len(build.units("match")), "shards": len(answers)}
 
 
 def _by_suffixes(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:
@@ -97,7 +97,7 @@ def _by_suffixes(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, 
     ]
     part = units.index(unit), len(units)
     matches, repeated, counts = match_suffixes(ordered, *part, minimum_bytes, numbers(build))
-    return matches, repeated, {**counts, "bytes_read": sum(map(len, texts)) // len(units)}
+    return matches, repeated, {**counts, "bytes_read": sum(map(len, texts)) // len(units), "shards": len(texts)}
 
 
 def repeated_strings(build: Build) -> list[dict[str, Any]]:
@@ -133,6 +133,12 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     return strings
 
 
+def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
+    references = sum(len(reference.shards) for reference in build.plan.references or ())
+    planned = ("of references", references), ("of the dataset", len(build.plan.shards))
+    return [Check("shards", planned, (("compared", receipt.counts["shards"]),))]
+
+
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     from corpusmill.dedup.matches import MATCH_RANGES
     from corpusmill.stages.recounting import section_rows
@@ -142,7 +148,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "match",
-    version=4,
+    version=5,
     after=("border", "reference_border", "suffix_array", "reference_index"),
     units_after=("anchor", "suffix_array", "reference_index"),
     group="find_ranges",
@@ -152,5 +158,6 @@ STAGE = Stage(
     settings=_settings,
     run=_run,
     recount=_recount,
+    checks=_checks,
     memory=lambda config: ("dedup.memory", int(config.dedup.memory)),
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import ReferenceConfig, SourceConfig
 from corpusmill.engine.stage import Recount, Stage, StepName
-from corpusmill.ledger import Outcome, versions_of
+from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, read_source, streamed_copy
 from corpusmill.stages.index import EXAMPLES, text_stage
 from corpusmill.storage import is_local, open_location, require_identity
@@ -156,6 +156,11 @@ def _in_place(build: Build, unit: str) -> bool:
     return any(is_local(file.location) for file in of_unit(build, unit)[2])
 
 
+def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
+    planned = (("planned", len(of_unit(build, unit)[2])),)
+    return [Check("files", planned, (("read", receipt.counts["files"]),))]
+
+
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     from corpusmill.documents.text_shard import open_text_shard
 
@@ -186,5 +191,6 @@ STAGE = Stage(
     stores=True,
     outside=_in_place,
     recount=_recount,
+    checks=_checks,
     on_trunk=False,
 )

@@ -12,14 +12,17 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from corpusmill.stages import download
+from corpusmill.stages.annotating import annotates_hits, hits_column, hits_of, ranges_of, told
 from corpusmill.stages.index import final_stage, text_flow
-from corpusmill.stages.union import CUT_RANGES, cuts_stage
+from corpusmill.stages.union import cuts_stage
 from corpusmill.storage import Traffic
 
 if TYPE_CHECKING:
+    from corpusmill.dedup.annotations import Annotation
     from corpusmill.dedup.writeback import WriteBackOptions
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
+    from corpusmill.stages.annotating import Hits
 
 FOLDER = "documents"
 
@@ -29,13 +32,19 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [(stage, shard) for stage in dict.fromkeys(["download", final_stage(build, shard), cuts_stage(build)])]
+    hits = ["decontaminate"] if annotates_hits(build) else []
+    return [(stage, shard) for stage in dict.fromkeys(["download", final_stage(build, shard), cuts_stage(build), *hits])]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
     dedup = build.config.dedup
     annotating = {"annotate_key": dedup.annotate_key, "replace_existing": dedup.replace_existing}
-    own = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
+    own: dict[str, Any] = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
+    if annotates_hits(build):
+        assert build.config.decontamination is not None
+        own["hits_key"] = build.config.decontamination.annotate_key
+    if dedup.mode == "annotate" and build.plan.references:
+        own["against"] = True
     tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
     libraries = versions_of("zstandard", "zlib", "orjson", "msgspec", *(["pyarrow"] if tables else []))
     return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **own}
@@ -44,7 +53,6 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
-    from corpusmill.dedup.ranges import read_ranges
     from corpusmill.dedup.writeback import write_back_file
     from corpusmill.documents.compression import compression_of, open_compressed
     from corpusmill.documents.text_shard import open_text_shard
@@ -52,9 +60,10 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     options = _options(build)
     traffic = Traffic()
     text = open_text_shard(build.folder(final_stage(build, shard), shard))
-    ranges = read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES)
+    ranges = ranges_of(build, shard, text)
+    hits = hits_of(build, shard, text, ranges)
     totals: Counter[str] = Counter()
-    content = {"text_content": NOTHING, "kept_content": NOTHING}
+    content = {"text_content": NOTHING, "kept_content": NOTHING, "noted_content": NOTHING}
     for copy, source in zip(download.local_copies(build, shard, traffic), text.sources, strict=True):
         path = folder / FOLDER / copy.name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +73,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             "indexed": indexed,
             "ranges": ranges[first:last],
             "options": options,
+            "annotations": _annotations(build, hits, indexed.first_document, table=copy.is_parquet),
             "unit": int(shard),
         }
         with path.open("xb") as file:
@@ -78,11 +88,30 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
                     counts = write_back_file(lines, sink, **edit)
         for field in fields(counts):
             (content if field.name in content else totals)[field.name] += getattr(counts, field.name)
+    if not _annotating(build):
+        del content["noted_content"]
+    else:
+        content["told_content"] = told(build, shard, text)
     return Outcome(
         counts={**totals, "bytes_read": len(text.text)},
         details={name: str(part) for name, part in content.items()},
         traffic=count_traffic(traffic),
     )
+
+
+def _annotating(build: Build) -> bool:
+    return build.config.dedup.mode == "annotate" or annotates_hits(build)
+
+
+def _annotations(build: Build, hits: Hits, first_document: int, *, table: bool) -> list[Annotation]:
+    """What the documents of a file, whose first has this ordinal, get beside their ranges."""
+    from corpusmill.dedup.annotations import Annotation
+
+    if not annotates_hits(build):
+        return []
+    assert build.config.decontamination is not None
+    key, column = build.config.decontamination.annotate_key, hits_column() if table else None
+    return [Annotation(key, lambda document: hits.get(first_document + document, []), column=column)]
 
 
 def _options(build: Build) -> WriteBackOptions:
@@ -114,6 +143,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
             (("read again", ContentSum.parse(receipt.details["text_content"])),),
         ),
         *([same] if dedup.mode == "remove" else []),
+        *([_noted(receipt)] if _annotating(build) else []),
         Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",
@@ -121,6 +151,11 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
             (("written", counts["text_bytes_out"]), ("removed", removed)),
         ),
     ]
+
+
+def _noted(receipt: Receipt) -> Check:
+    told, noted = (ContentSum.parse(receipt.details[f"{name}_content"]) for name in ("told", "noted"))
+    return Check("annotations", (("ranges and hits", told),), (("read again", noted),))
 
 
 def _flows(build: Build) -> dict[str, Flow]:
@@ -156,7 +191,7 @@ def _number_of_lines(path: Path) -> int:
 
 STAGE = Stage(
     "writeback",
-    version=5,
+    version=6,
     after=("refine",),
     per_shard=True,
     on_trunk=False,

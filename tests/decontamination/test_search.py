@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.decontamination.decide import too_little
 from corpusmill.decontamination.items import Item
 from corpusmill.decontamination.scan import met_seeds
 from corpusmill.decontamination.search import Hit, Searcher
@@ -129,6 +130,24 @@ def test_index_with_a_short_file_is_refused(name: str, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(CorruptDataError):
         open_seeds(tmp_path)
+
+
+@examples(60)
+@given(st.lists(st.lists(st.sampled_from([*WORDS[:9], "the", "of"]), max_size=25).map(" ".join), max_size=8))
+def test_every_seed_is_met_by_its_item_and_every_item_that_can_be_decided_meets_itself(questions: list[str]) -> None:
+    items = [item(question, answer=question[:20], name=str(at)) for at, question in enumerate(questions)]
+    seeds, _ = build_seeds(items, 5)
+    met, seeds_met = Searcher(seeds).met_alone()
+    assert seeds_met == len(seeds.postings)
+    assert np.array_equal(met, ~too_little(seeds))
+
+
+def test_index_is_mapped_read_only(tmp_path: Path) -> None:
+    write_seeds(tmp_path, *build_seeds([item(QUESTION)], 5))
+    opened = open_seeds(tmp_path)
+    mapped = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line]
+    assert {Path(row[-1]).name for row in mapped} == {name for name, array in opened.arrays() if array.size}
+    assert {row[1] for row in mapped} == {"r--s"}
 
 
 def test_search_benchmark_of_empty_and_one_word_items_meets_nothing() -> None:

@@ -16,7 +16,7 @@ from corpusmill.dedup.anchors import open_anchors
 from corpusmill.dedup.exchange import periods_of
 from corpusmill.dedup.matches import Matches
 from corpusmill.dedup.ranges import union_ranges
-from corpusmill.dedup.references import referred_bytes, split_by_reference
+from corpusmill.dedup.references import referred_bytes, split_by_reference, with_references
 from tests.dedup.corpora import (
     LENGTHS,
     boilerplate_shards,
@@ -147,3 +147,35 @@ def test_references_hold_nothing_of_what_only_repeats_within(
     once, by_one, own_of_once = split_by_anchors([first + second, own], minimum_bytes, [0, 1])[1]
     assert (twice, own_of_twice) == (once, own_of_once)
     assert union_ranges(np.array([*by_first, *by_second], np.uint64).reshape(-1, 2)).tolist() == by_one
+
+
+@given(
+    st.text(alphabet="aä€😀", min_size=1, max_size=30),
+    st.lists(st.integers(0, 60), max_size=8),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 2)), max_size=6),
+)
+def test_with_references_each_character_names_what_holds_its_last_byte(
+    letters: str, cuts: list[int], pieces: list[tuple[int, int, int]]
+) -> None:
+    text = letters.encode()
+    borders = [at for at in range(len(text) + 1) if at == len(text) or text[at] & 0xC0 != 0x80]
+    edges = sorted({borders[at % len(borders)] for at in cuts})
+    cut = np.array(list(zip(edges[::2], edges[1::2], strict=False)), np.uint64).reshape(-1, 2)
+    inside = {at for first, end in cut.tolist() for at in range(first, end)}
+    owner: dict[int, int] = {}
+    for first, end, number in pieces:
+        owner.update(dict.fromkeys(inside & set(range(min(first, end), max(first, end))), number))
+    rows, at = [], 0
+    while at < len(text):
+        end = at + 1
+        while at in owner and end in owner and owner[end] == owner[at]:
+            end += 1
+        rows += [(at, end, owner[at])] if at in owner else []
+        at = end
+    held = np.array(rows, np.uint64).reshape(-1, 3)
+    told = with_references(np.frombuffer(text, np.uint8), cut, held).tolist()
+    got = {at: number for first, end, number in told for at in range(first, end)}
+    last_byte = {at: next(end for end in borders if end > at) - 1 for at in inside}
+    assert got == {at: owner.get(last_byte[at], -1) + 1 for at in inside}
+    assert all(first in borders and end in borders and first < end for first, end, _ in told)
+    assert [row[0] for row in told] == sorted(row[0] for row in told)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.content import ContentSum
+from corpusmill.dedup.annotations import tally_of
 from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, write_back_file
 from corpusmill.dedup.writeback_parquet import without_ranges
 from corpusmill.errors import ConfigError, CorruptDataError
@@ -97,6 +98,8 @@ def test_write_back_any_file_reads_as_the_oracle_says(
     seen = asdict(counts)
     content = {name: ContentSum(**seen.pop(name)) for name in ("text_content", "kept_content")}
     assert content == {"text_content": texts(0, texts_in), "kept_content": texts(0, texts_out)}
+    noted = {number: [list(span) for span in spans] for number, spans in enumerate(real)}
+    assert ContentSum(**seen.pop("noted_content")) == (tally_of(noted, 0) if annotate else ContentSum())
     assert seen == {
         "documents_in": len(texts_in),
         "documents_out": len(texts_out),

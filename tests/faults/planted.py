@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.faults.planted_reading import READING
+from tests.faults.planted_references import REFERENCES
 from tests.faults.planted_reuse import REUSE
 from tests.faults.planted_writing import WRITING
 
-FAULTS = [*READING, *WRITING, *REUSE]
+FAULTS = [*READING, *REFERENCES, *WRITING, *REUSE]

@@ -60,6 +60,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "source order": {"shuffle": {"order": "source"}},
     "cells": {"shuffle": {"seed": 7, "cells": 12}},
     "budgeted": {},
+    "against": {"dedup": {**REMOVE, "against": ["old", "older"]}},
+    "annotated against": {"dedup": {**REMOVE, "mode": "annotate", "against": ["old", "older"]}},
+    "decontaminated": {"decontamination": {"action": "remove"}},
+    "passages cut": {"decontamination": {"action": "cut"}},
+    "hits annotated": {"decontamination": {"action": "annotate"}},
 }
 EDITS: dict[str, dict[str, Any]] = {
     "text field": {"source": {"text_field": "title"}},
@@ -94,6 +99,7 @@ def write_sources(root: Path, scenario: str) -> None:
         pq.write_table(pa.table({"text": texts}), table, row_group_size=2, compression="none")
         (corpus / "p.parquet").write_bytes(table.getvalue())
     else:
+        write_others(root)
         (corpus / "deep").mkdir()
         lines = titled(texts).splitlines(keepends=True)
         parts = [b"".join(lines[first : first + 7]) for first in range(0, len(lines), 7)]
@@ -102,6 +108,18 @@ def write_sources(root: Path, scenario: str) -> None:
         (corpus / "a3.jsonl").write_bytes(b"")
         (corpus / "a10.jsonl.zst").write_bytes(zstandard.compress(parts[4]) + zstandard.compress(parts[5]))
         (corpus / "deep" / "b.jsonl.zstd").write_bytes(zstandard.compress(b"".join(parts[6:])))
+
+
+def write_others(root: Path) -> None:
+    """Two references, of several files, and a benchmark: what some of the documents say."""
+    texts = documents()
+    for name, own in {"old": texts[:9], "older": texts[12:18]}.items():
+        (root / name).mkdir()
+        for first in range(0, len(own), 3):
+            (root / name / f"r{first}.jsonl").write_bytes(titled(own[first : first + 3]))
+    items = [" ".join(text.split()[3:20]) for text in texts[20:26] + texts[-2:]]
+    rows = [json.dumps({"id": f"item {number}", "question": item}) + "\n" for number, item in enumerate(items)]
+    (root / "items.jsonl").write_text("".join(rows))
 
 
 def documents() -> list[str]:
@@ -154,6 +172,12 @@ def dataset(
     if scenario.startswith("s3"):
         source |= {"paths": [f"s3://corpus/{root.name}"], "endpoint_url": endpoint}
     changes = {**SCENARIOS[scenario], **EDITS.get(edit, {}), **(changes or {})}
+    if against := changes.get("dedup", {}).get("against"):
+        places = [{"path": str(root / name), "shard_bytes": "18KiB"} for name in against]
+        changes["dedup"] = {**changes["dedup"], "against": places}
+    if "decontamination" in changes:
+        benchmark = {"name": "items", "path": str(root / "items.jsonl")}
+        changes["decontamination"] = {**changes["decontamination"], "benchmarks": [benchmark]}
     if scenario == "budgeted":
         changes["budget"] = {source["paths"][0]: "2.5 epochs"}
     tokenizer = {"name": "cl100k_base", "batch_bytes": "4KiB", **changes.pop("tokenizer", {})}

@@ -115,12 +115,12 @@ READING = [
     Fault("writeback gives the first file to each name", "stages.writeback",
           "for copy, source in zip(download.local_copies(build, shard, traffic), text.sources, strict=True):",
           "for copy, source in zip(download.local_copies(build, shard, traffic), text.sources[:1] * 9, strict=False):"),
-    Fault("writeback loses the last edit of a block", "dedup.writeback",
+    Fault("writeback loses the last edit of a block", "dedup.annotations",
           "for start, end, replacement in sorted(edits):", "for start, end, replacement in sorted(edits)[:-1]:"),
     Fault("a document that becomes empty stays in its file and is counted as dropped", "dedup.writeback",
           "for line in (*rejected, *block.lines[dropped])]", "for line in rejected]", "drop empty"),
-    Fault("annotations are those of the next document", "dedup.writeback",
-          "documents.ranges_of(document)).encode()",
-          "documents.ranges_of(min(document + 1, len(documents.text_bytes) - 1))).encode()", "annotate"),
+    Fault("annotations are those of the document before", "dedup.annotations",
+          "json.dumps(annotation.value_of(document),", "json.dumps(annotation.value_of(max(document - 1, 0)),",
+          "annotate"),
 ]
 # fmt: on

@@ -68,6 +68,21 @@ def small(path: Path) -> dict[str, str]:
     return {"path": str(path), "shard_bytes": "8KiB"}
 
 
+def without_references(lines: bytes) -> bytes:
+    """Lines whose ranges name no reference; pieces that touch are one range."""
+    rows = [json.loads(line) for line in lines.splitlines()]
+    for row in rows:
+        ranges: list[list[int]] = []
+        for start, end, _ in row.get("sa_remove_ranges", ()):
+            if ranges and ranges[-1][1] == start:
+                ranges[-1][1] = end
+            else:
+                ranges.append([start, end])
+        if "sa_remove_ranges" in row:
+            row["sa_remove_ranges"] = ranges
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
 MODES = {
     "remove": {},
     "annotate": {"dedup": {"mode": "annotate"}},
@@ -86,7 +101,8 @@ def test_build_against_references_leaves_what_one_of_all_files_leaves_of_ours(ch
     build(settings(tmp_path, name="both", **changes))
     of_ours = build(settings(tmp_path, small(references / "a1.jsonl"), str(references / "a2.jsonl"), **changes))
     of_both = documents(tmp_path, "both")
-    assert documents(tmp_path) == {name: of_both[name] for name in ("b1.jsonl", "b2.jsonl")}
+    of_own = {name: without_references(content) for name, content in documents(tmp_path).items()}
+    assert of_own == {name: of_both[name] for name in ("b1.jsonl", "b2.jsonl")}
     assert not verify_build(of_ours).findings
     found = summarize(of_ours).duplicates
     assert found
@@ -113,6 +129,27 @@ def test_references_of_a_build_hold_what_the_oracle_says(tmp_path: Path) -> None
         cut = {at for at in known if at not in got}
         assert all(known[at] == of for at, of in got.items())
         assert all(text[at] >= 0x80 for at in cut)  # parts of characters that are shared in part
+
+
+def test_annotated_ranges_name_the_reference_that_the_oracle_names(tmp_path: Path) -> None:
+    texts = [oracle.text_of(text.encode() for text in part)[0] for part in PARTS.values()]
+    expected = oracle.referred_bytes(texts, MINIMUM, [0, 1, 2, 2])[2:]
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1", "a2")
+    against = [str(references / f"{name}.jsonl") for name in ("a1", "a2")]
+    build(settings(tmp_path, *against, dedup={"mode": "annotate"}))
+    named = set()
+    for of_file, known in zip(documents(tmp_path).values(), expected, strict=True):
+        begin = 1
+        for row in map(json.loads, of_file.splitlines()):
+            text = row["text"].encode()
+            for start, end, reference in row["sa_remove_ranges"]:
+                assert text[start:end].decode()  # whole characters
+                inside = {known.get(begin + at, -1) + 1 for at in range(start, end) if text[at] & 0xC0 != 0x80}
+                assert inside == {reference}
+                named.add(reference)
+            begin += len(text) + 1
+    assert named == {0, 1, 2}
 
 
 def test_reference_is_indexed_once_for_every_dataset_and_collected_with_the_last(tmp_path: Path) -> None:

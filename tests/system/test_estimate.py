@@ -14,15 +14,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from corpusmill.builds.disk import moments
+from corpusmill.builds.disk import Moments, moments
 from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable, render_estimate
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import list_dataset, plan_dataset
+from corpusmill.builds.preflight import needed_room
 from corpusmill.builds.sampling import draw_files, sample_name, total_of, write_sample
 from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import SUBJECT, Estimate, last_estimate
+from corpusmill.ledger import Receipt
+from corpusmill.report.figures import bytes_text
 from corpusmill.sources.plan import plan_files
 from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
@@ -74,6 +77,39 @@ def test_estimate_tells_what_it_does_and_gives_units(tmp_path) -> None:
     assert re.fullmatch(r" *[0-9.]+ KiB", figures["text"])
     assert re.match(r" *[0-9.]+ s on \d+ cores", figures["time"])
     assert "bytes" not in text
+
+
+def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(tmp_path) -> None:
+    many_files(tmp_path, files=6)
+    (tmp_path / "old").mkdir()
+    for number in range(3):
+        texts = make_documents(20, seed=90 + number)
+        (tmp_path / "old" / f"{number}.jsonl").write_bytes(lines_of(texts))
+    dedup = {"mode": "remove", "minimum_bytes": 100, "against": [str(tmp_path / "old")]}
+    config = check_config(values(tmp_path, "1GB", dedup=dedup), where="test")
+    alone = estimate_dataset(check_config(values(tmp_path, "1GB"), where="test"))
+    found = estimate_dataset(config)
+    size = sum(path.stat().st_size for path in (tmp_path / "old").iterdir())
+    assert (alone.reference_bytes, found.reference_bytes) == (None, size)
+    assert found.tokens == alone.tokens
+    planned = plan_dataset(config)
+    assert open_build(planned).plan.reference_bytes() == size
+    built = open_build(build_dataset(config, workers=1))
+    told = {stage: kept + reclaimed for stage, kept, reclaimed in found.held_of_references}
+    made = {stage: sum(size_of(receipt) for receipt in built.receipts(stage)) for stage in told}
+    assert 0.5 < told["reference"] / made["reference"] < 2
+    assert 0.5 < sum(told.values()) / sum(made.values()) < 2
+    assert f"references  {bytes_text(size)} to read" in render_estimate(found)
+    assert sum(told.values()) < most(needed_room(config, built.plan, built.work)[0]["keep"])
+    assert most(moments([*found.held, *found.held_of_references])["keep"]) > most(moments(found.held)["keep"])
+
+
+def size_of(receipt: Receipt) -> int:
+    return sum(output.size_bytes for output in receipt.outputs)
+
+
+def most(seen: Moments) -> float:
+    return max(work for work, _ in seen)
 
 
 def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:

@@ -1,0 +1,173 @@
+"""Adds an attribute to every document of a file: which of its ranges repeat, or which items of benchmarks it holds.
+
+In: lines of JSON without the attribute, and its value for each document, a list. Out: the same lines, each with the
+attribute as its last key, or in the object that a dotted key names. Of the lines, not one byte changes otherwise.
+
+What is written is read again and added up (`Annotation.tally`), so a value that went to another document, or was cut
+short, shows in the balance. Price: one search for a key for each document and attribute, twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
+from corpusmill.documents.json_members import find_value, insert_place
+from corpusmill.documents.located import find_line_ends, locate
+from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.errors import ConfigError
+
+
+@dataclass(slots=True)
+class Annotation:
+    """An attribute, and what was written of it.
+
+    `key`               of the line's object, or a dotted path (`metadata.ranges`), whose objects are added where they
+                        lack; in parquet the name of a column, dots included
+    `value_of`          the value, a list, of a document: its number within the file
+    `replace_existing`  a document (a table) that has the key already is an error otherwise
+    `column`            the type of its column in parquet (pyarrow)
+    `tally`             of the values that were read again: `tally_of` of those that are not empty
+    """
+
+    key: str
+    value_of: Callable[[int], list[Any]]
+    replace_existing: bool = False
+    column: Any = None
+    tally: ContentSum = field(default=NOTHING)
+
+    def count(self, values: Iterable[tuple[int, list[Any]]], unit: int, first_ordinal: int) -> None:
+        """Add up values as they were read again, by the document's number within the file."""
+        self.tally += tally_of({first_ordinal + number: value for number, value in values}, unit)
+
+
+def tally_of(values: Mapping[int, list[Any]], unit: int) -> ContentSum:
+    """The content sum of a shard's values, by the documents' ordinals; empty lists add nothing to it."""
+    told = {ordinal: value for ordinal, value in values.items() if value}
+    texts = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in told.values()]
+    return weighted_sum(text_parts(texts), place_weights(unit, np.fromiter(told, np.uint64, len(told))))
+
+
+def text_parts(texts: list[bytes]) -> NDArray[np.uint64]:
+    """uint64 (2, n): what each text counts in a content sum, before its weight."""
+    joined = np.frombuffer(b"".join(texts), np.uint8)
+    lengths = np.fromiter(map(len, texts), np.uint64, len(texts))
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    return text_hashes(joined, ends - lengths, ends)
+
+
+def annotate_lines(
+    data: bytes,
+    documents: NDArray[np.int64],
+    annotation: Annotation,
+    indexed: IndexedSource,
+    text_field: str,
+    unit: int,
+) -> bytes:
+    """`data` with the attribute in each of its lines, which hold these documents, counted within the file.
+
+    ConfigError for a key that has no place, or whose place is taken.
+    """
+    path = key_path(annotation.key, text_field)
+    lines = _lines(data)
+    edits = list(_edits(data, lines, documents, path, annotation, indexed))
+    written = with_edits(data, edits)
+    spans = zip(documents.tolist(), _lines(written), strict=True)
+    annotation.count(((number, _value(written, *span, path)) for number, span in spans), unit, indexed.first_document)
+    return written
+
+
+def key_path(key: str, text_field: str) -> list[str]:
+    """The keys of a dotted path; ConfigError for one that cannot hold an attribute."""
+    path = key.split(".")
+    if path[0] == text_field or not all(path):
+        raise ConfigError(
+            "the annotation has no place",
+            where=f"annotate_key: {key}",
+            expected=f"a key, or keys joined by dots, of which the first is not the text field {text_field!r}",
+            next_step="name another annotate_key",
+        )
+    return path
+
+
+def with_edits(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    """`data` with [start, end) of each edit replaced by its bytes."""
+    pieces: list[bytes | memoryview] = []
+    view, at = memoryview(data), 0
+    for start, end, replacement in sorted(edits):
+        pieces += (view[at:start], replacement)
+        at = end
+    return b"".join([*pieces, view[at:]])
+
+
+def _lines(data: bytes) -> list[tuple[int, int]]:
+    """Where the JSON of each line begins and ends."""
+    line_ends = find_line_ends(data)
+    block = locate(data, line_ends, np.arange(len(line_ends)), 0)
+    return list(zip(block.starts.tolist(), block.ends.tolist(), strict=True))
+
+
+def _edits(
+    data: bytes,
+    lines: list[tuple[int, int]],
+    documents: NDArray[np.int64],
+    path: list[str],
+    annotation: Annotation,
+    indexed: IndexedSource,
+) -> Iterator[tuple[int, int, bytes]]:
+    for (start, end), document in zip(lines, documents.tolist(), strict=True):
+        value = json.dumps(annotation.value_of(document), ensure_ascii=False).encode()
+        depth, span, separator = _place(data, start, end, path)
+        if separator is not None:
+            yield *span, separator + _nested(path[depth:], value)[1:-1]
+        elif annotation.replace_existing:
+            yield *span, _nested(path[depth:], value)
+        else:
+            raise ConfigError(
+                "a document already has the annotation's key",
+                where=f"{indexed.path}, line {indexed.line_numbers[document] + 1}",
+                expected=f"nothing at {'.'.join(path[:depth])!r}",
+                next_step="name another annotate_key, or set replace_existing if the old value may go",
+            )
+
+
+def _place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tuple[int, int], bytes | None]:
+    """(how many keys of the path are there, what gives way to the others, what is put before them as a new member).
+
+    The last is None where a value is there already that is no object, or stands at the end of the path.
+    """
+    for depth, key in enumerate(path):
+        value = find_value(data, key, start, end)
+        if value is None:
+            at, separator = insert_place(data, start, end)
+            return depth, (at, at), separator
+        start, end = value
+        if data[start] != ord("{"):
+            return depth + 1, value, None
+    return len(path), (start, end), None
+
+
+def _value(data: bytes, start: int, end: int, path: list[str]) -> list[Any]:
+    """What a line has at a path; nothing if that is not a list."""
+    for key in path:
+        value = find_value(data, key, start, end)
+        if value is None:
+            return []
+        start, end = value
+    told = orjson.loads(memoryview(data)[start:end])
+    return told if isinstance(told, list) else []
+
+
+def _nested(path: list[str], value: bytes) -> bytes:
+    """`value` inside one object for every key of `path`."""
+    for key in reversed(path):
+        value = b"{" + orjson.dumps(key) + b": " + value + b"}"
+    return value

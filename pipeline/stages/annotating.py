@@ -1,0 +1,140 @@
+"""What writeback adds to documents: the ranges that repeat, and the items of benchmarks that a document holds.
+
+Both are lists, empty where there is nothing to say. Positions are bytes of the text as it is written, as UTF-8.
+
+    dedup.annotate_key            [start, end] of each range; with `against` [start, end, reference], which is 0 for
+                                  the dataset itself and n for the n-th entry of `against`
+    decontamination.annotate_key  {benchmark, item, part, begin, end, share} of each hit; begin = end where dedup
+                                  removed the whole passage
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.content import NOTHING, ContentSum
+from corpusmill.stages.decontaminate import HIT_DOCUMENTS, HITS
+from corpusmill.stages.union import CUT_RANGES, REFERENCE_RANGES, cuts_stage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.engine.build import Build
+
+Hits = dict[int, list[dict[str, Any]]]
+"""What is said of the hits of each document that has one, by its ordinal."""
+
+
+def annotates_hits(build: Build) -> bool:
+    """Whether documents get the items that they hold."""
+    return build.config.decontamination is not None and build.config.decontamination.action == "annotate"
+
+
+def ranges_of(build: Build, shard: str, text: TextShard) -> NDArray[np.uint64]:
+    """(m, 2) what writeback cuts or notes of a shard's text; (m, 3) where it also notes which reference holds it."""
+    import numpy as np
+
+    from corpusmill.dedup.ranges import read_ranges
+    from corpusmill.dedup.references import with_references
+
+    cut = read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES)
+    if build.config.dedup.mode != "annotate" or not build.plan.references:
+        return cut
+    held = np.fromfile(build.folder("union", shard) / REFERENCE_RANGES, "<u8").reshape(-1, 3).astype(np.uint64)
+    return with_references(text.text, cut, held)
+
+
+def hits_of(build: Build, shard: str, text: TextShard, ranges: NDArray[np.uint64]) -> Hits:
+    """The hits of a shard's documents, at their places in the text without `ranges`, if these are removed."""
+    import numpy as np
+    import orjson
+
+    if not annotates_hits(build):
+        return {}
+    folder = build.folder("decontaminate", shard)
+    documents = np.fromfile(folder / HIT_DOCUMENTS, "<u8").tolist()
+    if build.config.dedup.mode != "remove":
+        ranges = ranges[:0]
+    removed = np.concatenate([np.zeros(1, np.int64), np.cumsum((ranges[:, 1] - ranges[:, 0]).astype(np.int64))])
+
+    def removed_before(position: int) -> int:
+        behind = int(np.searchsorted(ranges[:, 1], np.uint64(position), side="right"))
+        cut = max(position - int(ranges[behind, 0]), 0) if behind < len(ranges) else 0
+        return int(removed[behind]) + cut
+
+    hits: Hits = {}
+    with (folder / HITS).open("rb") as rows:
+        for document, row in zip(documents, map(orjson.loads, rows), strict=True):
+            start = int(text.offsets[document]) + 1
+            before = removed_before(start)
+            begin, end = (place - removed_before(start + place) + before for place in (row["begin"], row["end"]))
+            about = {name: row[name] for name in ("benchmark", "item", "part")}
+            hits.setdefault(document, []).append({**about, "begin": begin, "end": end, "share": row["share"]})
+    return hits
+
+
+def hits_column() -> Any:
+    """The type of the hits in parquet."""
+    import pyarrow as pa
+
+    words = [pa.field(name, pa.string()) for name in ("benchmark", "item", "part")]
+    places = [pa.field(name, pa.int64()) for name in ("begin", "end")]
+    return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
+
+
+def told(build: Build, shard: str, text: TextShard) -> ContentSum:
+    """The content sum of all that writeback must say of a shard, worked out anew from what union and search wrote."""
+    from corpusmill.dedup.annotations import tally_of
+    from corpusmill.dedup.ranges import read_ranges
+
+    cut = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    tally = NOTHING
+    if build.config.dedup.mode == "annotate":
+        tally += tally_of(_told_ranges(build, shard, text, cut), int(shard))
+        cut = cut[:0]
+    if annotates_hits(build):
+        tally += tally_of(_told_hits(build, shard, text, cut), int(shard))
+    return tally
+
+
+def _told_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.uint64]) -> dict[int, list[list[int]]]:
+    """Each document's ranges; the reference of each is that of its last byte."""
+    import numpy as np
+
+    ranges, labels = cut, np.empty((len(cut), 0), np.int64)
+    if build.plan.references:
+        ranges = ranges_of(build, shard, text)[:, :2]
+        held = np.fromfile(build.folder("union", shard) / REFERENCE_RANGES, "<u8").reshape(-1, 3)
+        held = np.concatenate([np.zeros((1, 3), np.uint64), held])
+        at = held[np.searchsorted(held[:, 0], ranges[:, 1], side="left") - 1]  # the last that begins before the end
+        labels = np.where(at[:, 1] >= ranges[:, 1], at[:, 2] + np.uint64(1), np.uint64(0)).astype(np.int64)[:, None]
+    owner = np.searchsorted(text.offsets, ranges[:, 0]) - 1
+    places = ranges.astype(np.int64) - text.offsets[owner].astype(np.int64)[:, None] - 1
+    by_document: dict[int, list[list[int]]] = {}
+    for document, row in zip(owner.tolist(), np.concatenate([places, labels], axis=1).tolist(), strict=True):
+        by_document.setdefault(document, []).append(row)
+    return by_document
+
+
+def _told_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
+    """Each document's hits, by its line in its file; places are counted byte by byte in what is left of its text."""
+    import numpy as np
+    import orjson
+
+    sources = {source.path: text.indexed(source) for source in text.sources}
+    hits: Hits = {}
+    with (build.folder("decontaminate", shard) / HITS).open("rb") as rows:
+        for row in map(orjson.loads, rows):
+            source = sources[row["file"]]
+            document = source.first_document + int(np.searchsorted(source.line_numbers, np.uint64(row["line"] - 1)))
+            origin = int(text.offsets[document]) + 1
+            stays = np.ones(len(text.document_bytes(document)), np.bool_)
+            low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])
+            for start, end in removed[low:high].tolist():
+                stays[start - origin : end - origin] = False
+            places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
+            about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
+            hits.setdefault(document, []).append({**about, **places})
+    return hits

@@ -1,0 +1,58 @@
+"""Planted faults of `dedup.against` and of decontamination."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+# fmt: off
+REFERENCES = [
+    Fault("the last shard of each reference is not compared", "stages.reference",
+          "for number in range(len(reference.shards))]", "for number in range(len(reference.shards) - 1)]", "against"),
+    Fault("the first shard of all references is not compared", "stages.reference",
+          'return [*build.units("reference"), *build.units("index")]',
+          'return [*build.units("reference")[1:], *build.units("index")]', "against"),
+    Fault("the last file of a reference's shard is not read", "stages.reference",
+          "for copy in _copies(files, wanted.endpoint_url, traffic):",
+          "for copy in _copies(files[: max(len(files) - 1, 1)], wanted.endpoint_url, traffic):", "against"),
+    Fault("the last file of a reference is not planned", "builds.references",
+          "plan_files(files, reference.shard_bytes", "plan_files(files[:-1], reference.shard_bytes", "against"),
+    Fault("repeats of a reference count for the next one", "stages.reference",
+          "of_references = [number for", "of_references = [min(number + 1, len(references)) for",
+          "annotated against"),
+    Fault("a reference's ranges begin a byte late", "dedup.references",
+          "covered = [referred + np.array([0, minimum_bytes - 1, 0], np.uint64)]",
+          "covered = [referred + np.array([1, minimum_bytes - 1, 0], np.uint64)]", "annotated against"),
+    Fault("annotated ranges name the reference before", "dedup.references",
+          "held[:, 2:] + np.uint64(1)", "held[:, 2:]", "annotated against"),
+    Fault("an item of each benchmark is skipped", "decontamination.items",
+          "        if row is None:\n", "        if row is None or number == 2:\n", "decontaminated"),
+    Fault("an item is not indexed", "decontamination.seeds",
+          '                if part == "item" or stop > begin:',
+          "                if stop > begin and len(entries) != 2:",
+          "decontaminated"),
+    Fault("the seeds of the last sequence are lost", "decontamination.seeds",
+          "    telling = runs.weights > 0\n", "    telling = (runs.weights > 0) & (runs.places < bounds[-2])\n",
+          "decontaminated"),
+    Fault("the filter lacks every second seed", "decontamination.seeds",
+          "filter_[keys >> np.uint64(64 - filter_bits)] = True",
+          "filter_[keys[::2] >> np.uint64(64 - filter_bits)] = True", "decontaminated"),
+    Fault("the last document of a batch is not searched", "stages.decontaminate",
+          "        hits = searcher.search(text.text, bounds[first:last]",
+          "        last = max(last - 1, first + 1)\n        hits = searcher.search(text.text, bounds[first:last]",
+          "decontaminated"),
+    Fault("hits begin a byte late", "decontamination.search",
+          'begins = words.begins[hits["first_word"]] -', 'begins = 1 + words.begins[hits["first_word"]] -',
+          "passages cut"),
+    Fault("hits are those of the text before", "stages.decontaminate",
+          "replace(hit, text=first + hit.text)", "replace(hit, text=max(first + hit.text - 1, 0))", "decontaminated"),
+    Fault("the first contaminated document of a shard stays", "stages.decontaminate",
+          "dict.fromkeys(own, CONTAMINATED)", "dict.fromkeys(own[1:], CONTAMINATED)", "decontaminated"),
+    Fault("a passage's last byte stays", "stages.decontaminate",
+          "        at = max(at, end)\n    return b", "        at = max(at, end - 1)\n    return b", "passages cut"),
+    Fault("hits go to the next document", "stages.annotating",
+          "hits.setdefault(document, []).append({**about, \"begin\"",
+          "hits.setdefault(document + 1, []).append({**about, \"begin\"", "hits annotated"),
+    Fault("the hits of a file are those of the file before", "stages.writeback",
+          "hits.get(first_document + document, [])", "hits.get(document, [])", "hits annotated"),
+]
+# fmt: on

@@ -1,0 +1,111 @@
+"""What `dedup.against` names as a finished dataset: of another minimum length, another version, on a hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.builds.plan import plan_dataset
+from corpusmill.engine.preview import preview
+from corpusmill.stages.graph import open_build
+from tests.hub import COMMIT, Hub
+from tests.hub_writing import WritableHub
+from tests.system.test_against import build, documents, settings, small, write
+
+
+def delivered(root: Path, name: str) -> Path:
+    return (root / "outputs" / name / "latest").resolve()
+
+
+def same_as_source(root: Path, dataset: str, source: Path, **changes: Any) -> None:
+    """A dataset against `dataset`, and against the documents that it delivers as a source, delivers the same."""
+    write(root / "tiny", "b1", "b2")
+    build(settings(root, dataset, **changes))
+    against_dataset = documents(root)
+    build(settings(root, str(source), **changes))
+    assert documents(root) == against_dataset
+    build(settings(root, **changes))
+    assert documents(root) != against_dataset
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"dedup": {"minimum_bytes": 30}},
+        {"dedup": {"minimum_bytes": 700}},
+        {"dedup": {"mode": "annotate", "minimum_bytes": 200}},
+        {"index": {"method": "suffix_array"}, "shuffle": {"seed": 99}},
+    ],
+    ids=["shorter", "longer", "annotated", "by suffix arrays"],
+)
+def test_reference_dataset_of_other_settings_counts_by_its_text_alone(other: Any, tmp_path: Path) -> None:
+    write(tmp_path / "earlier", "a1", "a2")
+    build(settings(tmp_path, name="earlier", **other))
+    folder = delivered(tmp_path, "earlier")
+    same_as_source(tmp_path, str(folder.parent), folder / "documents")
+
+
+def test_reference_dataset_of_another_version_is_what_it_was_then(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1", "b2")
+    write(tmp_path / "earlier", "a1")
+    build(settings(tmp_path, name="earlier"))
+    old = delivered(tmp_path, "earlier")
+    of_old = build(settings(tmp_path, str(old)))
+    before = documents(tmp_path)
+    write(tmp_path / "earlier", "a2")
+    build(settings(tmp_path, name="earlier"))
+    new = delivered(tmp_path, "earlier")
+    assert new != old
+    again = build(settings(tmp_path, str(old)))
+    assert documents(tmp_path) == before
+    assert again.reused("reference", again.units("reference")[0])
+    of_latest = build(settings(tmp_path, str(old.parent / "latest")))
+    assert documents(tmp_path) != before
+    versions = [one.plan.references[0].version for one in (of_old, of_latest) if one.plan.references]
+    assert versions == [old.name, new.name]
+
+
+def test_reference_source_on_a_hub_counts_as_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "old", "a1", "a2")
+    files = {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    with Hub(files) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        same_as_source(tmp_path, "hf://datasets/owner/name@main/data/*.jsonl", folder)
+        planned = open_build(plan_dataset(settings(tmp_path, "hf://datasets/owner/name@main"))).plan.references
+    assert planned
+    assert all(file.location.startswith(f"hf://datasets/owner/name@{COMMIT}/") for file in planned[0].files())
+
+
+def test_reference_dataset_on_a_hub_is_found_by_name_and_by_version(tmp_path: Path, writable_hub: WritableHub) -> None:
+    write(tmp_path / "earlier", "a1", "a2")
+    there, folder = "hf://datasets/owner/name", tmp_path / "outputs"
+    build(settings(tmp_path, name="earlier", destinations=[{"path": str(folder)}, {"path": there}]))
+    here = delivered(tmp_path, "earlier")
+    assert writable_hub.tree(here.name)
+    same_as_source(tmp_path, there, here / "documents")
+    for named in (there, f"{there}@{here.name}"):
+        planned = open_build(plan_dataset(settings(tmp_path, named))).plan.references
+        assert planned
+        assert [one.version for one in planned] == [here.name]
+
+
+def test_reference_on_a_hub_that_gets_another_commit_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "tiny", "b1", "b2")
+    rows = {name: (write(tmp_path / "old", name) / f"{name}.jsonl").read_bytes() for name in ("a1", "a2")}
+    with Hub({"a.jsonl": rows["a1"]}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        config = settings(tmp_path, "hf://datasets/owner/name")
+        build(config)
+        hub.files["a.jsonl"] = rows["a2"]
+        fates = {one.fate for one in preview(open_build(plan_dataset(config))) if one.stage == "reference"}
+        assert fates == {"run"}
+        build(config)
+    changed = documents(tmp_path)
+    build(settings(tmp_path, small(tmp_path / "old" / "a2.jsonl")))
+    assert documents(tmp_path) == changed
+    assert json.loads(rows["a1"].splitlines()[0])["id"] == "a1-0"

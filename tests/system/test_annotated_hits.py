@@ -1,0 +1,129 @@
+"""`decontamination.action: annotate`: documents keep their text and say which items of benchmarks they hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from corpusmill.errors import BalanceError, ConfigError
+from corpusmill.stages import writeback
+from corpusmill.verify import verify_build
+from tests.system.test_decontamination import (
+    HITS,
+    OTHER,
+    QUESTION,
+    build,
+    decontaminated,
+    documents,
+    outputs,
+    settings,
+    write_benchmark,
+    write_sources,
+)
+
+REMOVE = {"mode": "remove", "minimum_bytes": 100}
+ANNOTATE = {"mode": "annotate", "minimum_bytes": 100}
+
+
+def rows_of(files: dict[str, bytes], folder: Path) -> dict[str, dict[str, Any]]:
+    """The delivered documents by their ids."""
+    rows = []
+    for name, content in files.items():
+        if name.endswith(".parquet"):
+            rows += pq.read_table(folder / "outputs" / "tiny" / "latest" / name).to_pylist()
+        elif name.startswith("documents/"):
+            rows += [json.loads(line) for line in content.splitlines()]
+    return {row["id"]: row for row in rows}
+
+
+@pytest.mark.parametrize("tables", [True, False], ids=["tables", "lines"])
+@pytest.mark.parametrize("dedup", [REMOVE, ANNOTATE], ids=["remove", "annotate"])
+def test_annotated_documents_equal_the_others_but_for_their_hits(dedup: Any, tables: bool, tmp_path: Path) -> None:
+    write_sources(tmp_path / "one", tables=tables)
+    write_sources(tmp_path / "other", tables=tables)
+    benchmark = write_benchmark(tmp_path, "both", QUESTION, OTHER)
+    of = build(decontaminated(tmp_path / "one", benchmark, action="annotate", dedup=dedup))
+    build(settings(tmp_path / "other", dedup=dedup))
+    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    hits = [json.loads(line) for line in one.pop(HITS).splitlines()]
+    assert len(hits) == 3
+    annotated, plain = rows_of(one, tmp_path / "one"), rows_of(other, tmp_path / "other")
+    said = {identity: row.pop("contamination") for identity, row in annotated.items()}
+    assert annotated == plain
+    assert {name: one[name] for name in one if not name.startswith("documents/")} == {
+        name: other[name] for name in other if not name.startswith("documents/")
+    }
+    assert {identity: len(value) for identity, value in said.items() if value} == {"0-3": 1, "1-3": 1, "2-3": 1}
+    for row in hits:
+        (hit,) = said[row["id"]]
+        passage = annotated[row["id"]]["text"].encode()[hit["begin"] : hit["end"]].decode()
+        repeats = dedup["mode"] == "remove" and row["id"] == "2-3"  # its question stands in 0-3
+        assert passage == ("" if repeats else row["passage"])
+        assert {name: hit[name] for name in ("benchmark", "item", "part", "share")} == {
+            name: row[name] for name in ("benchmark", "item", "part", "share")
+        }
+    assert not verify_build(of).findings
+
+
+def test_hits_of_text_that_is_removed_in_part_name_what_is_left_of_it(tmp_path: Path) -> None:
+    """The second document repeats the first one's text, its item's first half included."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    half = QUESTION[: QUESTION.index("Friday")]
+    shared = " ".join(f"ähnlich {number}" for number in range(40)) + f" {half}"
+    texts = [f"{shared} and no more of it", f"then {shared}Friday{QUESTION.partition('Friday')[2]} end"]
+    lines = [json.dumps({"id": str(number), "text": text}) for number, text in enumerate(texts)]
+    (folder / "part.jsonl").write_text("\n".join(lines) + "\n")
+    build(decontaminated(tmp_path, write_benchmark(tmp_path, "both", QUESTION), action="annotate", dedup=REMOVE))
+    rows = rows_of(outputs(tmp_path), tmp_path)
+    text = rows["1"]["text"].encode()
+    (hit,) = rows["1"]["contamination"]
+    rest = text[hit["begin"] : hit["end"]].decode()
+    assert rest == QUESTION[QUESTION.index("Friday") : -1]
+    assert len(text) < len(shared)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"dedup": {"mode": "none"}}, "contamination"),
+        ({"dedup": {**REMOVE, "writeback": False}}, "contamination"),
+        ({"dedup": {**ANNOTATE, "annotate_key": "meta"}}, "meta.hits"),
+    ],
+    ids=["no dedup", "no documents", "one key in the other"],
+)
+def test_annotations_without_a_place_are_refused(changes: Any, key: str, tmp_path: Path) -> None:
+    wanted = {"benchmarks": [{"name": "one", "path": "items.jsonl"}], "action": "annotate", "annotate_key": key}
+    with pytest.raises(ConfigError):
+        settings(tmp_path, decontamination=wanted, **changes)
+    wanted["action"] = "report"
+    settings(tmp_path, decontamination=wanted, **changes)
+
+
+def test_both_annotations_stand_in_one_object(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    benchmark = write_benchmark(tmp_path, "both", QUESTION, OTHER)
+    wanted = {"benchmarks": [benchmark], "action": "annotate", "annotate_key": "meta.hits"}
+    build(settings(tmp_path, decontamination=wanted, dedup={**ANNOTATE, "annotate_key": "meta.ranges"}))
+    rows = rows_of(outputs(tmp_path), tmp_path)
+    assert {tuple(row["meta"]) for row in rows.values()} == {("ranges", "hits")}
+    assert documents(0)[3] == rows["0-3"]["text"]
+
+
+def test_hits_that_go_to_another_document_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sources(tmp_path)
+    right = writeback._annotations
+
+    def shifted(*arguments: Any, **named: Any) -> Any:
+        (annotation,) = right(*arguments, **named)
+        value_of = annotation.value_of
+        annotation.value_of = lambda document: value_of(document + 1)
+        return [annotation]
+
+    monkeypatch.setattr(writeback, "_annotations", shifted)
+    with pytest.raises(BalanceError):
+        build(decontaminated(tmp_path, write_benchmark(tmp_path, "both", QUESTION), action="annotate"))
