@@ -6,7 +6,7 @@ VENV   := .venv
 TOOLS  := .cache/setup-venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-LOCK   := --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+LOCK   := --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
           --no-annotate --no-header
 
 # uv does not read pip's settings, and a wheel may be where only pip was told to look.
@@ -77,10 +77,9 @@ check: $(STAMP) ## lint, format and types
 	$(BIN)/mypy
 
 lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
-	$(TOOLS)/bin/uv pip compile requirements.in $(LOCK) -o requirements.lock
-	$(TOOLS)/bin/uv pip compile requirements-setup.in $(LOCK) -o requirements-setup.lock
-	for asked in tests/consumers/*/requirements*.in tests/ui/requirements.in tests/deploy/requirements.in docs/site/requirements.in; do \
-	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) -o $${asked%.in}.lock || exit 1; \
+	for asked in requirements.in requirements-setup.in tests/consumers/*/requirements*.in tests/ui/requirements.in tests/deploy/requirements.in docs/site/requirements.in; do \
+	    python=$$(cat $$(dirname $$asked)/python-version 2>/dev/null || echo 3.11); \
+	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) --python-version $$python -o $${asked%.in}.lock || exit 1; \
 	done
 
 clean: ## remove what the demo, the tests and the caches left; keeps .venv, .airflow (history, logs) and other datasets

@@ -42,16 +42,8 @@ def build(corpus: Path, scratch: Path, work_folder: str, apart: bool, told: Any)
     from corpusmill.engine.runs import begin_run
     from corpusmill.mirrored import CACHE, address_of
     from corpusmill.stages.graph import GRAPH, open_build
-    from corpusmill.work_folder import objects
+    from corpusmill.work_folder.moved import moved
 
-    clients: list[Any] = []
-    made = objects.Objects.__init__
-
-    def counted(self: Any, bucket: str) -> None:
-        made(self, bucket)
-        clients.append(self)
-
-    objects.Objects.__init__ = counted  # type: ignore[method-assign]
     config = check_config(configuration(corpus, scratch, work_folder), where="benchmark")
     os.environ[CACHE] = str(scratch / "cache" / "plan")
     began, cpu = time.monotonic(), time.process_time()
@@ -63,14 +55,14 @@ def build(corpus: Path, scratch: Path, work_folder: str, apart: bool, told: Any)
         for unit in opened.units(stage):
             opened.run(stage, unit)
     seconds, used = time.monotonic() - began, time.process_time() - cpu
-    traffic = [one.store.traffic for one in clients]
     told.put(
         {
             "seconds": round(seconds, 2),
             "cpu_seconds": round(used, 2),
-            **{name: sum(getattr(one, name) for one in traffic) for name in ("requests", "retries")},
-            "bytes_read": sum(one.bytes_received for one in traffic),
-            "bytes_sent": sum(one.bytes_sent for one in traffic),
+            "requests": moved().requests,
+            "retries": moved().retries,
+            "bytes_read": moved().bytes_received,
+            "bytes_sent": moved().bytes_sent,
             "text_bytes": opened.total("index", "text_bytes_out"),
             "version": opened.receipt("manifest", "dataset").digest,
         }

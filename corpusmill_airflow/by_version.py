@@ -19,9 +19,11 @@ if AIRFLOW >= (3, 2):
         DeadlineReference,
     )
     from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
+    from airflow.sdk.observability.stats import Stats
 else:
     from airflow.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
     from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
+    from airflow.stats import Stats
     from airflow.timetables.assets import AssetOrTimeSchedule
     from airflow.timetables.trigger import CronTriggerTimetable
 
@@ -34,6 +36,7 @@ __all__ = [
     "CronTriggerTimetable",
     "DeadlineAlert",
     "DeadlineReference",
+    "Stats",
     "retried_as_its_error_says",
 ]
 

@@ -19,7 +19,9 @@ def operator_lineage(provenance: Mapping[str, Sequence[Mapping[str, Any]]]) -> O
             namespace=source["namespace"],
             name=source["name"],
             inputFacets={
-                "inputStatistics": InputStatisticsInputDatasetFacet(size=source["bytes"], fileCount=source["files"])
+                "inputStatistics": InputStatisticsInputDatasetFacet(
+                    rowCount=source["lines"], size=source["bytes"], fileCount=source["files"]
+                )
             },
         )
         for source in provenance["inputs"]

@@ -31,6 +31,7 @@ from corpusmill.mirrored import address_of, path_of
 from corpusmill.schedule import MOST_TASKS
 from corpusmill.stages.graph import GRAPH, GROUPS
 from corpusmill_airflow.by_version import RETRY_ARGUMENTS, retried_as_its_error_says
+from corpusmill_airflow.metrics import traffic_counted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -140,7 +141,7 @@ def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str,
     from corpusmill_airflow.worker import ask
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
-    with running.held(plan_receipt, get_current_context(), shared["airflow"]):
+    with traffic_counted(stage), running.held(plan_receipt, get_current_context(), shared["airflow"]):
         units = ask("units", plan_receipt=plan_receipt, stage=stage, most_tasks=most_tasks)
     return [{"unit": unit, **shared} for unit in units]
 
@@ -159,7 +160,7 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
     context = get_current_context()
     verify = bool(context["params"].get("verify"))
     connections = connections_of(plan_receipt) if GRAPH[stage].stores else {}
-    with running.held(plan_receipt, context, airflow), credentials(connections):
+    with traffic_counted(stage), running.held(plan_receipt, context, airflow), credentials(connections):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
         here = not worker.worker_python()
@@ -193,7 +194,8 @@ class Report(BaseOperator):
         from corpusmill_airflow.worker import ask
 
         connections = connections_of(self.plan_receipt)  # old versions may go from the destinations now
-        with running.held(self.plan_receipt, context, running.this_airflow()), credentials(connections):
+        held = running.held(self.plan_receipt, context, running.this_airflow())
+        with traffic_counted(REPORT), held, credentials(connections):
             reported: dict[str, Any] = ask("report", plan_receipt=self.plan_receipt)
             self.provenance = reported["provenance"]
             if stays := why_latest_stays(path_of(self.plan_receipt)):

@@ -28,6 +28,7 @@ from corpusmill.engine.runs import begin_run
 from corpusmill.errors import ConfigError, TransientError
 from corpusmill.mirrored import address_of, path_of
 from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.work_folder.moved import tell
 
 PR_SET_PDEATHSIG = 1
 SMALL_BYTES = 4 << 20  # of sources, whose steps one process finishes in the second that two take to start
@@ -208,7 +209,10 @@ def _require_done(step: Future[Path], stage: str, unit: str) -> None:
 
 
 def _run_step(plan_receipt: str, stage: str, unit: str, verify: bool) -> Path:
-    return _opened(plan_receipt).run(stage, unit, verify=verify)
+    try:
+        return _opened(plan_receipt).run(stage, unit, verify=verify)
+    finally:
+        tell()
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from typing import Any
 from corpusmill.config import DatasetConfig
 from corpusmill.errors import CorpusmillError, TransientError, visible
 from corpusmill.mirrored import address_of, path_of
+from corpusmill.work_folder.moved import tell
 
 DIFFERENCES = "differences"  # the folder of a dataset's work folder that holds pages of what differs between versions
 
@@ -171,6 +172,7 @@ def main(question: str) -> int:
     except Exception:
         traceback.print_exc()
         code, told = TransientError.exit_code, {}  # whoever asks tries again, as it would in its own process
+    tell()
     with os.fdopen(answer_to, "w", encoding="utf-8") as file:
         json.dump(told, file)
     return code

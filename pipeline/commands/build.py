@@ -134,11 +134,15 @@ def run_task(
     from corpusmill.builds.local import end_with_task
     from corpusmill.builds.local import run_task as run
     from corpusmill.mirrored import address_of
+    from corpusmill.work_folder.moved import tell
 
     end_with_task()
     logging.getLogger().setLevel(logging.INFO)
-    for receipt in run(plan_receipt, stage, task, processes=workers, again=again, verify=verify):
-        typer.echo(address_of(receipt))
+    try:
+        for receipt in run(plan_receipt, stage, task, processes=workers, again=again, verify=verify):
+            typer.echo(address_of(receipt))
+    finally:
+        tell()
 
 
 @command(BUILD, "claim web.yaml -- bash arrays.sh")

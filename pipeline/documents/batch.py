@@ -10,8 +10,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.content_kernels import text_hashes
-
 SEPARATOR = b"\xff"
 """Stands before every text; no byte of UTF-8 is that."""
 
@@ -109,6 +107,8 @@ def batch_of(
     np.cumsum([len(one) for one in ids], out=id_bounds[1:])
     whole_ids = np.frombuffer(b"".join(ids), np.uint8)
     if line_hashes is None:
+        from corpusmill.content_kernels import text_hashes  # numba; who opens a shard needs none of it
+
         starts, ends = bounds[:-1].astype(np.uint64) + np.uint64(1), bounds[1:].astype(np.uint64)
         line_hashes = text_hashes(text, starts, ends)[0]
     return DocumentBatch(source, text, bounds, whole_ids, id_bounds, line_numbers, line_hashes, line_bytes, rejections)

@@ -11,7 +11,8 @@
       34+12S   i64 x D    document boundaries as sequence ordinals: 0, ... S
    34+12S+8D   i8  x S    modes, of multimodal datasets only: nothing in the header says whether they are there
 
-Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`).
+Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`). MaxText
+reads the same files: its `mmap` as they stand, its `mmap_npy` in Megatron's order.
 
 Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read here, never merged or
 written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its

@@ -6,6 +6,8 @@
       ...                                tar.py has the bytes around it
 
 Source: tokshuf-rs in mlfoundations/dclm (writer); open_lm's data.py and the webdataset package (readers).
+Megatron-Energon reads a copy that its `energon prepare --sample-type CrudeWebdataset` has indexed, with a cooker that
+unzips `json.gz` (tests/consumers/energon).
 
 Invariants: one field, json.gz, a sample (an id with a dot would change the field's name); names are unique and in
 order; every context of a shard has the same length; order in the tar is training order.

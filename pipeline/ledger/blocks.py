@@ -27,6 +27,7 @@ import xxhash
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger.receipt import Receipt
 from corpusmill.work_folder import outputs
+from corpusmill.work_folder.moved import moved
 from corpusmill.work_folder.objects import GoneError
 from corpusmill.work_folder.small import is_shared, write_here
 
@@ -95,7 +96,9 @@ class Blocks:
                     compared[number] = 1
                 else:
                     differing.append(number)
-        if differing and not is_shared(path):
+        if is_shared(path):
+            moved().add(cache_hits=len(wanted) - len(differing), cache_misses=len(differing))
+        elif differing:
             raise self._damaged(path, f"block {differing[0]:,} as it was written")
         if differing:
             self._fetch(name, differing)

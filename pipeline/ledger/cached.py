@@ -18,6 +18,7 @@ from corpusmill.ledger.given_back import nobody_reading
 from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, parse_receipt
 from corpusmill.mirrored import cache_folder, object_of
+from corpusmill.work_folder.moved import moved
 from corpusmill.work_folder.objects import objects_of
 
 BOUND = "CORPUSMILL_CACHE_BYTES"
@@ -42,9 +43,10 @@ def let_go(work: Path) -> None:
     if bound is None or there is None:
         return
     objects = objects_of(there[0])
-    if objects.looked_at and objects.moved_bytes() - objects.looked_at < bound * LOOKED_AFTER_SHARE:
+    bytes_moved = moved().bytes_received + moved().bytes_sent
+    if objects.looked_at and bytes_moved - objects.looked_at < bound * LOOKED_AFTER_SHARE:
         return
-    objects.looked_at = objects.moved_bytes()
+    objects.looked_at = bytes_moved
     with suppress(LockHeldError), held(cache_folder() / EVICTING_LOCK, wait=False):
         _evict(cache_folder(), bound)
 

@@ -85,9 +85,9 @@ def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span
     else:
         start = shard.text_span(ordinal)[0]
         text = b"".join(shard.text.text[start + low : start + high].tobytes() for low, high in kept)
-        lengths = np.diff(reference_tokenizer(shard.build).reference.token_ends(text), prepend=0)[:last].tolist()
-    before = sum(lengths[:first])
-    return original_spans(kept, before, before + sum(lengths[first:]))
+        lengths = np.diff(reference_tokenizer(shard.build).reference.token_ends(text), prepend=0)[:last]
+    before = int(lengths[:first].sum())
+    return original_spans(kept, before, before + int(lengths[first:].sum()))
 
 
 def preview(text: bytes) -> str:

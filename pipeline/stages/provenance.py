@@ -12,22 +12,31 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.config import absolute, dataset_folder
 from corpusmill.stages.budget import shown_total
 from corpusmill.stages.manifest import UNIT, dataset_version
+from corpusmill.stages.parts import lines_of
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
+    from corpusmill.sources.plan import SourceFile
 
 
 def provenance(build: Build) -> dict[str, list[dict[str, Any]]]:
-    """`inputs`: the folders below which the source files lie, with files and bytes as they are stored. `outputs`: the
-    dataset at each destination, with its version, documents, files and bytes.
+    """`inputs`: the folders below which the source files lie, with files and bytes as they are stored, and lines (rows
+    of Parquet), malformed ones included. `outputs`: the dataset at each destination, with its version, documents, files
+    and bytes.
     """
     files: Counter[str] = Counter()
     size_bytes: Counter[str] = Counter()
-    for file in build.plan.files():
-        whole = file.part.of if file.part else file.name
-        folder = file.location.removesuffix(whole).rstrip("/")
-        files[folder] += file.part is None or file.part.number == 0
-        size_bytes[folder] += file.size_bytes
+    lines: Counter[str] = Counter()
+    for shard, of_shard in enumerate(build.plan.shards):
+        for file in of_shard:
+            files[_folder(file)] += file.part is None or file.part.number == 0
+            size_bytes[_folder(file)] += file.size_bytes
+        folders = {_folder(file) for file in of_shard}
+        if len(folders) == 1:  # all but the few where one folder ends and the next begins: no file is read
+            lines[folders.pop()] += build.receipt("index", f"{shard:05d}").counts["lines"]
+        else:
+            for file in of_shard:
+                lines[_folder(file)] += lines_of(build, shard, file.name)
     manifest = build.receipt("manifest", UNIT).counts
     delivered = {
         "version": dataset_version(build),
@@ -37,9 +46,17 @@ def provenance(build: Build) -> dict[str, list[dict[str, Any]]]:
     }
     places = [dataset_folder(absolute(one.path), build.config.name) for one in build.config.destinations]
     return {
-        "inputs": [{**_named(folder), "files": files[folder], "bytes": size_bytes[folder]} for folder in sorted(files)],
+        "inputs": [
+            {**_named(folder), "files": files[folder], "bytes": size_bytes[folder], "lines": lines[folder]}
+            for folder in sorted(files)
+        ],
         "outputs": [{**_named(place), **delivered} for place in places],
     }
+
+
+def _folder(file: SourceFile) -> str:
+    whole = file.part.of if file.part else file.name
+    return file.location.removesuffix(whole).rstrip("/")
 
 
 def _named(place: str) -> dict[str, str]:

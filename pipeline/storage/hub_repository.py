@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.fingerprint import file_digest
 from corpusmill.storage.hub import COMMIT, LOCATION, HubStore
 from corpusmill.storage.hub_errors import explained
 from corpusmill.storage.locations import StoredFile
@@ -24,6 +26,7 @@ from corpusmill.storage.verified import changed_before_upload
 
 T = TypeVar("T")
 
+DIGEST_THREADS = 2  # one digests about 1 GB/s, which is more than a link to the hub takes
 PLACE = "hf://datasets/owner/name, or hf://datasets/owner/name@branch"
 
 
@@ -104,19 +107,27 @@ class HubRepository:
     ) -> str:
         """Add files and remove names, in one commit, which is returned. One attempt.
 
-        Content that several files share is sent once. VerificationError, before the commit, for a file that is no
-        longer what its sha256 says; StoreUnavailableError if `branch` is no longer at `parent`.
+        Content that several files share is sent once. The SDK would digest all files before it sends the first; it is
+        told what the receipts say, and every file is digested while the SDK sends. VerificationError, before the
+        commit, for a file that is no longer what its sha256 says, whatever became of sending it;
+        StoreUnavailableError if `branch` is no longer at `parent`.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         adding = [(file, CommitOperationAdd(file.name, file.path)) for file in files]
+        for file, operation in adding:
+            operation.upload_info.sha256 = bytes.fromhex(file.sha256)
         first = {file.sha256: operation for file, operation in reversed(adding)}
         options = {"repo_type": "dataset", "revision": branch}
         with explained("upload to", self.where):
-            self._api.preupload_lfs_files(self.repository, first.values(), free_memory=False, **options)
-            for file, operation in adding:
-                if operation.upload_info.sha256.hex() != file.sha256:
-                    raise changed_before_upload(file.path, file.sha256)
+            with ThreadPoolExecutor(DIGEST_THREADS) as threads:
+                digests = threads.map(file_digest, [file.path for file, _ in adding])
+                try:
+                    self._api.preupload_lfs_files(self.repository, first.values(), free_memory=False, **options)
+                finally:
+                    for (file, _), digest in zip(adding, digests, strict=True):
+                        if digest != file.sha256:
+                            raise changed_before_upload(file.path, file.sha256)
             removing = [CommitOperationDelete(name, is_folder=False) for name in sorted(removed)]
             operations = [*removing, *(operation for _, operation in adding)]
             options |= {"commit_message": title, "parent_commit": parent}

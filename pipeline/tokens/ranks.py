@@ -1,7 +1,7 @@
-"""What little most steps need of a .tiktoken file: its ids, a few tokens' bytes. Lines of base64, a space, the id.
+"""What little most steps need of a .tiktoken file: its ids, its tokens' bytes. Lines of base64, a space, the id.
 
-Loading the vocabulary into tiktoken takes 0.6 s, because every line is decoded and hashed; splitting lines takes 10 ms,
-reading their ids 30. All functions take the file's content, not its path: what is used is what was hashed.
+Loading a vocabulary of 100,000 tokens into tiktoken takes 0.6 s; reading their ids takes 30 ms, and their bytes 80. All
+functions take the file's content, not its path: what is used is what was hashed.
 """
 
 from __future__ import annotations
@@ -37,24 +37,19 @@ def read_ids(content: bytes) -> list[int]:
 
 
 @lru_cache(maxsize=1)  # asked for by piece after piece of text
-def _lines(content: bytes) -> list[bytes]:
-    return content.splitlines()
+def _lengths(content: bytes) -> NDArray[np.int64]:
+    """The bytes of every id up to the highest; 0 for an id without a line."""
+    ranks = read_ranks(content)
+    ids = np.fromiter(ranks.values(), np.int64, len(ranks))
+    lengths = np.zeros(ids.max(initial=0) + 1, np.int64)
+    lengths[ids] = np.fromiter(map(len, ranks), np.int64, len(ranks))
+    return lengths
 
 
-def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> list[int]:
+def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> NDArray[np.int64]:
     """How many bytes each id stands for. A special token has no line: CorruptDataError, as for an unknown id."""
-    lines = _lines(content)
-    by_id: dict[int, bytes] = {}
-    lengths = []
-    distinct, places = np.unique(ids, return_inverse=True)  # a long document's tokens are mostly the same few thousand
-    for one in distinct.tolist():
-        # Published files hold line i for id i; p50k_base leaves an id out, and any file may be in another order.
-        word, _, rank = lines[one].partition(b" ") if one < len(lines) else (b"", b"", b"")
-        if rank != b"%d" % one:
-            by_id = by_id or {int(rank): word for word, _, rank in (line.partition(b" ") for line in lines if line)}
-            if one not in by_id:
-                raise CorruptDataError("the vocabulary has no such id", where=where, got=one)
-            word = by_id[one]
-        lengths.append(len(a2b_base64(word)))
-    counts: list[int] = np.array(lengths, np.int64)[places].tolist()
+    lengths = _lengths(content)
+    counts = np.take(lengths, ids, mode="clip")
+    if (unknown := np.flatnonzero((counts == 0) | (ids >= len(lengths)))).size:
+        raise CorruptDataError("the vocabulary has no such id", where=where, got=int(ids[unknown[0]]))
     return counts

@@ -18,14 +18,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError, TokenizerError
 from corpusmill.tokens.packing import BOS, EOT
-from corpusmill.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from corpusmill.tokens.tokenizer import Tokenizer
 
 PADDING = "padding"
 TOKEN_SHARD_FILES = ("token_shard.json", "tokens", "ends", "source_ends")

@@ -13,7 +13,6 @@ from corpusmill.datasets.dataset import dataset_above
 from corpusmill.errors import PermanentError, SourceError
 from corpusmill.export.megatron import MegatronPart, open_part
 from corpusmill.lineage.records import export_folder
-from corpusmill.mixture.splits import parse_split
 from corpusmill.stages.layout import OutputPlan, output_plans
 from corpusmill.stages.manifest import dataset_files, dataset_version
 from corpusmill.training.megatron_cache import CachedRun, Draws, cached_runs
@@ -127,11 +126,13 @@ class MegatronSamples:
 
 
 def _fits(draws: Draws, seed: int | None, sequence_tokens: int | None, split: str | None) -> bool:
-    return (
-        seed in (None, draws.seed)
-        and sequence_tokens in (None, draws.sequence_tokens)
-        and (split is None or (bool(draws.split) and parse_split(split) == parse_split(draws.split)))
-    )
+    if seed not in (None, draws.seed) or sequence_tokens not in (None, draws.sequence_tokens):
+        return False
+    if split is None or not draws.split:
+        return split is None
+    from corpusmill.mixture.splits import parse_split  # numba comes with it
+
+    return parse_split(split) == parse_split(draws.split)
 
 
 def _name(draws: Draws) -> str:

@@ -10,7 +10,6 @@ from corpusmill.training.megatron_samples import EXPORT as MEGATRON
 from corpusmill.training.megatron_samples import MegatronSamples
 from corpusmill.training.nanoset_mixture import EXPORT as NANOSET
 from corpusmill.training.nanoset_mixture import read_mixture
-from corpusmill.training.nanoset_samples import NanosetSamples
 from corpusmill.training.sample import Samples
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def open_samples(
         )
     if megatron_cache is not None:
         return MegatronSamples(build, Path(megatron_cache), seed=seed, sequence_tokens=sequence_tokens, split=split)
+    from corpusmill.training.nanoset_samples import NanosetSamples  # numba comes with it
+
     if mixture is not None and split is None:
         known = read_mixture(Path(mixture), build)
         if sequence_tokens not in (None, known.sequence_tokens) or seed not in (None, known.seed):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import PermanentError, TransientError
 from corpusmill.mirrored import cache_folder
+from corpusmill.work_folder.moved import moved
 
 if TYPE_CHECKING:
     from corpusmill.storage.s3_multipart import Unfinished
@@ -71,7 +72,7 @@ class Objects:
     def __init__(self, bucket: str) -> None:
         from corpusmill.storage.s3 import S3Store
 
-        self.store = S3Store(f"s3://{bucket}")
+        self.store = S3Store(f"s3://{bucket}", traffic=moved())
         self.bucket = bucket
         self.tags: dict[str, str] = {}
         self.keeps_conditions = False
@@ -186,10 +187,6 @@ class Objects:
     def _page(self, prefix: str, token: str) -> Any:
         more = {"ContinuationToken": token} if token else {}
         return self.store.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **more)
-
-    def moved_bytes(self) -> int:
-        """Bytes that this process has read and written."""
-        return self.store.traffic.bytes_received + self.store.traffic.bytes_sent
 
     def clock(self) -> float:
         """What time it is for the store, in seconds."""

@@ -129,7 +129,8 @@ def environment(lock: Path) -> Path:
     folder = CACHE / name
     stamp, wanted = folder / "installed.lock", lock.read_text()
     if not stamp.is_file() or stamp.read_text() != wanted:
-        base = Path(sys.executable)
+        newer = lock.with_name("python-version")  # a consumer may need a newer Python than this one
+        base = newer.read_text().strip() if newer.is_file() else sys.executable
         subprocess.run([UV, "venv", "-q", "--clear", "--python", base, folder], check=True)
         sync = [UV, "pip", "sync", "-q", "--python", folder / "bin" / "python", "--require-hashes", lock]
         # uv does not read pip's settings, and a wheel may be where only pip was told to look.

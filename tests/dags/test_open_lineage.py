@@ -74,9 +74,10 @@ def test_events_of_a_build_name_sources_destinations_counts_and_version(built) -
     assert complete["job"]["namespace"] == "mill"
     dataset = json.loads((root / "outputs" / "tiny" / "latest" / "dataset.json").read_text())
     inputs = {one["name"]: one["inputFacets"]["inputStatistics"] for one in complete["inputs"]}
-    for folder, files in ((root / "corpus", 5), (root / "more", 1)):
+    for folder, files, rows in ((root / "corpus", 5, 20), (root / "more", 1, 1)):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         assert (inputs[str(folder)]["fileCount"], inputs[str(folder)]["size"]) == (files, size)
+        assert inputs[str(folder)]["rowCount"] == rows
     places = {str(root / place / "tiny") for place in ("outputs", "copies")}
     assert {one["name"] for one in complete["outputs"]} == places
     for output in complete["outputs"]:

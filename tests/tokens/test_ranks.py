@@ -20,7 +20,7 @@ def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(words: dict[in
     content = b"".join(b"%s %d\n" % (base64.b64encode(words[one]), one) for one in order)
     ids = data.draw(st.lists(st.sampled_from(order)))
     lengths = token_lengths(content, np.array(ids, np.uint32), where=Path("own.tiktoken"))
-    assert lengths == [len(words[one]) for one in ids]
+    assert lengths.tolist() == [len(words[one]) for one in ids]
 
 
 def test_token_lengths_of_an_unknown_id_are_refused() -> None:
@@ -37,6 +37,7 @@ def test_read_ranks_malformed_line_is_named_by_its_number_and_not_quoted() -> No
 
 def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:
     """They take longer than everything else of `corpusmill trace`."""
-    shown = "import sys, corpusmill.lineage, corpusmill.tokens.packing, corpusmill.tokens.ranks; print(*sys.modules)"
+    modules = ("lineage", "training", "documents.text_shard", "tokens.packing", "tokens.ranks", "tokens.record_shard")
+    shown = f"import sys, {', '.join(f'corpusmill.{name}' for name in modules)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)
     assert not {"numba", "tiktoken", "tokenizers", "gigatoken", "awkward"} & set(done.stdout.split())

@@ -1,0 +1,34 @@
+"""What a task moves to and from a work folder in a bucket, as counters of Airflow's metrics (StatsD, OpenTelemetry).
+
+    corpusmill.work_folder.requests  .retries  .bytes_received  .bytes_sent  .cache_hits  .cache_misses
+
+Each has the tag `stage`. A work folder on disks gives none.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from corpusmill.work_folder.moved import MOVED, moved, tell, told
+from corpusmill_airflow.by_version import Stats
+
+PREFIX = "corpusmill.work_folder"
+
+
+@contextmanager
+def traffic_counted(stage: str) -> Iterator[None]:
+    """Count what this process and programs that it starts move meanwhile, and emit it at the end, however that is."""
+    moved().news()  # what was before is not this task's
+    with tempfile.NamedTemporaryFile() as file:
+        os.environ[MOVED] = file.name
+        try:
+            yield
+        finally:
+            tell()
+            del os.environ[MOVED]
+            for name, count in told(Path(file.name)).items():
+                Stats.incr(f"{PREFIX}.{name}", count, tags={"stage": stage})

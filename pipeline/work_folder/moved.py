@@ -1,0 +1,64 @@
+"""What a process moves to and from work folders in buckets, and how many blocks it found in its machine's cache.
+
+Whoever wants to know of several processes names a file in CORPUSMILL_MOVED (a task of Airflow does, for its metrics):
+each process that works for it adds a line of JSON, counts by name. Where none is named, nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corpusmill.storage.retries import Traffic
+
+MOVED = "CORPUSMILL_MOVED"
+
+
+@dataclass
+class Moved(Traffic):
+    """Requests to buckets and their bytes; blocks of 1 MiB that steps opened and that were here, or were fetched."""
+
+    cache_hits: int = 0
+    cache_misses: int = 0
+    _told: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
+
+    def as_counts(self) -> dict[str, int]:
+        """The figures by name."""
+        names = ("requests", "retries", "bytes_received", "bytes_sent", "cache_hits", "cache_misses")
+        return {name: getattr(self, name) for name in names}
+
+    def news(self) -> dict[str, int]:
+        """The figures since this was last asked for, without those that are 0."""
+        with self._lock:
+            counts = Counter(self.as_counts())
+            told, self._told = self._told, counts
+            return dict(counts - told)
+
+
+_of_process: dict[int, Moved] = {}
+
+
+def moved() -> Moved:
+    """Of this process; a fork begins anew."""
+    return _of_process.setdefault(os.getpid(), Moved())
+
+
+def tell() -> None:
+    """Add what this process has moved since it last told to the file, if one is named."""
+    place = os.environ.get(MOVED)
+    if place and (news := moved().news()):
+        # One short write to a file that is only appended to: lines of several processes do not mix.
+        with suppress(FileNotFoundError), Path(place).open("ab", buffering=0) as file:
+            file.write(json.dumps(news).encode() + b"\n")
+
+
+def told(place: Path) -> dict[str, int]:
+    """The sums of all lines of a file."""
+    total: Counter[str] = Counter()
+    for line in place.read_bytes().splitlines():
+        total.update(json.loads(line))
+    return dict(total)
