@@ -33,7 +33,9 @@ def _units(build: Build) -> list[str]:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     hits = ["decontaminate"] if annotates_hits(build) else []
-    return [(stage, shard) for stage in dict.fromkeys(["download", final_stage(build, shard), cuts_stage(build), *hits])]
+    return [
+        (stage, shard) for stage in dict.fromkeys(["download", final_stage(build, shard), cuts_stage(build), *hits])
+    ]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
