@@ -46,8 +46,8 @@ if AIRFLOW >= (3, 3):
         "retry_exponential_backoff": 2.0,
         "retry_policy": ExceptionRetryPolicy(
             rules=[
-                # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
-                RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help"),
+                # Corrupt data, a bad configuration, accounts that do not balance: a retry cannot help.
+                RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="a retry cannot help"),
                 # Somebody has to make room first; three quick tries would only be three failures.
                 RetryRule(
                     "corpusmill.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"

@@ -197,7 +197,7 @@ class Report(BaseOperator):
             reported: dict[str, Any] = ask("report", plan_receipt=self.plan_receipt)
             self.provenance = reported["provenance"]
             if stays := why_latest_stays(path_of(self.plan_receipt)):
-                print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
+                print(f"latest does not move, so no dataset that is built after this one starts: {stays}")
             else:
                 asset = dataset_asset(open_build(self.plan_receipt).config.name)
                 context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])

@@ -187,7 +187,7 @@ def _make_password() -> None:
     descriptor = os.open(PASSWORDS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump({USER: made}, file)
-    print(f"Airflow's UI asks for a login: {USER}, password {made}   (said only now; kept in {PASSWORDS})")
+    print(f"Airflow's UI asks for a login: {USER}, password {made}   (shown only once; kept in {PASSWORDS})")
 
 
 def stop() -> bool:
@@ -254,7 +254,7 @@ def _free_port() -> int:
         if not wanted.isdecimal() or not _is_free(int(wanted)):
             raise ServerError(
                 f"port {wanted} cannot be used\n  expected  a free port on 127.0.0.1, from CORPUSMILL_PORT\n"
-                "  next      choose another, or unset CORPUSMILL_PORT to have one chosen"
+                "  next      choose another, or unset CORPUSMILL_PORT to let the program choose"
             )
         return int(wanted)
     if _is_free(DEFAULT_PORT):

@@ -46,7 +46,7 @@ class Standalone(standalone_command.StandaloneCommand):
             exit_code = ended.process.poll() if ended.process else None
             if exit_code is None or time.monotonic() - ended.began < RESTART_SECONDS:
                 continue
-            self.print_output("standalone", f"{name} ended by itself (exit code {exit_code}): starting it again")
+            self.print_output("standalone", f"{name} exited (code {exit_code}): restarting it")
             self.subcommands[name] = LoopbackSubCommand(self, name, ended.asked, ended.env)
             self.subcommands[name].start()
 

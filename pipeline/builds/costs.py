@@ -108,9 +108,9 @@ def render_costs(costs: list[StageCost]) -> str:
     """For people: a line a stage, and the totals."""
     if not costs:
         return "refresh     nothing to read and nothing to write"
-    lines = ["refresh     at most, by what the last build came to"]
+    lines = ["refresh     at most, by the last build's totals"]
     for cost in costs:
-        again = f", {bytes_text(cost.again_bytes)} of it given back before" if cost.again_bytes else ""
+        again = f", {bytes_text(cost.again_bytes)} of it freed before" if cost.again_bytes else ""
         lines.append(_cost_text(cost.stage, cost.read_bytes, cost.written_bytes) + again)
     read, written = sum(cost.read_bytes for cost in costs), sum(cost.written_bytes for cost in costs)
     return "\n".join([*lines, _cost_text("together", read, written)])

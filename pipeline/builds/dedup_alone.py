@@ -78,7 +78,7 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
         raise ConfigError(
             "infini-gram's engine could not open an index in this folder",
             where=where,
-            expected=f"a path without the words {', '.join(ENGINE_WORDS)}: the engine tells its files by them",
+            expected=f"a path without the words {', '.join(ENGINE_WORDS)}: the engine recognizes its files by them",
             got=", ".join(words),
             next_step="write the index to another folder",
         )
@@ -134,7 +134,7 @@ def render_finished(done: Finished, output: str) -> str:
             f"{found:,} bytes {what} ({found / max(1, text_bytes):.1%}):"
             f" repeats of at least {dedup.minimum_bytes} bytes",
             *(
-                f"{size:,} of these stand in {reference.path}"
+                f"{size:,} of these are in {reference.path}"
                 for reference, size in zip(build.plan.references or (), held_by_references(build), strict=True)
             ),
             f"{build.total('union', 'documents_touched'):,} documents touched,"

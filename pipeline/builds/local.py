@@ -201,9 +201,9 @@ def _require_done(step: Future[Path], stage: str, unit: str) -> None:
         step.result()
     except BrokenProcessPool as error:
         raise WorkerLostError(
-            f"a worker died while it ran {stage} {unit} or a step beside it",
-            got="killed, most often because memory ran out",
-            next_step="run again: finished steps are reused; if it dies again, with fewer --workers",
+            f"a worker died while it ran {stage} {unit} or a concurrent step",
+            got="killed, most likely because memory ran out",
+            next_step="run again: finished steps are reused; if it dies again, use fewer --workers",
         ) from error
 
 

@@ -39,7 +39,7 @@ def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> 
     if too_large:
         several, or_fewer = (f" of {processes} processes", " or dag.task_processes") if processes > 1 else ("", "")
         raise ConfigError(
-            "a task would take more memory than there is",
+            "a task would take more memory than available",
             details=tuple((key, f"{whole_gib(size):,} GiB a task{several}") for key, size in too_large.items()),
             where=where,
             expected=f"at most {gib:,} GiB: {there}",
@@ -57,7 +57,7 @@ def require_memory_for_suffix_arrays(config: DatasetConfig, source_bytes: int) -
     needed = whole_gib(21 * source_bytes // 4)
     if config.index.method == "suffix_array" and config.dedup.mode != "none" and needed > gib:
         raise ConfigError(
-            "the texts and suffix arrays of the dataset do not fit in memory, where they are matched",
+            "the texts and suffix arrays of the dataset do not fit in memory for matching",
             where="index.method",
             expected=f"at most {gib:,} GiB: {there}",
             got=f"{needed:,} GiB or more, for {source_bytes:,} bytes of sources",

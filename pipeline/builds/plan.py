@@ -207,7 +207,7 @@ def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
             read_condition(one.keep)
         except ValueError as error:
             raise ConfigError(
-                "a condition cannot be read",
+                "a condition cannot be parsed",
                 where="forget: key" if one.name == FORGOTTEN else f"decisions: {one.name}: keep",
                 expected='such as: score >= 0.5 and language in ["en", "de"] (docs/steps.md)',
                 got=str(error),
@@ -239,7 +239,7 @@ def find_plan(work_folder: str, dataset: str, plan: str = "") -> Path:
         receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
         if not refresh(receipt):
             raise ConfigError(
-                "the dataset has no such plan any more",
+                "the dataset no longer has this plan",
                 where=receipt.parent,
                 next_step="leave the plan empty for the last one that delivered, or build the dataset again",
             )

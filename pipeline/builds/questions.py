@@ -121,7 +121,7 @@ def purge(plan_receipt: str) -> str:
     done = purge_build(open_build(plan_receipt))
     if done.remains:
         raise PermanentError(
-            "text of forgotten documents still stands in files", where="\n".join(done.remains), got=render_purge(done)
+            "files still contain text of forgotten documents", where="\n".join(done.remains), got=render_purge(done)
         )
     return render_purge(done)
 

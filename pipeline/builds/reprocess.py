@@ -39,10 +39,10 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
     """
     if stage not in GRAPH.per_shard:
         raise ConfigError(
-            "this stage does not work on shards",
+            "this stage does not process shards",
             got=stage,
             expected=", ".join(GRAPH.per_shard),
-            next_step="take one of these; what depends on it is built again, too",
+            next_step="choose one of these; what depends on it is rebuilt, too",
         )
     names = build.plan.shard_names()
     if shard not in names:
@@ -50,7 +50,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
             "there is no such shard",
             got=shard,
             expected=f"{names[0]} to {names[-1]}",
-            next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
+            next_step="a document's shard is shown on the dataset's page, a run's tab and by `corpusmill locate`",
         )
     asked = []
     for later in (later for later in GRAPH.per_shard if later == stage or stage in GRAPH.before(later)):

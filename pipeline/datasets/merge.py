@@ -155,7 +155,7 @@ def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
     if masks and len(masks) < len(files):
         bare = next(file.path for file in files if not nanoset.loss_path(file.path).exists())
         raise ConfigError(
-            "some files have a loss mask and some have none: masked tokens would be trained on",
+            "some files have a loss mask and some do not: masked tokens would be trained on",
             where=bare,
             expected=f"{nanoset.loss_path(bare).name}, as {masks[0].name}",
             got="no mask",
@@ -164,9 +164,9 @@ def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
     for path, file in zip(masks, files, strict=False):
         if path.stat().st_size != file.tokens.size:
             raise ConfigError(
-                "a loss mask does not fit its tokens",
+                "a loss mask does not match its tokens",
                 where=path,
-                expected=f"{file.tokens.size:,} bytes, one a token",
+                expected=f"{file.tokens.size:,} bytes, one per token",
                 got=f"{path.stat().st_size:,} bytes",
                 next_step="write it again; nothing was merged",
             )
@@ -236,7 +236,7 @@ def _require_tokens(part: megatron.MegatronPart) -> None:
 
 def _does_not_fit(path: Path, expected_tokens: int, got_tokens: int) -> ConfigError:
     return ConfigError(
-        "a part's tokens and index do not fit together",
+        "a part's tokens and index do not match",
         where=path,
         expected=f"{expected_tokens:,} tokens, as the index says",
         got=f"{got_tokens:,} tokens",
@@ -250,18 +250,18 @@ def _differ(what: str, first: Path, expected: object, other: Path, got: object) 
         where=other,
         expected=f"{expected}, as {first}",
         got=got,
-        next_step="merge only what one tokenizer made for one vocabulary",
+        next_step="merge only parts of one tokenizer and vocabulary",
     )
 
 
 def _ready_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
     """Make the output's folder; ConfigError if nothing is to be merged, or a file of the output is there."""
     if not inputs:
-        raise ConfigError("there is nothing to merge", where=output, expected="one part at least", got="none")
+        raise ConfigError("there is nothing to merge", where=output, expected="at least one part", got="none")
     there = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
     if there:
         raise ConfigError(
-            "the output is there already; a trainer's index cache would not notice new content under an old name",
+            "the output already exists; a trainer's index cache would not notice new content under an old name",
             where=there[0],
             expected="a new name",
             got=f"{there[0].stat().st_size:,} bytes",

@@ -243,7 +243,7 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents
     )
     if not inside:
         raise _misfit(
-            indexed.path, f"{len(spans):,} ranges for {len(places) - 1:,} documents, of which one does not fit"
+            indexed.path, f"{len(spans):,} ranges for {len(places) - 1:,} documents, one of which does not match"
         )
     relative = spans - (places[owner] + 1)[:, None]
     return _Documents(indexed, indexed.line_numbers.astype(np.int64), np.diff(places) - 1, first_range, relative)
@@ -251,11 +251,11 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents
 
 def _misfit(source: str, got: str) -> CorruptDataError:
     return CorruptDataError(
-        "the duplicate ranges do not fit the documents",
+        "the duplicate ranges do not match the documents",
         where=source,
         expected="ascending, disjoint ranges of whole characters, each inside the text of one document of this file",
         got=got,
-        next_step="run the find_ranges step of this shard again: its ranges belong to another text shard",
+        next_step="rerun the find_ranges step of this shard: its ranges are for another text shard",
     )
 
 
@@ -332,9 +332,9 @@ def _annotation_path(annotate_key: str, text_field: str) -> list[str]:
     path = annotate_key.split(".")
     if path[0] == text_field or not all(path):
         raise ConfigError(
-            "the annotation has no place",
+            "the annotation has no valid key",
             where=f"annotate_key: {annotate_key}",
-            expected=f"a key, or keys joined by dots, of which the first is not the text field {text_field!r}",
+            expected=f"a key, or keys joined by dots, the first of which is not the text field {text_field!r}",
             next_step="name another annotate_key",
         )
     return path
@@ -356,7 +356,7 @@ def _annotations(
                 "a document already has the annotation's key",
                 where=f"{documents.indexed.path}, line {documents.line_numbers[document] + 1}",
                 expected=f"nothing at {'.'.join(path[:depth])!r}",
-                next_step="name another annotate_key, or set replace_existing if the old value may go",
+                next_step="choose another annotate_key, or set replace_existing to overwrite the old value",
             )
 
 

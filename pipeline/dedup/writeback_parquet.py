@@ -98,7 +98,7 @@ def write_back_table(
             counts.documents_out += kept.num_rows
             writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
     if counts.documents_in != len(rows):
-        raise changed_source(source, int(rows[counts.documents_in]), f"{first_row:,} rows in all")
+        raise changed_source(source, int(rows[counts.documents_in]), f"{first_row:,} rows in total")
     return counts
 
 
@@ -125,7 +125,7 @@ def _schema(schema: pa.Schema, options: WriteBackOptions, source: str) -> pa.Sch
             "a parquet file already has a column with the annotation's name",
             where=f"{source}, column {key}",
             expected="no such column",
-            next_step="name another annotate_key, or set replace_existing if the old values may go",
+            next_step="choose another annotate_key, or set replace_existing to overwrite the old values",
         )
     return schema.set(place, pa.field(key, RANGES))
 

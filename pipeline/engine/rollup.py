@@ -50,7 +50,7 @@ def roll_up(receipts: Sequence[Receipt], details: Callable[[Sequence[Receipt]], 
 
 
 def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
-    """The rollup of a stage; None if there is none, or if it is not as it was written."""
+    """The rollup of a stage; None if there is none, or if it is not as written."""
     refresh(plan_folder / f"{_NAME}{stage}")
     try:
         seal, _, text = (plan_folder / f"{_NAME}{stage}").read_bytes().partition(b"\n")

@@ -204,11 +204,11 @@ def open_part(prefix_path: Path, *, multimodal: bool = False) -> MegatronPart:
     if version != VERSION:
         raise fault("the index has an unknown version", index_path, 9, expected=VERSION, got=version)
     if code not in DTYPES:
-        raise fault("the index has a dtype code no exporter writes", index_path, 17, expected="8 or 4", got=code)
+        raise fault("the index has a dtype code that no exporter writes", index_path, 17, expected="8 or 4", got=code)
     modes_at = HEADER.size + 12 * sequences + 8 * boundaries
     expected_bytes = modes_at + sequences * multimodal
     if index_bytes != expected_bytes:
-        what = "the index is truncated" if index_bytes < expected_bytes else "the index has bytes behind its end"
+        what = "the index is truncated" if index_bytes < expected_bytes else "the index has bytes after its end"
         raise fault(what, index_path, min(index_bytes, expected_bytes), expected=expected_bytes, got=index_bytes)
     dtype = DTYPES[code]
     return MegatronPart(

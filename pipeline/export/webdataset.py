@@ -146,7 +146,7 @@ def _decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
     except zlib.error as error:
         raise fault("a body cannot be decompressed", path, at, expected="gzip", got=error) from error
     if not stream.eof or stream.unused_data:
-        got = f"{len(stream.unused_data)} bytes behind it" if stream.eof else "no end"
+        got = f"{len(stream.unused_data)} bytes after it" if stream.eof else "no end"
         raise fault("a body is not exactly one gzip member", path, at, expected="one member", got=got)
     context, wrong_at = read_list(text)
     if wrong_at is not None:

@@ -64,7 +64,7 @@ def purge(build: Build) -> Purge:
         raise PermanentError(
             "a work folder in a bucket cannot be purged",
             where=address_of(build.work),
-            expected="a folder: every file in it is searched afterwards",
+            expected="a folder, because every file in it is searched afterwards",
             next_step="corpusmill gc CONFIG --remove removes superseded steps, gc --destinations older versions",
         )
     if not (build.plan_folder / DELIVERED).exists():
@@ -142,7 +142,7 @@ def _give_back(build: Build, done: Purge) -> None:
             folder = build.step_folder(stage, shard)
             receipt = give_back(folder, (pattern,))
             if receipt is None:
-                done.out_of_reach.append(f"{folder} (somebody works with it)")
+                done.out_of_reach.append(f"{folder} (in use)")
             else:
                 done.given_back += [str(folder / name) for name in receipt.given_back]
 
@@ -171,11 +171,11 @@ def render_purge(done: Purge) -> str:
         ("removed", done.removed),
         ("given back", done.given_back),
         ("out of reach", done.out_of_reach),
-        ("still holds text of them", done.remains),
+        ("still contains their text", done.remains),
     ):
         lines += [f"{title}  {name}" for name in names]
     lines.append(
-        f"{done.searched_files:,} files, {done.searched_bytes:,} bytes searched: {len(done.remains)} hold text"
+        f"{done.searched_files:,} files, {done.searched_bytes:,} bytes searched: {len(done.remains)} contain text"
     )
     if done.unsearchable:
         lines.append(

@@ -13,7 +13,7 @@ Out: the path of a receipt. The folder carries the step's fingerprint, and the r
 
 Invariants:
 
-* A step is reused only if its receipt exists, is as it was written (its seal), names the same fingerprint, and every
+* A step is reused only if its receipt exists, is as written (its seal), names the same fingerprint, and every
   output has the size it states. Anything else runs again.
 * A receipt and its outputs stay until new ones are written: whoever reads them meanwhile finds them, and a step that
   fails when it runs again has lost nothing. What it writes anew takes the old files' places one by one, by rename, and

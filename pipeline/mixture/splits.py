@@ -75,9 +75,9 @@ def _train_tokens(file: TokenFile, split: Split) -> int:
         return file.tokens
     if not end:
         raise ConfigError(
-            "a file has too few documents for this split: none of them would train",
+            "a file has too few documents for this split: none would be used for training",
             where=file.path,
-            expected="a share for training of at least half a document",
+            expected="a training share of at least half a document",
             got=f"{file.sequences:,} documents, --split {split_in_words(split)}",
             next_step="give training a larger share, or build larger parts (exports.megatron.part_bytes)",
         )

@@ -202,7 +202,7 @@ def removal_in_words(build: Build) -> str:
     hit, removed = (build.total("decontaminate", name) for name in ("documents_hit", "documents_removed"))
     fate = "be removed" if removed else f"lose {build.total('decontaminate', 'text_bytes_removed'):,} bytes of text"
     rows = [
-        f"**{hit:,} of {documents:,} documents hold items of benchmarks and would {fate}.**",
+        f"**{hit:,} of {documents:,} documents contain benchmark items and would {fate}.**",
         "",
         "| benchmark | hits |",
         "|---|--:|",

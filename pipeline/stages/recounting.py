@@ -40,7 +40,7 @@ def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
         falls = np.flatnonzero(column[1:] < column[:-1])
         if len(falls):
             at = int(falls[0])
-            raise contradiction(path, "counts that never fall", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}")
+            raise contradiction(path, "non-decreasing counts", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}")
 
 
 def section_rows(folder: Path, name: str, row_bytes: int) -> int:
@@ -55,4 +55,4 @@ def section_rows(folder: Path, name: str, row_bytes: int) -> int:
 
 def contradiction(path: Path, expected: object, got: object) -> CorruptDataError:
     """A file that does not agree with what lies beside it."""
-    return CorruptDataError("a file contradicts what lies beside it", where=path, expected=expected, got=got)
+    return CorruptDataError("a file contradicts those next to it", where=path, expected=expected, got=got)

@@ -51,7 +51,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     (folder / HTML).write_text(render_html(summary), encoding="utf-8")
     for one in summary.shuffle.warnings if summary.shuffle else ():
         log.warning(
-            "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
+            "the shuffled order is improbable: %s is %.5f, expected %.5f ± %.5f (significance %g)",
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
     mark_delivered(build.plan_folder, dataset_version(build))

@@ -52,7 +52,7 @@ def open_samples(
         known = read_mixture(Path(mixture), build)
         if sequence_tokens not in (None, known.sequence_tokens) or seed not in (None, known.seed):
             raise PermanentError(
-                "the mixture is of another run",
+                "the mixture is for another run",
                 where=mixture,
                 expected=f"seed {seed}, {sequence_tokens} tokens a sample",
                 got=f"seed {known.seed}, {known.sequence_tokens} tokens a sample",

@@ -85,14 +85,14 @@ def test_init_of_mixed_formats_with_one_key_counts_each() -> None:
     pq.write_table(pa.table({"n": [1], "text": ["b"]}), "data/b.parquet")
     Path("data/readme.md").write_text("no source")
     output = init("data", *OPTIONS)
-    assert "1 .jsonl.gz, 1 .parquet); 1 file of other kinds passed over" in output
+    assert "1 .jsonl.gz, 1 .parquet); 1 file of other kinds skipped" in output
     assert "in 2 of 2 lines" in output
 
 
 def test_init_of_mixed_formats_without_a_common_key_names_file_and_keys() -> None:
     write_lines("data/a.jsonl", *[{"text": "a"}] * 5)
     pq.write_table(pa.table({"content": ["b"]}), "data/b.parquet")
-    with pytest.raises(SourceError, match="not all files hold text under one key") as caught:
+    with pytest.raises(SourceError, match="not all files have text under one key") as caught:
         init("data", *OPTIONS)
     details = dict(caught.value.details)
     assert details["where"] == "b.parquet"

@@ -311,7 +311,7 @@ def test_viewer_is_told_why_the_button_is_off_and_airflow_refuses_the_trigger(
 
 def test_report_is_shown_in_a_sandbox(ask: Ask, finished: str) -> None:
     answer = ask(f"build_dataset/{finished}/report")
-    assert "What flowed" in said(answer)
+    assert "Flow" in said(answer)
     assert answer.headers["content-security-policy"].startswith("sandbox;")
 
 

@@ -147,7 +147,7 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
     [
         (DEMO.replace("minimum_bytes: 200", "minimum_bites: 200"), ["minimum_bites", "did you mean minimum_bytes"]),
         (DEMO.replace("mode: remove", "mode: delete"), ["dedup.mode", "'delete'"]),
-        (DEMO, ["the file is not called as the dataset", "name: bad"]),
+        (DEMO, ["the file does not have the dataset's name", "name: bad"]),
         (named("bad", "\ndag: {schedule: sometimes}\n"), ["dag.schedule", "five cron fields"]),
         (named("bad", "\ndag: {schedule: '99 * * * *'}\n"), ["Airflow refuses the section dag"]),
         (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),

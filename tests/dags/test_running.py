@@ -251,7 +251,7 @@ def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_pat
     work.mkdir(exist_ok=True)
     work.rename(tmp_path / "elsewhere")
     with (
-        pytest.raises(PlanGoneError, match="the plan is no longer there") as caught,
+        pytest.raises(PlanGoneError, match="the plan no longer exists") as caught,
         running.held(receipt, context("one"), "here"),
     ):
         pass

@@ -124,7 +124,7 @@ def test_piece_of_an_object_that_is_never_the_same_twice_is_refused(far: Far, tm
 
     with (
         far.behind(harm=differs) as (_, store),
-        pytest.raises(ChecksumMismatchError, match="two reads of the same bytes are not equal"),
+        pytest.raises(ChecksumMismatchError, match="two reads of the same bytes differ"),
     ):
         fetch(store, wanted(store, PIECES), tmp_path / "file", tmp_path / "partial")
     assert not (tmp_path / "file").exists()
@@ -245,7 +245,7 @@ def renamed(answer: Answer) -> Answer:
 @pytest.mark.parametrize("harm", [without_entry, renamed])
 def test_listing_page_that_lacks_a_file_or_its_name_once_is_refused(far: Far, harm: Callable[[Answer], Answer]) -> None:
     with far.behind(harm=once(harm, is_listing)) as (_, store):
-        with pytest.raises(StoreUnavailableError, match="two listings of the same place are not equal"):
+        with pytest.raises(StoreUnavailableError, match="two listings of the same place differ"):
             store.list_files()
         assert [file.name for file in store.list_files()] == sorted(OBJECTS)
 

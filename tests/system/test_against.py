@@ -203,7 +203,7 @@ BAD = {
     "no text under the key": (
         {"text_field": "content"},
         RejectedDocumentsError,
-        "lines of a reference are not documents",
+        "lines of a reference are malformed",
     ),
     "its own source": ("tiny", ConfigError, "a file counts twice"),
     "empty": ("empty", SourceError, "a reference holds no text"),

@@ -112,7 +112,7 @@ def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, m
     version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())
     for name in ("b.json", "c.ndjson", "d.txt", "e.jsonl.xz", "_SUCCESS", ".x.swp"):
         (tmp_path / "corpus" / name).write_text("{}\n")
-    said = "4 files of other kinds passed over: b.json, c.ndjson, d.txt, ..."
+    said = "4 files of other kinds skipped: b.json, c.ndjson, d.txt, ..."
     assert said in run("config", "check", str(config))
     plan = run("plan", str(config))
     assert said in plan
@@ -175,7 +175,7 @@ def test_build_bad_lines_are_quarantined_counted_and_the_rest_goes_on(tmp_path) 
 
 def test_build_too_many_bad_lines_fail_with_examples(tmp_path) -> None:
     source(tmp_path, lines_of(["good"] * 100) + b"{broken\n")
-    with pytest.raises(RejectedDocumentsError, match="1 of 101 lines are not documents") as caught:
+    with pytest.raises(RejectedDocumentsError, match="1 of 101 lines are malformed") as caught:
         build(tmp_path)
     for words in (
         "a.jsonl line 101: broken_json",

@@ -25,9 +25,9 @@ from corpusmill.verify.verification import open_steps
 from tests.system.corpus import configuration, write_corpus
 
 PLACES = ("fast", "backup")
-NOT_SENT = "a file at a destination is not the one that was sent"
+NOT_SENT = "a file at a destination differs from the one that was sent"
 OTHER_CONTENT = "a file does not hold what dataset.json states"
-OTHER_TOTALS = "dataset.json states other totals of a format than of its files"
+OTHER_TOTALS = "dataset.json states totals of a format that differ from those of its files"
 
 
 def config_of(root: Path, **changes: object) -> dict[str, Any]:

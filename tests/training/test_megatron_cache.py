@@ -126,7 +126,7 @@ def test_blend_that_draws_what_is_not_there_is_refused(tmp_path: Path, which: in
     write_blend(tmp_path, parts, [(0, 0), (which, number)])
     run = cached_runs(tmp_path)[0]
     assert run.sample(0)[1] == 0
-    with pytest.raises(CorruptDataError, match="a blend draws what is not there"):
+    with pytest.raises(CorruptDataError, match="a blend draws a missing sample"):
         run.sample(1)
 
 

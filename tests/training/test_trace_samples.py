@@ -219,7 +219,7 @@ def test_cache_of_a_path_that_is_not_here_is_read_if_it_fits_and_refused_if_not(
     for sample in corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "fits"):
         require_tokens(sample, [rows[one][token] for one, token in drawn[sample.number]], texts)
     write_draws(tmp_path / "stale", far, lengths[::-1], samples=20, sequence=SEQUENCE)
-    with pytest.raises(CorruptDataError, match="the index cache does not fit the dataset's files"):
+    with pytest.raises(CorruptDataError, match="the index cache does not match the dataset's files"):
         list(corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "stale"))
 
 
