@@ -48,7 +48,7 @@ WITHIN = [
 def test_place_that_a_source_would_read_is_refused(root: Path, source: str, written: str, key: str) -> None:
     """The second build took the first one's output for text, exit 0."""
     changes = {key: written if key == "work_folder" else [{"path": written}]}
-    with pytest.raises(ConfigError, match=f"{key} lies below a source") as caught:
+    with pytest.raises(ConfigError, match=f"{key} is inside a source") as caught:
         list_dataset(config(root, source, **changes))
     assert source in str(caught.value)
 
@@ -107,6 +107,6 @@ def test_output_that_a_link_among_the_sources_leads_to_is_refused(root: Path) ->
     (root / "outputs/tiny/v/documents").mkdir(parents=True)
     (root / "outputs/tiny/v/documents/b.jsonl").write_text('{"text": "b"}\n')
     for source in ("src", "src/**/*.jsonl"):
-        with pytest.raises(ConfigError, match="a source file lies in what the build writes") as caught:
+        with pytest.raises(ConfigError, match="a source file is inside what the build writes") as caught:
             list_dataset(config(root, source))
         assert os.fspath(root / "src/link/tiny/v/documents/b.jsonl") in str(caught.value)

@@ -94,7 +94,7 @@ def test_tokenizer_setting_without_effect_is_refused(tmp_path: Path, name: str, 
     write_corpus(tmp_path / "corpus")
     file = {} if name == "cl100k_base" else {"file": written(described(GPT2), tmp_path)}
     for check in (check_dataset, build_dataset):
-        with pytest.raises(ConfigError, match="would not use") as caught:
+        with pytest.raises(ConfigError, match="would ignore") as caught:
             check(config(tmp_path, tokenizer={"name": name, **file, **setting}))
         assert f"tokenizer.{next(iter(setting))}" in str(caught.value)
 

@@ -151,14 +151,14 @@ def test_init_of_a_damaged_file_names_it() -> None:
 def test_init_keeps_a_file_that_is_there() -> None:
     write_lines("data/a.jsonl", {"text": "a"})
     Path("data.yaml").write_text("mine")
-    with pytest.raises(ConfigError, match="there is a file already"):
+    with pytest.raises(ConfigError, match="output file already exists"):
         init("data", *OPTIONS)
     assert Path("data.yaml").read_text() == "mine"
 
 
 def test_init_of_the_folder_that_it_would_build_into_is_refused() -> None:
     write_lines("a.jsonl", {"text": "a"})
-    with pytest.raises(ConfigError, match="lies below a source"):
+    with pytest.raises(ConfigError, match="is inside a source"):
         init(".", *OPTIONS, "--output", "a.yaml")
 
 

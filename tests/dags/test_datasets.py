@@ -154,7 +154,7 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
         (named("bad", "\ndag: {deadline: soon}\n"), ["dag.deadline", "30m, 12h, 2d"]),
         (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such stage", "tokenize"]),
         (named("bad", "\ndag: {schedule: '0 0 30 2 *'}\n"), ["Airflow refuses the section dag", "BadDate"]),
-        (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after holds the dataset itself"]),
+        (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after contains the dataset itself"]),
         (named("bad", "\ndag: {start: 2026-02-30}\n"), ["dag.start"]),
         (named("bad", "\ndag: {deadline: 99999999999d}\n"), ["dag.deadline"]),
         (DEMO.replace("memory: 128MiB", "memory: 99999999999999999999999TiB"), ["dedup.memory"]),
@@ -189,7 +189,7 @@ def test_deleted_file_with_a_run_under_way_keeps_its_dag_until_the_run_has_ended
 
     running.keep_copy("oscar", text)
     dag = parse().dags["dataset__oscar"]
-    assert "deleted or spoilt while a run was under way" in dag.doc_md
+    assert "deleted or broken during a run" in dag.doc_md
     assert dag.schedule is None
     (tmp_path / ".corpusmill/running/oscar.yaml").unlink()
     assert parse().dags == {}
@@ -254,7 +254,7 @@ def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(pars
         last=named("last", "\ndag: {after: [one]}\n"),
     )
     error = error_of(bag)
-    assert "wait for each other in a circle" in error
+    assert "wait for each other in a cycle" in error
     assert "one -> two -> one" in error or "two -> one -> two" in error
     assert "last.yaml" not in error
     assert bag.dags["dataset__one"].schedule is None

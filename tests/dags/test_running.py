@@ -87,7 +87,7 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
     assert second["ti"].handed_on["why"] in said
     assert "another run of the dataset demo is under way" in said
     assert "run one of dataset__demo" in said
-    assert "this run goes on when that one has ended" in said
+    assert "this run continues when that one has ended" in said
 
 
 def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:

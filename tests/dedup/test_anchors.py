@@ -160,7 +160,7 @@ def test_kgram_bytes_fits_the_window_and_the_place(minimum_bytes: int) -> None:
     ],
 )
 def test_write_anchors_offsets_that_do_not_fit_are_refused(tmp_path: Path, data: bytes, offsets: list[int]) -> None:
-    with pytest.raises(CorruptDataError, match="do not fit its text"):
+    with pytest.raises(CorruptDataError, match="do not match its text"):
         write_anchors(np.frombuffer(data, np.uint8), np.array(offsets, np.uint64), 7, tmp_path)
 
 

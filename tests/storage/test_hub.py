@@ -167,5 +167,5 @@ def test_hub_location_that_is_no_dataset_is_refused(location: str) -> None:
 
 
 def test_hub_takes_no_single_file(hub) -> None:
-    with pytest.raises(ConfigError, match="no single files"):
+    with pytest.raises(ConfigError, match="not single files"):
         open_store("hf://datasets/owner/name").receive_bytes(b"", "a")

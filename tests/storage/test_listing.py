@@ -75,7 +75,7 @@ def test_listing_object_that_is_another_ones_folder_is_refused(moto, moto_client
     """A bucket can hold both; the folder that they are copied and delivered to cannot."""
     for key in ("data/a.jsonl", "data/a.jsonl/deep/b.jsonl", "data/a.jsonl.jsonl"):
         moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
-    with pytest.raises(SourceError, match="also that of a folder") as caught:
+    with pytest.raises(SourceError, match="same name as a folder") as caught:
         list_sources(["s3://corpus/data"], ENDINGS, moto)
     assert "s3://corpus/data/a.jsonl/deep/b.jsonl" in str(caught.value)
     apart = list_sources(["s3://corpus/data/a.jsonl", "s3://corpus/data/a.jsonl/"], ENDINGS, moto)

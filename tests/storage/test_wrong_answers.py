@@ -187,7 +187,7 @@ def test_streamed_object_whose_first_read_was_wrong_is_refused_with_what_to_do(f
         def read(first: int, last: int) -> bytes:
             return store.read_range(later.name, first, last, identity=later.identity)
 
-        with pytest.raises(ChecksumMismatchError, match="other bytes than when they were first read") as caught:
+        with pytest.raises(ChecksumMismatchError, match="other bytes than on the first read") as caught:
             WindowedFile(read, later.ranges(), digests, where="a.jsonl", traffic=far.traffic).read()
     assert "reprocess CONFIG --stage download" in str(caught.value)
 

@@ -71,9 +71,9 @@ def build(root: Path, **changes: object) -> Path:
         ({"destinations": [{"path": "ftp://host/x"}]}, ["there is no store for this kind of location", "ftp://host/x"]),
         (
             {"work_folder": "CORPUS/work"},
-            ["work_folder lies below a source", "next build would read what this one wrote"],
+            ["work_folder is inside a source", "next build would read what this one wrote"],
         ),
-        ({"destinations": [{"path": "CORPUS"}]}, ["destinations lies below a source"]),
+        ({"destinations": [{"path": "CORPUS"}]}, ["destinations is inside a source"]),
         ({"shufle": {"seed": 1}}, ["ConfigError", "shufle", "did you mean shuffle?"]),
     ],
 )
@@ -240,7 +240,7 @@ def test_build_source_with_one_other_byte_after_download_is_refused(tmp_path, en
         planned.run("index", "00000")
     assert path.name in str(caught.value)
     if ending != ".jsonl.zst":  # zstd may find its own checksum wrong first
-        assert "changed while the dataset was being built" in str(caught.value)
+        assert "changed during the build" in str(caught.value)
         assert "xxh3_128" in str(caught.value)
     assert planned.find("index", "00000") is None
 

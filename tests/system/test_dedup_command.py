@@ -154,7 +154,7 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
     ("dedup", "said"),
     [
         ({"mode": "remove", "minimum_bytes": 6}, "between two characters"),
-        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "promises to keep"),
+        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "keep: every_string keeps"),
         ({"mode": "annotate", "drop_empty": True}, "drop_empty needs mode remove"),
         ({"mode": "delete"}, "'remove', 'annotate' or 'none'"),
     ],

@@ -226,7 +226,7 @@ def test_gc_without_any_plan_refuses(rebuilt) -> None:
 def test_gc_unreadable_plan_refuses(rebuilt) -> None:
     _, second = rebuilt
     (second.plan_folder / "plan.json").write_bytes(b"{")
-    with pytest.raises(PermanentError, match="a plan that is needed cannot be read"):
+    with pytest.raises(PermanentError, match="a needed plan cannot be read"):
         find_garbage(second.work, GRAPH)
 
 

@@ -117,7 +117,7 @@ def test_plan_changed_setting_is_named_with_both_values(root) -> None:
     reasons = [line.strip() for line in text.splitlines() if "run: " in line]
     assert len(reasons) == 3  # of the stage that the setting changes, of upload and report; none of those between
     assert reasons[1:] == ["run: runs every time"] * 2
-    assert text.endswith("it is reused if that comes out as it was.")
+    assert text.endswith("it is reused if that input does not change.")
 
 
 def test_plan_new_dataset_says_new(tmp_path) -> None:
@@ -188,7 +188,7 @@ def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_
     edit_in_place(root / "corpus" / "part1.jsonl")
     fields = {"source": {"paths": [str(root / "corpus")], "shard_bytes": 1, "id_field": "name"}}
     changed = check_config(configuration(root, **fields), where="test")
-    with pytest.raises(SourceError, match="changed while the dataset was being built") as caught:
+    with pytest.raises(SourceError, match="changed during the build") as caught:
         build_dataset(changed, workers=1)
     assert "build with --verify" in str(caught.value)
     build_dataset(changed, workers=1, verify=True)

@@ -172,7 +172,7 @@ def test_copies_no_dataset_is_said(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": "../elsewhere"}'])
 def test_copies_latest_that_names_no_version_is_refused(places, text: str) -> None:
     (places[0] / "latest.json").write_text(text)
-    with pytest.raises(SourceError, match="nothing says which version"):
+    with pytest.raises(SourceError, match="the latest version is unknown"):
         compare_copies(str(places[0]), str(places[1]))
 
 

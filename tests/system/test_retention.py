@@ -112,7 +112,7 @@ def test_everything_of_a_dataset_that_another_reads_is_refused(three: tuple[Path
 
 def test_everything_of_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work" / "tiny").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="no run of a dataset began"):
+    with pytest.raises(ConfigError, match="no run of a dataset has started"):
         everything(tmp_path / "work" / "tiny")
 
 

@@ -163,7 +163,7 @@ def test_description_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 def test_description_that_says_something_else_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     description, _ = write_draws(tmp_path / "whole", "/x/web", LENGTHS, samples=20)
     save(tmp_path / "changed", description | change, {})
-    with pytest.raises(CorruptDataError, match="of another version of Megatron"):
+    with pytest.raises(CorruptDataError, match="from another version of Megatron"):
         cached_runs(tmp_path / "changed")
 
 

@@ -187,7 +187,7 @@ def test_cache_of_two_runs_is_refused_until_they_are_told_apart(root, config, ca
 @pytest.mark.parametrize(
     ("prefix", "words"),
     [
-        ("/far/books_00000_text_document", "not named as a part of this dataset"),
+        ("/far/books_00000_text_document", "does not have the name of a part of this dataset"),
         ("/far/tiny/0123456789ab/megatron/tiny_00000_text_document", "is of version 0123456789ab"),
     ],
 )
@@ -206,7 +206,7 @@ def test_cache_of_another_version_that_lies_here_is_refused_by_its_digests(root,
     (tmp_path / "out/tiny/latest").resolve().rename(tmp_path / "moved")
     prefix = tmp_path / "moved/megatron" / prefixes(root)[0].name
     write_draws(tmp_path / "cache", str(prefix), [*map(len, documents_of(prefix))], samples=5, sequence=SEQUENCE)
-    with pytest.raises(PermanentError, match="another content than this dataset's part of that name"):
+    with pytest.raises(PermanentError, match="differs from this dataset's part of that name"):
         corpusmill.trace_samples(config, 0, megatron_cache=tmp_path / "cache")
 
 
