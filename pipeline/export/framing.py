@@ -1,7 +1,7 @@
-"""Framing: which special tokens stand around the documents of a batch, and what becomes of those without tokens.
+"""Framing: which special tokens surround the documents of a batch, and how documents without tokens are written.
 
 A document is one sequence of tokens, or several (Megatron: a JSON list of texts, or sentences). Sequences without
-tokens vanish; BOS opens a document's first sequence, EOD ends its last.
+tokens are dropped; BOS opens a document's first sequence, EOD ends its last.
 
     documents       a a a | b b, c | - | d              (-: no tokens; b b, c: one document of two sequences)
     skip            a a a # b b c # d #                 lengths 4 2 2 2     boundaries 0 1 3 4      - is left out

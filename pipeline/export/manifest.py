@@ -1,12 +1,12 @@
-"""What stands beside the WebDataset shards: `manifest.jsonl` for open_lm, and DCLM's dataset reference.
+"""The files next to the WebDataset shards: `manifest.jsonl` for open_lm, and DCLM's dataset reference.
 
     {"num_sequences":8192,"shard":"shard_00000000"}
     {"num_sequences":8192,"shard":"shard_00000001"}
     {"num_sequences":1234,"shard":"shard_00000002"}
 
-open_lm splits the file at newlines and drops the last piece, so the file must end with one, or a shard is never seen
-(tokshuf's own file has none). It takes shards in the order of the lines, wants them equal in size, and puts the names
-into a brace expression, so a name has no comma and no brace.
+open_lm splits the file at newlines and drops the last piece, so the file must end with one, or it never sees the last
+shard (tokshuf's own file has none). It takes shards in the order of the lines, requires equal sizes, and puts the
+names into a brace expression, so names contain no comma and no brace.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     .ds            tokens of all documents back to back, little endian, uint16 or uint32, no header; EOS: framing.py
     .ds.index      u64 a document: the exclusive end of each in tokens, cumulative; no count, no leading 0
-    .ds.metadata   <tokenizer>|<2 or 4> \\n <tokens, EOS included> \\n <the same for people>     no final newline
+    .ds.metadata   <tokenizer>|<2 or 4> \\n <tokens, EOS included> \\n <the same in words>     no final newline
     .ds.loss       optional; u8 a token: 1 = train on it, 0 = do not
 
 Source: huggingface/datatrove pipeline/tokens/tokenizer.py and tokenization.py; nanotron reads the result.

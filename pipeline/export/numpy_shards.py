@@ -14,7 +14,7 @@ nanoGPT's layout is the same stream as one raw file per split, `train.bin` and `
 Source: the JAXformer repository, data/ray_distributed/main.py (writer) and dataset.py (loader); numpy.lib.format.
 
 Invariants: a shard's bytes are those of numpy.save; no tokens are lost or repeated where a document straddles shards,
-because a shard is an interval of the stream and nothing else; listing order is stream order within a split.
+because a shard is an interval of the stream; listing order is stream order within a split.
 
 Price: one pass; memory is the largest piece handed in. One core writes 0.5 to 1.2 GB of tokens a second, EOTs and all,
 and verifies 5 GB (page cache).

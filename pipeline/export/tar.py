@@ -1,4 +1,4 @@
-"""The one kind of tar this mill writes: GNU format, regular files, mode 0644, owner, group and time zero.
+"""The only kind of tar that Corpusmill writes: GNU format, regular files, mode 0644, owner, group and time zero.
 
     512 B header | body | zeros to the next 512 | ... | zeros: two blocks at least, to the next 10,240
 

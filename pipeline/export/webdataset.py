@@ -15,8 +15,8 @@ the release alone; `requirements.lock` pins the release. ISA-L is faster still, 
 unequal bytes for equal contexts (release 1.9.1, about one context in 3,000, on a busy machine).
 
 Price: one pass, memory is a batch of contexts. Deflate is most of it, so the level is the fastest whose text is hardly
-larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has the speed and the size of
-it, of zlib and of ISA-L over real members, and gzip's share of an export step and of a build.
+larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has speed and size of
+libdeflate, zlib and ISA-L on real members, and gzip's share of an export step and of a build.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ledger: every step runs once, records what it did, and its accounts balance.
 
-In:  a `Step` (stage, unit, settings that can change its bytes, digests of its inputs' receipts) and a body that
-     writes files into the folder it is given and returns its counts.
+In: a `Step` (stage, unit, settings that can change its bytes, digests of its inputs' receipts) and a body that writes
+files into the folder it is given and returns its counts.
 Out: the path of a receipt. The folder carries the step's fingerprint, and the receipt is written last::
 
      work/<dataset>/<stage>/<unit>-<16 hex digits of the fingerprint>/

@@ -71,7 +71,7 @@ def test_place_that_no_source_reads_is_accepted(root: Path, source: str, written
 
 @pytest.mark.parametrize("source", ["outputs/tiny", "outputs/tiny/latest", "outputs/tiny/x/*.jsonl", "work/tiny/a"])
 def test_source_below_what_is_written_is_refused(root: Path, source: str) -> None:
-    with pytest.raises(ConfigError, match="lies below"):
+    with pytest.raises(ConfigError, match="is inside"):
         list_dataset(config(root, source))
 
 
@@ -96,7 +96,7 @@ def test_source_that_is_another_datasets_output_is_accepted(root: Path) -> None:
 )
 def test_places_in_buckets_are_compared_part_by_part(source: str, written: str, refused: bool) -> None:
     if refused:
-        with pytest.raises(ConfigError, match="below"):
+        with pytest.raises(ConfigError, match="inside"):
             require_apart([source], [("destinations", written)])
     else:
         require_apart([source], [("destinations", written)])

@@ -323,7 +323,7 @@ def test_plan_refuses_memory_that_the_pool_does_not_have_whatever_the_form_says(
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
     monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
-    with pytest.raises(ConfigError, match="more memory than there is"):
+    with pytest.raises(ConfigError, match="more memory than available"):
         plan(params=dag.params.dump() | {"dedup_memory": "1GiB"})
     assert "dedup.memory" in handed_on["why"]
     assert "at most 24 GiB" in handed_on["why"]

@@ -105,14 +105,14 @@ def test_merge_parts_tokens_that_do_not_fit_the_index_are_refused(tmp_path, chan
     prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
     data = prefix.with_name("p.bin").read_bytes()
     prefix.with_name("p.bin").write_bytes(data[:change] if change < 0 else data + b"\0" * change)
-    with pytest.raises(ConfigError, match="do not fit together"):
+    with pytest.raises(ConfigError, match="do not match"):
         merge_parts([prefix], tmp_path / "merged")
 
 
 def test_merge_files_tokens_that_do_not_fit_the_index_are_refused(tmp_path) -> None:
     path = write_nanoset(tmp_path, "p", [[1, 2, 3]])
     path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(ConfigError, match="do not fit together"):
+    with pytest.raises(ConfigError, match="do not match"):
         merge_files([path], tmp_path / "merged.ds")
 
 

@@ -135,7 +135,7 @@ def test_anchors_text_without_windows_has_none(tmp_path: Path, documents: list[b
 
 @pytest.mark.parametrize("minimum_bytes", [-1, 0, 1, 6])
 def test_kgram_bytes_below_seven_is_refused_with_the_reason(minimum_bytes: int) -> None:
-    with pytest.raises(ConfigError, match=r"7 or more: a shorter range can lie between two characters"):
+    with pytest.raises(ConfigError, match=r"7 or more: a shorter range can fall inside one character"):
         kgram_bytes(minimum_bytes)
 
 
@@ -169,7 +169,7 @@ def test_open_anchors_shortened_file_is_refused(tmp_path: Path, name: str) -> No
     write(tmp_path, [b"ab" * 50 + bytes(random.Random(1).choices(b"abcd", k=500))], 20)
     data = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(data[:-16])
-    with pytest.raises(CorruptDataError, match="contradict one another"):
+    with pytest.raises(CorruptDataError, match="contradict each other"):
         open_anchors(tmp_path)
 
 
@@ -177,5 +177,5 @@ def test_open_anchors_of_another_format_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [b"text"], 7)
     header = json.loads((tmp_path / "anchors.json").read_text())
     (tmp_path / "anchors.json").write_text(json.dumps({**header, "format": 2}))
-    with pytest.raises(CorruptDataError, match="contradict one another"):
+    with pytest.raises(CorruptDataError, match="contradict each other"):
         open_anchors(tmp_path)

@@ -311,7 +311,7 @@ def test_difference_reads_no_damaged_file(versions: Any, tmp_path: Path) -> None
     path = copy / "documents" / "a.jsonl"
     path.write_bytes(path.read_bytes().replace(b"doc-1", b"doc-9", 1))
     elsewhere = check_config(config_of(root, FIRST, work_folder=str(tmp_path / "none")), where="test")
-    with pytest.raises(CorruptDataError, match="not the one that"):
+    with pytest.raises(CorruptDataError, match="differs from the one that"):
         compare_versions(str(good), str(copy), elsewhere)
     path.unlink()
     with pytest.raises(SourceError, match="gone"):

@@ -119,7 +119,7 @@ def test_writer_left_by_an_exception_leaves_no_text_shard(tmp_path: Path) -> Non
     write(tmp_path, {"a": b'{"text": "whole"}'})
     with pytest.raises(KeyError):
         write_and_fail()
-    with pytest.raises(CorruptDataError, match="not whole"):
+    with pytest.raises(CorruptDataError, match="incomplete"):
         open_text_shard(tmp_path)
 
 

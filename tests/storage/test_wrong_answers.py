@@ -197,7 +197,7 @@ def test_object_read_once_and_not_kept_is_compared_with_the_stores_checksum(far:
         assert stream.read() == DATA
     with (
         far.behind(harm=once(flipped, is_read)) as (_, store),
-        pytest.raises(ChecksumMismatchError, match="store says"),
+        pytest.raises(ChecksumMismatchError, match="store's checksum"),
         open_once(store, wanted(store)) as stream,
     ):
         stream.read()

@@ -97,7 +97,7 @@ def test_cli_config_check_valid_file_says_what_it_found(tmp_path, monkeypatch, c
 
 
 def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, monkeypatch, capsys) -> None:
-    """A folder's .json, .ndjson, .jsonl.xz or .txt was passed over without a word."""
+    """A folder's .json, .ndjson, .jsonl.xz or .txt was skipped without a word."""
     write_corpus(tmp_path / "corpus", documents=8)
     config = config_file(tmp_path)
 
@@ -106,9 +106,9 @@ def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, m
         assert code == 0
         return output
 
-    assert "passed over" not in run("config", "check", str(config)) + run("plan", str(config))
+    assert "skipped" not in run("config", "check", str(config)) + run("plan", str(config))
     without = run("build", str(config), "--workers", "1")
-    assert "passed over" not in without
+    assert "skipped" not in without
     version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())
     for name in ("b.json", "c.ndjson", "d.txt", "e.jsonl.xz", "_SUCCESS", ".x.swp"):
         (tmp_path / "corpus" / name).write_text("{}\n")

@@ -112,9 +112,9 @@ def changed(root: Path, folder: Path, **changes: Any) -> Path:
         ({}, {"megatron_cache": "x"}, "no such export"),
         ({"sequence_tokens": 20}, {}, "the mixture is for other files"),
         ({"ours": {"folder": "/elsewhere/web/0123456789ab"}}, {}, "does not draw from this dataset"),
-        ({"ours": {"nanoset": None}}, {}, "no mixture of Nanosets"),
-        ({"ours": {"weight": -1}}, {}, "no mixture of Nanosets"),
-        ({"sources": []}, {}, "no mixture of Nanosets"),
+        ({"ours": {"nanoset": None}}, {}, "not a mixture of Nanosets"),
+        ({"ours": {"weight": -1}}, {}, "not a mixture of Nanosets"),
+        ({"sources": []}, {}, "not a mixture of Nanosets"),
     ],
 )
 def test_mixture_of_another_run_or_dataset_is_refused(root, tmp_path, changes, asked, match: str) -> None:
