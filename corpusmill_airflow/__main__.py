@@ -1,4 +1,4 @@
-"""Writes what an Airflow's DAGs folder needs: two DAG files and a first configuration; files that are there are kept.
+"""Writes what an Airflow's DAGs folder needs: two DAG files and a first configuration. Existing files are kept.
 
 python -m corpusmill_airflow ~/airflow/dags
 """

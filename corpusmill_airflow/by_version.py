@@ -1,4 +1,4 @@
-"""What Airflow 3.1 and 3.2 call otherwise, or do not have: the other modules import these names from here."""
+"""Names that differ or are missing in Airflow 3.1 and 3.2: the other modules import them from here."""
 
 from __future__ import annotations
 

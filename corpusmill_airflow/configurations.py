@@ -1,4 +1,4 @@
-"""The configurations of a folder: the DAG of each that can be used, and what is wrong with the others."""
+"""The configurations of a folder: the DAG of each valid one, and the errors of the others."""
 
 from __future__ import annotations
 

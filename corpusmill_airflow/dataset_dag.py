@@ -1,4 +1,4 @@
-"""One DAG that builds a dataset: its form, its schedule, its limits. Every DAG that builds is made with this."""
+"""One DAG that builds a dataset: its form, its schedule, its limits. Every building DAG is made here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAG `forget_documents`: documents put on a list once somebody approves, a build without them, and the purge."""
+"""The DAG `forget_documents`: documents put on a list after approval, a build without them, and the purge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Airflows are supported, and one installation of Corpusmill at a time: both refused when this is imported."""
+"""Which Airflows are supported, and one installation of Corpusmill at a time: importing this module checks both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the work of tasks is done: in this process, or by programs of the environment that CORPUSMILL_PYTHON names.
+"""Where tasks run their steps: in this process, or in the environment that CORPUSMILL_PYTHON names.
 
 That environment has `corpusmill[worker]` of this version; Airflow's own then needs none of the packages of the extra.
 What decides who has a dataset asks Airflow, so it stays in the task's process.

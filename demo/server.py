@@ -104,13 +104,13 @@ def environment(port: int) -> dict[str, str]:
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
         # A third of the supervisors miss the moment their task ends and notice it at the next heartbeat.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
-        # A worker that was killed is missed after 30 s instead of 300, looked for every 5 instead of 10: its task runs
+        # A killed worker is noticed after 30 s instead of 300, by a check every 5 s instead of 10: its task runs
         # again within the minute, retry delay and all. Supervisors send a heartbeat every second.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 30,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 5,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": 5,
     }
-    # Without compiled files kept, every task would compile every library anew; some environments ask for that.
+    # Without kept compiled files, every task would compile every library again; some environments forbid them.
     dropped = ("AIRFLOW", "PYTHONDONTWRITEBYTECODE")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {

@@ -3,7 +3,7 @@
 The log servers always listen on every interface of the machine, and no setting changes that. They exist so that logs
 can be fetched from other machines; here everything runs on this one, and the API server reads the files.
 
-Airflow's own standalone goes on without a component that crashed: without its scheduler every run would wait for ever.
+Airflow's own standalone continues without a component that crashed: without its scheduler every run would wait forever.
 With SQLite that happens: a backfill that finds the database locked removes the runs that it had made already, and a
 scheduler that had begun one of them ends with ObjectDeletedError.
 """

@@ -1,4 +1,4 @@
-"""How often the tokens of a source are seen: amounts as people write them, and the epochs that they make."""
+"""How often the tokens of a source are seen: amounts as users write them, and the resulting epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses, and who may see them: all ask Airflow who is there, and whether that user may read the run's results.
+"""The addresses, and who may see them: all check with Airflow who the user is and may read the run's results.
 
     /dataset-report/datasets              every dataset
     /dataset-report/-/<file>              style and scripts

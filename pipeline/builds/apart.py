@@ -1,4 +1,4 @@
-"""A build's sources and what it writes lie apart, or the next build would take the output of this one for text.
+"""A build's sources and outputs must be separate, or the next build would read this one's output as text.
 
 Places are compared as they are once links and `..` are resolved; a glob is asked whether it could match a file below
 a place. A link inside a source is seen when the files are listed.
@@ -53,7 +53,7 @@ def require_none_written(files: Iterable[StoredFile], places: Places) -> None:
 
 
 def _resolved(location: PurePosixPath) -> tuple[str, ...]:
-    """The parts of a location without links and `..`; those of a remote one are said as they are."""
+    """The parts of a location without links and `..`; those of a remote one are unchanged."""
     if location.parts[0].endswith(":"):
         return location.parts
     return PurePosixPath(os.path.realpath(location)).parts

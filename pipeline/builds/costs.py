@@ -1,4 +1,4 @@
-"""What a build will cost, before it runs: peak disk, and of a refresh the bytes that it works through and writes.
+"""What a build will cost, before it runs: peak disk, and for a refresh the bytes read and written.
 
 The last delivered build says what a stage came to, and by the bytes of its shards' sources, or by the number of its
 units, the part of it that runs. So a refresh of one percent of the sources may still write all shuffled exports again:

@@ -1,6 +1,6 @@
-"""Deduplication, or an index, by itself: the first stages of a build under a configuration made from a few arguments.
+"""Deduplication, or an index, alone: the first stages of a build under a configuration made from a few arguments.
 
-Nothing is done twice: steps have receipts below the work folder, so a command that was interrupted goes on, and one
+Nothing is done twice: steps have receipts below the work folder, so an interrupted command resumes, and one
 that is given more files reuses the shards it knows. Results are copied to the output folder, each by an atomic rename
 and checked against the sha256 of its receipt; a file that has those bytes already is left alone, and one that only an
 earlier run delivered is removed (storage/output_folder.py).
@@ -53,7 +53,7 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
 
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
-    """Plan, and run or reuse every step up to a stage; with `watch`, bars (or lines) while it goes on."""
+    """Plan, and run or reuse every step up to a stage; with `watch`, progress bars (or lines) meanwhile."""
     with claimed(work_of(config)):
         plan_receipt = plan_dataset(config)
         (run_watched if watch else run_steps)(plan_receipt, workers=workers, until=until)

@@ -1,4 +1,4 @@
-"""Estimate: build a sample of the dataset, and scale what it came to. Nothing of the real build is touched.
+"""Estimate: build a sample of the dataset, and scale the result. The real build is not touched.
 
 Every line of the dataset has the same chance to be in the sample, and none is in it twice (sampling.py says how they
 are drawn, why the estimated total is unbiased, and what its interval holds). Reading the beginning of a file instead

@@ -5,7 +5,7 @@
     ...
 
 Every size encodes the same sample for so many CPU seconds. A size that the table has already is not measured again, so
-that a broken-off sweep goes on. The choice is the smallest size within 2 % of the fastest: a batch costs its memory.
+that an interrupted sweep resumes. The choice is the smallest size within 2 % of the fastest: a batch costs its memory.
 Source: data/scripts/batch_test.sh of JAXformer, which keeps the last digit of a rate and chooses nothing.
 """
 

@@ -91,7 +91,7 @@ def run_steps(
 def run_watched(
     plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = ""
 ) -> RunnableBuild:
-    """As run_steps, with bars (or lines) on standard error while it goes on; returns the build."""
+    """As run_steps, with progress bars (or lines) on standard error; returns the build."""
     from corpusmill.report.progress import progress_view
 
     build = open_build(plan_receipt)
@@ -167,7 +167,7 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         finally:
-            # No step runs any more. Asked to end by themselves, workers would wait for ever for the queue's lock if one
+            # No step runs any more. Asked to end by themselves, workers would wait forever for the queue's lock if one
             # of them was killed while it held it.
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
@@ -218,7 +218,7 @@ def _opened(plan_receipt: str) -> RunnableBuild:
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies: nobody goes on writing."""
+    """Let the kernel kill this process when its parent dies: no process keeps writing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

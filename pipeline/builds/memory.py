@@ -1,4 +1,4 @@
-"""The memory that stages take by their settings, and how much there is for them."""
+"""The memory that stages take by their settings, and how much is available."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def whole_gib(size_bytes: int) -> int:
 
 
 def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> None:
-    """ConfigError if a stage would need more memory than there is: its tasks would wait for ever, or be killed.
+    """ConfigError if a stage would need more memory than there is: its tasks would wait forever, or be killed.
 
     That is what CORPUSMILL_MEMORY_GIB says, which is the size of the scheduler's pool, else the memory of this machine.
     """

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     """List the sources, group them, write the plan; returns the path of the plan's receipt.
 
-    The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
+    The plan is an observation: every build makes it again, and equal observations produce the same folder. With
     `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
     """
     from corpusmill.engine.planned import tokenizer_versions

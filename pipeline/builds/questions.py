@@ -1,4 +1,4 @@
-"""What a scheduler's tasks ask of the mill, beside running steps: JSON in, JSON out, so another environment can answer.
+"""What a scheduler's tasks request, besides running steps: JSON in, JSON out, so another environment can answer.
 
     python -m corpusmill.builds.questions units < {"plan_receipt": ..., "stage": ..., "most_tasks": ...}
 

@@ -1,4 +1,4 @@
-"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and say what changed."""
+"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and report what changed."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def compare(before: Digests, after: Digests) -> list[DigestChange]:
 
 
 def render_comparison(asked: list[tuple[str, str]], before: Digests, after: Digests) -> str:
-    """For people: what was done again, and for every stage how many outputs changed, the changed ones by name."""
+    """For people: what was repeated, and for every stage how many outputs changed, the changed ones by name."""
     changes = compare(before, after)
     lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in asked)]
     for stage in dict.fromkeys(stage for stage, _ in after):

@@ -1,4 +1,4 @@
-"""The first configuration of a dataset, from a look at its files; what the look showed is said to people.
+"""The first configuration of a dataset, from a survey of its files; the findings are printed.
 
 The smallest shard is 4 MiB and the largest 256 MiB: about SHARDS of them keep a machine's cores busy.
 """

@@ -1,4 +1,4 @@
-"""Are the workers fit to build together? Many short probes, wherever the scheduler puts them, then one comparison.
+"""Can the workers build together? Many short probes, placed by the scheduler, then one comparison.
 
 A build's steps meet only in finished files below the work folder, so every worker must see the same folder, run the
 same versions (bytes depend on some of them), and have room.

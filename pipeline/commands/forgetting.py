@@ -1,4 +1,4 @@
-"""Takedowns and opt-outs: documents put on the list, the log, and their text removed from what is left."""
+"""Takedowns and opt-outs: documents put on the list, the log, and their text removed from older versions and files."""
 
 from __future__ import annotations
 

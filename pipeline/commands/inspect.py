@@ -1,4 +1,4 @@
-"""Commands that look into what was built."""
+"""Commands that inspect a build."""
 
 from __future__ import annotations
 

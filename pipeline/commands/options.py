@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they are turned into."""
+"""Options shared by several commands, and the values that they become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single steps on files that are ready, and a measurement."""
+"""Single steps on finished files, and a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of one's own, tried on some documents."""
+"""Custom steps, tried on some documents."""
 
 from __future__ import annotations
 

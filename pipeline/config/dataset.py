@@ -1,4 +1,4 @@
-"""The whole configuration of a dataset, what must hold between its sections, and the places that it names."""
+"""The whole configuration of a dataset, the constraints between its sections, and the places that it names."""
 
 from __future__ import annotations
 

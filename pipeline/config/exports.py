@@ -1,4 +1,4 @@
-"""The sections that say how documents are shuffled, in which formats they are written, and where they go."""
+"""The sections for the shuffle, the formats and the destinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections that say what is read, left out, tokenized and packed."""
+"""The sections for what is read, dropped, tokenized and packed."""
 
 from __future__ import annotations
 

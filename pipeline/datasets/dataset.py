@@ -1,4 +1,4 @@
-"""A finished dataset, opened: what `dataset.json` says of it, and where its files lie."""
+"""A finished dataset, opened: what `dataset.json` states, and where its files are."""
 
 from __future__ import annotations
 

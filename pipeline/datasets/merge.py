@@ -1,4 +1,4 @@
-"""Several Megatron parts as one, several Nanoset files as one: the tokens concatenated, the indexes made anew.
+"""Several Megatron parts as one, several Nanoset files as one: the tokens concatenated, the indexes rebuilt.
 
 In:  parts in the order they shall have (nothing is sorted here: p10 comes before p2 in the order of names).
 Out: one part or file, byte for byte what writing all documents at once would have given; the inputs stay.
@@ -188,7 +188,7 @@ def _concatenate(paths: Sequence[Path], data: BinaryIO) -> None:
     """Write whole files one after another into an empty one; memory is a window of one."""
     sizes = [file_bytes(path) for path in paths]
     if sum(sizes) and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(data.fileno(), 0, sum(sizes))  # a full disk is said here, and not hours later
+        os.posix_fallocate(data.fileno(), 0, sum(sizes))  # a full disk fails here, not hours later
     for path, size_bytes in zip(paths, sizes, strict=True):
         with path.open("rb", buffering=0) as source:
             for first in range(0, size_bytes, WINDOW_BYTES):

@@ -131,7 +131,7 @@ def remove_ranges_from(
     """The documents first_document to last_document - 1 without their `ranges` and without separators.
 
     Returns kept uint8[], kept_offsets uint64[documents + 1]: document i is kept[kept_offsets[i]:kept_offsets[i + 1]].
-    Documents of which nothing is left stay, empty. Price: one memory copy.
+    Documents without remaining text are kept, empty. Price: one memory copy.
     """
     documents = last_document - first_document
     kept_offsets = np.zeros(documents + 1, np.uint64)

@@ -1,4 +1,4 @@
-"""Writes a source file again without its duplicate ranges, or with the ranges noted in every document.
+"""Rewrites a source file without its duplicate ranges, or with the ranges noted in every document.
 
 The content follows the reference (bsade's writeback): `remove` joins the kept pieces of a text with nothing in between
 and keeps documents that become empty; `annotate` leaves the text alone and adds a list of [start, end] byte offsets

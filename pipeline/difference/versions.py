@@ -1,4 +1,4 @@
-"""A delivered version opened: what dataset.json says of it, and what a work folder still knows of how it was made."""
+"""A delivered version opened: what dataset.json states, and what a work folder still knows about its build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decompression that notices when a file is not whole.
+"""Decompression that detects a truncated file.
 
 python-zstandard's own stream readers take a cut-off last frame for the end of the file, and stop after the first frame
 unless told otherwise; here every frame and every member must reach its end. Memory: up to 256 MiB for a decompression

@@ -284,7 +284,7 @@ class Build:
         return os.stat(f"{self.step_folder(stage, unit)}/{RECEIPT_NAME}").st_mtime  # noqa: PTH116
 
     def _forget(self) -> None:
-        """Read every receipt anew: a step has run again."""
+        """Read every receipt again: a step has run again."""
         self._receipts.clear()
         self._remembered.clear()
         self._steps.clear()

@@ -1,4 +1,4 @@
-"""One claim on a dataset: whoever writes into its work folder takes it first, and has the dataset alone.
+"""One claim on a dataset: every writer into its work folder takes it first, and then holds the dataset exclusively.
 
 **Who.** A process of the command line (build, reprocess, gc, download, upload, export, dedup, index) as long as it
 works. A run of an Airflow from its task `plan` to its task `close`, over all its tasks: processes come and go, and the

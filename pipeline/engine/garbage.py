@@ -6,7 +6,7 @@ the dataset's work folder was superseded by another plan, another setting or ano
 * reached: the folder of every step of the newest plan that delivered, or of the newest K, of all begun since, and of
   the newest of the configuration that is named;
 * a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
-  folders: the build may reuse them once it goes on;
+  folders: the build may reuse them when it resumes;
 * the plan of every run that was begun stays, and every report: they are what a run's page shows, what clearing one of
   its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;

@@ -1,4 +1,4 @@
-"""The stages of a build, in the order in which they run: whatever is known of all of them is derived here."""
+"""The stages of a build, in the order in which they run: everything known about all of them is derived here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How steps run: once, or again where outputs are damaged, content differs or somebody asks; and in which tasks."""
+"""How steps run: once, or again if outputs are damaged, content differs or a user asks; and in which tasks."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class RunnableBuild(Build):
             self._remembered.pop(("rollup", name), None)
 
     def _run_again(self, stage: str, unit: str) -> None:
-        """Run a finished step anew."""
+        """Rerun a finished step."""
         ask_again(self.step_folder(stage, unit))
         self._forget()
         self._run_mending(stage, unit, verify=False)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, arrays mapped from them, and the one way this room names a place in a file.
+"""Files that are complete or absent, arrays mapped from them, and how this room names a place in a file.
 
 A writer that is killed must leave nothing a reader would accept, so every file is
 written beside its final name and renamed once its last byte is there. Nothing is synced to the device here: a process

@@ -1,4 +1,4 @@
-"""Many byte strings looked for at once: a rolling hash of their first WIDTH bytes, then a comparison of all bytes.
+"""Search for many byte strings at once: a rolling hash of their first WIDTH bytes, then a comparison of all bytes.
 
     hash of bytes b[0..WIDTH)   sum of b[i] * BASE^(WIDTH - 1 - i), modulo 2^64
 

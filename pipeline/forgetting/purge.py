@@ -1,4 +1,4 @@
-"""Purge: the text of forgotten documents removed from all that a dataset's builds left behind, and looked for after.
+"""Purge: the text of forgotten documents removed from everything that a dataset's builds left, then searched for.
 
 What goes, of a dataset whose newest build has forgotten all documents on its list:
 
@@ -156,7 +156,7 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
 
 @contextmanager
 def _noted(done: Purge, where: str) -> Iterator[None]:
-    """Note what cannot be reached, with the reason, and go on."""
+    """Note what cannot be reached, with the reason, and continue."""
     try:
         yield
     except (CorpusmillError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The commit of a step whose work folder lies in a bucket: one conditional request, which decides between attempts."""
+"""The commit of a step whose work folder is in a bucket: one conditional request, which decides between attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finished step says of itself: JSON that anyone can read."""
+"""The record of a finished step: JSON that anyone can read."""
 
 from __future__ import annotations
 

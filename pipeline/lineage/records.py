@@ -1,4 +1,4 @@
-"""Which record of the shuffled order stands where: file and record to shard and ordinal, and back.
+"""The place of each record in the shuffled order: file and record to shard and ordinal, and back.
 
 Both ways are arithmetic on counts in receipts until a single cell is left: a cell's rows (24 bytes a record) are read,
 and for numpy summed up; a cell is bounded by shuffle.memory, so this does not grow with the dataset.

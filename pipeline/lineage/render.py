@@ -1,4 +1,4 @@
-"""What lineage found, in aligned words for people."""
+"""Lineage results as aligned text."""
 
 from __future__ import annotations
 

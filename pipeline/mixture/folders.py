@@ -1,4 +1,4 @@
-"""`corpusmill mix`: from folders and weights, as people write them, to files."""
+"""`corpusmill mix`: from folders and weights, as users write them, to files."""
 
 from __future__ import annotations
 

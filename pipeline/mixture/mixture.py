@@ -1,4 +1,4 @@
-"""What a mixture of finished datasets comes to: draws and epochs of each, and what is never seen."""
+"""The figures of a mixture of finished datasets: draws and epochs of each, and what is never seen."""
 
 from __future__ import annotations
 

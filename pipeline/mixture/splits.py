@@ -87,7 +87,7 @@ def _train_tokens(file: TokenFile, split: Split) -> int:
 def has_empty_split(file: TokenFile, split: Split) -> bool:
     """Whether --split leaves validation or test of this file without a document, though it gives them a share.
 
-    megatron-core 0.16.1 then adds up epochs of no tokens for ever (gpt_dataset.py, _get_num_epochs), even if no sample
+    megatron-core 0.16.1 then adds up epochs of no tokens forever (gpt_dataset.py, _get_num_epochs), even if no sample
     of that split is asked for.
     """
     counts = _sequences_of_splits(file, split)

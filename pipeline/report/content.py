@@ -1,4 +1,4 @@
-"""What a dataset's content is like: duplicates, lengths, packing, the shuffled order."""
+"""A dataset's content: duplicates, lengths, packing, the shuffled order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of what flows: documents, text and tokens as bands through the stages, losses falling out below.
+"""The flow picture: documents, text and tokens as bands through the stages, losses branching off below.
 
     documents  ███│█████████│█████████████      one band per quantity; thickness is the share of its largest value
                ███│▔╲

@@ -1,4 +1,4 @@
-"""What `corpusmill shuffle` takes, ready for it, and where it writes to."""
+"""Inputs of `corpusmill shuffle`, opened, and its output folder."""
 
 from __future__ import annotations
 

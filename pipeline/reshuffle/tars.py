@@ -1,4 +1,4 @@
-"""Ready tars of contexts in, the same samples reshuffled into tars of equal size out, with their manifest.
+"""Finished tars of contexts in, the same samples reshuffled into tars of equal size out, with their manifest.
 
 The bodies are carried as they are: not decompressed, not parsed. A member of ours keeps its record's id; another one
 gets `<file>-<place>`, its place in the inputs. Names are made anew, so that passes do not lengthen them (tokshuf's do).

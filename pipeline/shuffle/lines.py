@@ -1,4 +1,4 @@
-"""The global shuffle of byte strings whose number is not known before they are read: lines of text, ready samples.
+"""The global shuffle of byte strings whose number is not known in advance: lines of text, finished samples.
 
     record i   key = word i of the Philox stream of the seed; the order is that of (key, i)
 

@@ -1,4 +1,4 @@
-"""A look at source files before there is a configuration: how many, how large, and which keys hold text.
+"""A survey of source files before there is a configuration: how many, how large, and which keys hold text.
 
 At most MOST_FILES files, spread over the listing, are opened; of each, one block of lines (parquet: of rows) is read.
 """

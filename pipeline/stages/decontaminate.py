@@ -1,4 +1,4 @@
-"""Decontaminate: search a shard's documents for items of benchmarks, and leave them out before repeats are looked for.
+"""Decontaminate: search a shard's documents for benchmark items, and remove them before the search for repeats.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
 when they were looked for. With `action: cut` only the passages go, with `action: report` the text stays as it is.

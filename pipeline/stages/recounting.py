@@ -1,4 +1,4 @@
-"""What recounts of several stages share: reading a step's files in blocks, and saying where they contradict themselves.
+"""What recounts of several stages share: reading a step's files in blocks, and locating contradictions.
 
 A recount reads the step's own outputs and the plan, and nothing that was counted when they were written. Its price is
 one pass over the files, which the digests have just brought into the page cache; memory is a block.

@@ -1,4 +1,4 @@
-"""Report: what happened, for people: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
+"""Report: what happened, for human readers: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
 
 Made anew at every run, because it states seconds. A run whose report is written has delivered (runs.py), so older
 versions may go then (retention.py). The receipt's counts are the headline figures, so that a list of many builds reads

@@ -1,4 +1,4 @@
-"""Old versions at a dataset's destinations: which of them may go, and taking them away.
+"""Old versions at a dataset's destinations: which of them may be removed, and their removal.
 
 A version may go if a run of this work folder delivered it (`.delivered`, see runs.py) and nothing below keeps it. What
 no run here is known to have delivered is somebody else's, and stays. Kept is

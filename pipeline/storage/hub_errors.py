@@ -1,4 +1,4 @@
-"""What huggingface_hub raises, in our words: transient, or permanent with what to mend."""
+"""What huggingface_hub raises, in our words: transient, or permanent with what to fix."""
 
 from __future__ import annotations
 

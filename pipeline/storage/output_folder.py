@@ -1,4 +1,4 @@
-"""The output of a command that is run again and again: it holds what the last run delivered, and nothing else.
+"""The output folder of a repeated command: it contains only what the last run delivered.
 
 `.delivered.json` in the folder lists the files of the last run, its command and the names of its sources. With it the
 next run tells its own files from a stranger's: its own that it no longer delivers are removed, or a document that is

@@ -1,4 +1,4 @@
-"""What no checksum of the store proves is asked for twice, and both answers must be the same.
+"""What no checksum of the store covers is requested twice, and both answers must be equal.
 
 Listings have no checksum, and one wrong byte in a page can lose a file, or all later pages, without a trace. Nor have
 ranges of an object: its checksum is of the whole. One wrong answer is noticed so, whatever made it; the price is that

@@ -1,4 +1,4 @@
-"""Reading a file whose checksum is known, and noticing when it is no longer that file."""
+"""Reading a file with a known checksum, and detecting when it has changed."""
 
 from __future__ import annotations
 

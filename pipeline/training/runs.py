@@ -1,4 +1,4 @@
-"""The run that a user means, by what is known of it."""
+"""The run that a user means, from what is known about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A delivered version verified by itself: no work folder and no plan is needed, only the destinations.
+"""A delivered version verified alone, from its destinations, without work folder or plan.
 
 The sha256 of dataset.json is the version, so it vouches for the list: names, sizes, sha256, and what each file of
 tokens holds. SHA256SUMS and the `exp_data` references, which it cannot list, follow from it byte by byte. One whole

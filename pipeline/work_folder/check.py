@@ -1,4 +1,4 @@
-"""Does a store keep the promises that a work folder in it rests on?"""
+"""Does a store keep the promises that a work folder relies on?"""
 
 from __future__ import annotations
 
