@@ -97,7 +97,7 @@ def _refuse_settings_without_effect(config: DatasetConfig) -> None:
         raise ConfigError(
             "the tokenizer would ignore these settings: its vocabulary defines them",
             where=", ".join(f"tokenizer.{key}" for key in given),
-            expected="them only with a .tiktoken file",
+            expected="these settings only with a .tiktoken file",
             got=wanted.path() or wanted.name,
             next_step="leave them out, or change the tokenizer.json to get other ids",
         )

@@ -63,8 +63,8 @@ class DedupConfig(Section):
     def _minimum_leaves_a_character(cls, minimum_bytes: int | None) -> int | None:
         if minimum_bytes is not None and minimum_bytes < LEAST_MINIMUM_BYTES:
             raise ValueError(
-                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range can "
-                "fall inside one character of UTF-8, so nothing could be removed (500 is a common choice)"
+                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range may "
+                "contain no whole character of UTF-8, so nothing could be removed (500 is a common choice)"
             )
         return minimum_bytes
 

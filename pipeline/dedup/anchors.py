@@ -55,8 +55,8 @@ def kgram_bytes(minimum_bytes: int) -> int:
         raise ConfigError(
             "the minimum length of a duplicate is too small",
             where="dedup minimum_bytes",
-            expected=f"{LEAST_MINIMUM_BYTES} or more: a shorter range can fall inside one character and leave nothing "
-            "to remove once it is aligned to UTF-8",
+            expected=f"{LEAST_MINIMUM_BYTES} or more: a shorter range may contain no whole character and leave "
+            "nothing to remove once it is aligned to UTF-8",
             got=minimum_bytes,
             next_step="use 500 for web text, 100 for short documents",
         )

@@ -51,7 +51,7 @@ def document_lengths(batch: Batch, first_document: int = 0) -> NDArray[np.int64]
         raise CorruptDataError(
             "the ends of a batch do not describe its tokens",
             where=f"the batch that begins at document {first_document}",
-            expected=f"ascending ends that reach {tokens.size} tokens",
+            expected=f"non-decreasing ends that reach {tokens.size} tokens",
             got=f"ends that reach {reach}" if reach != tokens.size else "ends that fall",
             next_step="verify the token shard that this batch was read from",
         )

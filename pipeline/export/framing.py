@@ -146,7 +146,7 @@ def _owners(sequences: int, document_ends: NDArray[np.uint64]) -> NDArray[np.int
     if (counts < 0).any() or int(counts.sum()) != sequences:
         raise CorruptDataError(
             "the documents of a batch do not describe its sequences",
-            expected=f"ascending ends that reach {sequences} sequences",
+            expected=f"non-decreasing ends that reach {sequences} sequences",
             got=f"{document_ends[-3:].tolist()} at their end",
         )
     return np.repeat(np.arange(counts.size), counts)

@@ -151,7 +151,7 @@ def read_receipt(path: Path) -> Receipt:
     seal = xxhash.xxh3_128_hexdigest(text.replace(_sealed_with(receipt.seal), _sealed_with("")))
     if receipt.seal != seal:
         raise CorruptDataError(
-            "a receipt was changed after it was written",
+            "a receipt does not match its seal",
             where=path,
             expected=f"seal {seal}, of what it says",
             got=f"seal {receipt.seal}" if receipt.seal else "no seal: an earlier version wrote it",

@@ -129,7 +129,7 @@ class Draws:
             expected=expected,
             got=got,
             next_step="pass the cache of a run on this version of the dataset; Megatron does not notice when "
-            "cached files change",
+            "a cached dataset's files change",
         )
 
 

@@ -135,7 +135,7 @@ def test_anchors_text_without_windows_has_none(tmp_path: Path, documents: list[b
 
 @pytest.mark.parametrize("minimum_bytes", [-1, 0, 1, 6])
 def test_kgram_bytes_below_seven_is_refused_with_the_reason(minimum_bytes: int) -> None:
-    with pytest.raises(ConfigError, match=r"7 or more: a shorter range can fall inside one character"):
+    with pytest.raises(ConfigError, match=r"7 or more: a shorter range may contain no whole character"):
         kgram_bytes(minimum_bytes)
 
 
