@@ -136,7 +136,7 @@ def test_open_damaged_file_is_an_error(tmp_path: Path, name: str, damage: str) -
     if name == "tokenized" and damage == "grown":  # the text of the last document; only a digest can tell
         assert open_text_shard(tmp_path).document_bytes(4) == b"]"
     else:
-        with pytest.raises(CorruptDataError, match=r"(?s)not whole.*next"):
+        with pytest.raises(CorruptDataError, match=r"(?s)incomplete.*next"):
             open_text_shard(tmp_path)
 
 

@@ -123,7 +123,7 @@ def test_plan_changed_setting_is_named_with_both_values(root) -> None:
 def test_plan_new_dataset_says_new(tmp_path) -> None:
     write_files(tmp_path / "corpus", 1)
     text = render_preview(preview(open_build(plan_dataset(settings(tmp_path)))))
-    assert text == "nothing of it is built yet: all 18 stages will run, from download to report"
+    assert text == "nothing is built yet: all 18 stages will run, from download to report"
 
 
 def test_plan_added_file_of_a_built_dataset_names_the_new_shard_alone(root) -> None:
@@ -283,7 +283,7 @@ def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
 
 @pytest.mark.parametrize(("stage", "shard"), [("gather", "00001"), ("tokenize", "00009"), ("tokenise", "00001")])
 def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard: str) -> None:
-    with pytest.raises(ConfigError, match=r"there is no such shard|does not work on shards") as caught:
+    with pytest.raises(ConfigError, match=r"there is no such shard|does not process shards") as caught:
         ask_for_shard(build(root), stage, shard)
     assert "\n  next " in str(caught.value)
 

@@ -245,7 +245,7 @@ def test_blend_that_draws_twice_from_a_prefix_checks_both_draws(root, config, te
     for number, expected in ((0, whole[1][3]), (1, more[1][3])):
         (sample,) = corpusmill.trace_samples(config, number, megatron_cache=tmp_path)
         require_tokens(sample, [rows[one][token] for one, token in expected], texts)
-    with pytest.raises(CorruptDataError, match="does not fit the dataset's files"):
+    with pytest.raises(CorruptDataError, match="does not match the dataset's files"):
         list(corpusmill.trace_samples(config, 0, 3, megatron_cache=tmp_path))
 
 
