@@ -266,7 +266,7 @@ def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(pars
 def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]) -> None:
     bag = parse(one=named("one", "\ndag: {after: [typo, two]}\n"), two=named("two"))
     assert bag.import_errors == {}
-    assert "waits for `typo`, of which there is no configuration" in bag.dags["dataset__one"].doc_md
+    assert "waits for `typo`, which has no configuration" in bag.dags["dataset__one"].doc_md
     assert "waits for" not in bag.dags["dataset__two"].doc_md
 
 

@@ -66,7 +66,7 @@ def build(root: Path, **changes: object) -> Path:
         ),
         (
             {"tokenizer": {"name": "cl100k_base", "sha256": "0" * 64}},
-            ["not the one that tokenizer.sha256 or the lock names", "got"],
+            ["differs from the one that tokenizer.sha256 or the lock names", "got"],
         ),
         ({"destinations": [{"path": "ftp://host/x"}]}, ["there is no store for this kind of location", "ftp://host/x"]),
         (

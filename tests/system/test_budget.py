@@ -230,7 +230,7 @@ def test_report_says_how_often_documents_are_shown(tmp_path: Path, capsys: pytes
     [
         ({"book": "1 epoch"}, {"seed": 1}, "not an entry of source.paths"),
         ({"books": "0 epochs"}, {"seed": 1}, "more than 0"),
-        ({"books": "0 tokens"}, {"seed": 1}, "such as 20B"),
+        ({"books": "0 tokens"}, {"seed": 1}, "looks like 20B"),
         ({"books": "101 epochs"}, {"seed": 1}, "at most 100 epochs"),
         ({"books": "much"}, {"seed": 1}, "looks like 20B tokens or 2.5 epochs"),
         ({"books": "2 epochs"}, {"order": "source"}, "needs shuffle.order: random"),

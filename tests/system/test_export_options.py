@@ -207,7 +207,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
         ({"file_name": "x.npy"}, "must hold"),
         ({"file_name": "../{split}{number}.npy"}, "no '..'"),
         ({"file_name": "{split}{number}{x}.npy"}, "no other braces"),
-        ({"test_name": "train"}, "the same"),
+        ({"test_name": "train"}, "must differ"),
         ({"layout": "bin", "checkpoints": True}, "belong to npy"),
     ],
 )
