@@ -11,7 +11,7 @@ LOCK   := --universal --generate-hashes --no-emit-index-url --no-emit-find-links
 
 # uv does not read pip's settings, and a wheel may be where only pip was told to look.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-# Some environments forbid Python to keep compiled files; every process would then compile every library anew.
+# Some environments forbid Python to keep compiled files; every process would then compile every library again.
 export PYTHONDONTWRITEBYTECODE :=
 # OpenMP returns wrong numbers in forked children, and tasks are forked.
 export NUMBA_THREADING_LAYER := workqueue
@@ -64,7 +64,7 @@ test-ui: $(STAMP) ## drive a real Airflow in the machine's own Chromium: form, p
 test-wheel: $(STAMP) ## try the wheel in fresh environments with Airflow 3.1, 3.2 and 3.3 (CORPUSMILL_TEST_AIRFLOWS=3.3.2: one)
 	$(BIN)/python -m pytest tests/wheel
 
-screenshots: $(STAMP) ## the same, and make the pictures in README.md anew
+screenshots: $(STAMP) ## the same, and take the screenshots in README.md again
 	$(BIN)/python tests/ui/run.py screenshots
 
 docs: $(STAMP) ## make the site in build/site; warnings are errors, and no page may ask another server

@@ -9,8 +9,8 @@
     versions.py        which Airflows are supported;  by_version.py: what differs between them
     plugin.py, pages/  the page of all datasets and the tab of a run;  deadline.py, preload.py
 
-This package knows Airflow and `corpusmill` does not; decisions/0001 says why they are two packages of one wheel.
-Importing it is the moment at which an Airflow that it cannot serve, or a second installation, is refused.
+This package depends on Airflow, `corpusmill` does not; decisions/0001 explains why they are two packages of one wheel.
+Importing it fails under an unsupported Airflow, or with a second installation.
 """
 
 import corpusmill_airflow.versions  # noqa: F401  (refuses what it cannot serve)

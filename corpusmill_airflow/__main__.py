@@ -1,4 +1,4 @@
-"""Writes what an Airflow's DAGs folder needs: two DAG files and a first configuration; files that are there are kept.
+"""Writes what an Airflow's DAGs folder needs: two DAG files and a first configuration. Existing files are kept.
 
 python -m corpusmill_airflow ~/airflow/dags
 """
@@ -37,7 +37,7 @@ FILES = {
         about="The DAGs of the configurations in datasets/", function="make_dags"
     ),
     "corpusmill_refused.py": DAG_FILE.format(
-        about="Import errors for the configurations in datasets/ that cannot be used", function="refused_configurations"
+        about="Import errors for the invalid configurations in datasets/", function="refused_configurations"
     ),
     "datasets/first.yaml": FIRST,
 }
@@ -49,9 +49,9 @@ def write_files(folder: Path) -> list[str]:
     for name, text in FILES.items():
         path = folder / name
         if name.endswith(".yaml") and any(path.parent.glob("*.yaml")):
-            lines.append(f"{path.parent} has configurations already")
+            lines.append(f"{path.parent} already has configurations")
         elif path.exists():
-            lines.append(f"{path} was there already")
+            lines.append(f"{path} already exists")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

@@ -20,7 +20,7 @@ def build_dataset(folder: Path) -> DAG:
         "demo" if "demo" in names else names[0],
         enum=names,
         title="Dataset configuration",
-        description=f"A file in {named_folder(folder)}. Whatever you leave empty below is as it says there.",
+        description=f"A file in {named_folder(folder)}. Fields left empty below keep its values.",
         section="Dataset",
     )
 

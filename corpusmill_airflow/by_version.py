@@ -1,4 +1,4 @@
-"""What Airflow 3.1 and 3.2 call otherwise, or do not have: the other modules import these names from here."""
+"""Names that differ or are missing in Airflow 3.1 and 3.2: the other modules import them from here."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if AIRFLOW >= (3, 3):
         "retry_exponential_backoff": 2.0,
         "retry_policy": ExceptionRetryPolicy(
             rules=[
-                # Corrupt data, a bad configuration, accounts that do not balance: trying again cannot help.
-                RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="trying again cannot help"),
+                # Corrupt data, a bad configuration, accounts that do not balance: a retry cannot help.
+                RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="a retry cannot help"),
                 # Somebody has to make room first; three quick tries would only be three failures.
                 RetryRule(
                     "corpusmill.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"

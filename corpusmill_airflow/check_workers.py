@@ -13,7 +13,10 @@ from corpusmill_airflow.stage_tasks import RETRYING
 
 PARAMS = {
     "work_folder": Param(
-        "work", type="string", title="Work folder", description="The one that builds will use; shared by all workers."
+        "work",
+        type="string",
+        title="Work folder",
+        description="The folder that builds will use, shared by all workers.",
     ),
     "probes": Param(16, type="integer", minimum=1, maximum=1000, title="Probes", description="Several per worker."),
 }
@@ -37,7 +40,7 @@ def check_workers(folder: Path) -> DAG:
     with DAG(
         dag_id="check_workers",
         dag_display_name="Check the workers",
-        description="Many short probes on whatever workers there are: one work folder, one set of versions, room.",
+        description="Many short probes on all workers: one work folder, one set of versions, free disk space.",
         schedule=None,
         params=PARAMS,
         tags=["corpusmill"],

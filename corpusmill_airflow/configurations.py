@@ -1,4 +1,4 @@
-"""The configurations of a folder: the DAG of each that can be used, and what is wrong with the others."""
+"""The configurations of a folder: the DAG of each valid one, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, sc
 from corpusmill_airflow.folder import named_folder
 
 PREFIX = "dataset__"
-GONE = """**The configuration of this dataset was deleted or spoilt while a run was under way.**
+GONE = """**The configuration of this dataset was deleted or broken during a run.**
 
-Its runs finish from a copy; no new ones are started by schedule. Restore `{folder}/{name}.yaml`, or remove
+Its runs finish from a copy; the schedule starts no new ones. Restore `{folder}/{name}.yaml`, or remove
 `.corpusmill/running/{name}.yaml` below the root folder to let this DAG go, too.
 
 """
-UNKNOWN = """**This dataset waits for `{names}`, of which there is no configuration here.**
+UNKNOWN = """**This dataset waits for `{names}`, which has no configuration here.**
 
-Only a build of that name by the form of `build_dataset` can start it.
+Only a build of that name from the form of `build_dataset` can start it.
 
 """
-CIRCLE = """**This dataset and others wait for each other (`dag.after`), so no build of another one starts it.**
+CIRCLE = """**This dataset and others wait for each other (`dag.after`), so no build of another dataset starts it.**
 
 """
 
@@ -63,7 +63,7 @@ def read_configuration(name: str, path: Path, *, is_copy: bool) -> Configuration
     config = parse_config(text, where=str(path))
     if config.name != name:
         raise ConfigError(
-            "the file is not called as the dataset",
+            "the file does not have the dataset's name",
             where=path,
             expected=f"{config.name}.yaml, or name: {name}",
             got=f"name: {config.name}",
@@ -134,10 +134,10 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
     for circle in circles({name: configuration.after for name, configuration in usable.items()}):
         refused.append(
             ConfigError(
-                "datasets wait for each other in a circle",
+                "datasets wait for each other in a cycle",
                 where=", ".join(str(usable[name].path) for name in sorted(set(circle))),
                 got=" -> ".join(circle),
-                next_step="take one of them out of dag.after; until then no build of one starts another",
+                next_step="remove one of them from dag.after; until then no build of one starts another",
             )
         )
         made |= {name: dataset_dag(usable[name], folder, CIRCLE, waits=False, tasks=tasks) for name in circle}
@@ -184,5 +184,5 @@ def _refusal(error: Exception, path: Path) -> ConfigError:
         "Airflow refuses the section dag",
         where=path,
         got=f"{type(error).__name__}: {error}",
-        next_step="mend dag.schedule; five cron fields, such as '30 2 * * 1': Mondays at 2:30, UTC",
+        next_step="fix dag.schedule; five cron fields, such as '30 2 * * 1': Mondays at 2:30, UTC",
     )

@@ -81,10 +81,10 @@ def _connection(name: str, store: str) -> Connection:
         connection: Connection = Connection.get(name)
     except AirflowNotFoundException as error:
         raise PermanentError(
-            "Airflow knows no such connection",
+            "Airflow has no such connection",
             where=f"dag.connections: {store}",
             got=name,
-            next_step="add it (Admin > Connections, or a secrets backend), or name another one",
+            next_step="add it (Admin > Connections, or a secrets backend), or name another",
         ) from error
     if store in TYPES and connection.conn_type != TYPES[store]:
         raise _unusable(connection, f"a connection of type {TYPES[store]}", f"type {connection.conn_type}")
@@ -117,7 +117,7 @@ def _unusable(connection: Connection, expected: str, got: str) -> PermanentError
 def _require_no(connection: Connection, extra: Mapping[str, Any], keys: tuple[str, ...]) -> None:
     """Such as a role to assume: with the rest alone, requests would be somebody else's."""
     if present := [key for key in keys if extra.get(key)]:
-        raise _unusable(connection, "keys or a profile, and nothing that changes whose they are", ", ".join(present))
+        raise _unusable(connection, "keys or a profile, without a role or impersonation", ", ".join(present))
 
 
 def _s3_variables(connection: Connection, extra: dict[str, Any]) -> Variables:

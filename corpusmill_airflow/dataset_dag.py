@@ -1,4 +1,4 @@
-"""One DAG that builds a dataset: its form, its schedule, its limits. Every DAG that builds is made with this."""
+"""One DAG that builds a dataset: its form, its schedule, its limits. Every building DAG is made here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def built_dataset_params(folder: Path) -> dict[str, Param]:
             "work",
             type="string",
             title="Work folder",
-            description="Where the dataset's receipts lie, as in its configuration.",
+            description="The folder of the dataset's receipts, as in its configuration.",
         ),
     }
 
@@ -65,7 +65,7 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
             approve,
             type="boolean",
             title="Ask before removing",
-            description="Wait after find_ranges until somebody approves what would be removed (Required Actions).",
+            description="Wait after find_ranges for approval of what would be removed (Required Actions).",
         ),
         "move_latest": Param(
             False,
@@ -77,7 +77,7 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
             False,
             type="boolean",
             title="Verify before reuse",
-            description="Read every output of earlier runs, and make again what no longer has its sha256.",
+            description="Read every output of earlier runs, and rebuild what no longer matches its sha256.",
         ),
     }
 

@@ -1,4 +1,4 @@
-"""The DAG `forget_documents`: documents put on a list once somebody approves, a build without them, and the purge."""
+"""The DAG `forget_documents`: documents put on a list after approval, a build without them, and the purge."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ def forget_documents(folder: Path) -> DAG:
             format="multiline",
             maxLength=MOST_CHARACTERS,
             title="Documents",
-            description="Their ids, one a line.",
+            description="Their ids, one per line.",
         ),
         "asked_by": Param(
-            "", type="string", title="Who asks", description="A name or a case number, for the list and the log."
+            "",
+            type="string",
+            title="Who asks",
+            description="A name or a case number, recorded in the list and the log.",
         ),
         "purge": Param(
             False,
             type="boolean",
             title="Purge",
-            description="Afterwards remove older versions, and look for what is left of the texts.",
+            description="Afterwards remove older versions, and search for remains of the texts.",
         ),
     }
 
@@ -111,12 +114,12 @@ class ApproveForgetting(ApprovalOperator):
             config = configuration_of(Path(self.folder), values)
             count = ask("check_requests", config=config.model_dump_json(exclude_none=True), ids=values["ids"])
         then = (
-            "Then **every older version** at its destinations, and all text of these documents that can be reached, is"
-            " removed for good."
+            "Then **every older version** at its destinations, and all text of these documents that can be reached, is "
+            "permanently removed."
             if values["purge"]
             else "Older versions keep them."
         )
-        self.body = f"**{count:,} documents are to be forgotten by the dataset {config.name}.** {then}"
+        self.body = f"**{count:,} documents will be forgotten by the dataset {config.name}.** {then}"
         return super().execute(context)
 
 

@@ -23,7 +23,7 @@ def reprocess_shard(folder: Path) -> DAG:
             "tokenize",
             enum=list(GRAPH.per_shard),
             title="Stage",
-            description="The first stage that is done again for the shard.",
+            description="The first stage to rerun for the shard.",
         ),
         "shard": Param(
             0, type="integer", minimum=0, maximum=MOST_SHARDS, title="Shard", description="The shard's number."
@@ -32,7 +32,7 @@ def reprocess_shard(folder: Path) -> DAG:
             None,
             type=["null", "string"],
             title="Plan",
-            description="The plan's folder name; the page of a run fills in its own. Empty: the last that delivered.",
+            description="The plan's folder name; a run's page fills in its own. Empty: the last plan that delivered.",
         ),
     }
 
@@ -71,7 +71,7 @@ def reprocess_shard(folder: Path) -> DAG:
         plan,
         finish=lambda reported: reported >> compare(plan_receipt=PLAN_RECEIPT),
         dag_display_name="Reprocess a shard",
-        description="Do one shard again from a stage on; what depends on it runs only if it came out differently.",
+        description="Reprocess one shard from a stage on; dependent steps run only if the result differs.",
         params=form,
         doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
     )

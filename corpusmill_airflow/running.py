@@ -1,11 +1,11 @@
-"""Runs that are under way: they have their dataset to themselves, and they finish even if their file is deleted.
+"""Runs in progress: each holds its dataset exclusively, and finishes even if its file is deleted.
 
 Who has a dataset, and for how long, stands in pipeline/engine/claim.py. A run claims it in `plan`, every later task
 holds it while it works, and `close` releases it when no other task of the run is under way.
 
 When a run of `dataset__<name>` begins, the text of its configuration is kept below the root folder. If the file is
 deleted or spoilt before the run has ended, the DAG is made from that copy until then: without it Airflow would forget
-the DAG and leave the run's tasks waiting for ever.
+the DAG and leave the run's tasks waiting forever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXPERIMENT = (
     " and start a new run, which reuses every step, or start one with 'Move latest'"
 )
 AIRFLOW = "corpusmill_airflow"  # the Airflow variable that tells this Airflow from others
-WHY = "why"  # the XCom in which a task says to people why it does not go on; the page of the run shows the plan's
+WHY = "why"  # the XCom in which a task states why it stops; the page of the run shows the plan's
 
 
 def copies() -> Path:
@@ -122,7 +122,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     from corpusmill_airflow.worker import ask
 
     require_bounded(config, operators)
-    # What removes data is said by the dataset's own file, neither by a form nor by the file that the form began with.
+    # Only the dataset's own file may order a removal, neither a form nor the file that the form started from.
     kept = {
         "keep_versions": own.keep_versions if own else None,
         "reclaim": (own or operators).reclaim,

@@ -1,4 +1,4 @@
-"""The stages as tasks: what every DAG that builds a dataset has in common.
+"""The stages as tasks, common to every DAG that builds a dataset.
 
 A task body opens the build that the plan describes, runs its steps and returns the paths of their receipts; everything
 else (what a step does, when it is reused, how counts balance) lives in `corpusmill.stages` and is the same without
@@ -88,7 +88,7 @@ class Placement:
 @task.short_circuit(ignore_downstream_trigger_rules=True)
 @retried_as_its_error_says
 def estimate(plan_receipt: str) -> bool:
-    """With dry_run: say what the build would come to, and stop. Otherwise nothing."""
+    """With dry_run: state the estimate of the build, and stop. Otherwise nothing."""
     from corpusmill.builds.estimate import render_estimate
     from corpusmill.engine.estimates import Estimate
     from corpusmill_airflow.connections import connections_of, credentials
@@ -199,7 +199,7 @@ class Report(BaseOperator):
             reported: dict[str, Any] = ask("report", plan_receipt=self.plan_receipt)
             self.provenance = reported["provenance"]
             if stays := why_latest_stays(path_of(self.plan_receipt)):
-                print(f"latest stays where it is, so no dataset that is built after this one starts: {stays}")
+                print(f"latest does not move, so no dataset that is built after this one starts: {stays}")
             else:
                 asset = dataset_asset(open_build(self.plan_receipt).config.name)
                 context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])

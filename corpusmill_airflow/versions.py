@@ -1,4 +1,4 @@
-"""Which Airflows are supported, and one installation of Corpusmill at a time: both refused when this is imported."""
+"""Which Airflows are supported, and one installation of Corpusmill at a time: importing this module checks both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_supported(version: str) -> None:
     if not OLDEST <= release(version) <= NEWEST:
         oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
         raise PermanentError(
-            "this version of Corpusmill does not run in this Airflow",
+            "this version of Corpusmill does not support this Airflow",
             where=Path(str(airflow.__file__)).parent,
             expected=f"Airflow {oldest} to {newest}",
             got=f"Airflow {version}, with Corpusmill {corpusmill.__version__}",
@@ -36,9 +36,9 @@ def require_one_installation(package: Path, mill: Path) -> None:
         raise PermanentError(
             "two installations of Corpusmill are mixed",
             where=package,
-            expected=f"its other half beside it, {package.with_name('corpusmill')}",
+            expected=f"its other half next to it, {package.with_name('corpusmill')}",
             got=f"version {corpusmill.__version__} in {mill}",
-            next_step="uninstall one of them, or take its folder out of PYTHONPATH",
+            next_step="uninstall one of them, or remove its folder from PYTHONPATH",
         )
 
 

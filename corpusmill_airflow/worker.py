@@ -1,4 +1,4 @@
-"""Where the work of tasks is done: in this process, or by programs of the environment that CORPUSMILL_PYTHON names.
+"""Where tasks run their steps: in this process, or in the environment that CORPUSMILL_PYTHON names.
 
 That environment has `corpusmill[worker]` of this version; Airflow's own then needs none of the packages of the extra.
 What decides who has a dataset asks Airflow, so it stays in the task's process.
@@ -77,7 +77,7 @@ def require_worker() -> None:
     if version != corpusmill.__version__ or lacking:
         got = f"version {version}" + (f" without {lacking}" if lacking else "") if version else "no Corpusmill"
         raise PermanentError(
-            "the environment of the steps does not fit to Airflow's",
+            "the environment of the steps does not match Airflow's",
             where=f"CORPUSMILL_PYTHON={python}",
             expected=f"Corpusmill {corpusmill.__version__} with the extra worker",
             got=there.get("got", got),
@@ -117,8 +117,8 @@ def _why_it_ended(code: int, what: str) -> CorpusmillError:
     if code < 0:
         return TransientError(
             f"the program that ran {what} was killed",
-            got=f"{signal.Signals(-code).name}, most often because memory ran out; peak {peak:,} bytes",
-            next_step="nothing: the next try runs half as many units at a time",
+            got=f"{signal.Signals(-code).name}, most likely because memory ran out; peak {peak:,} bytes",
+            next_step="nothing: the next try runs half as many units at once",
         )
     if code not in EXIT_CODES:
         require_worker()

@@ -1,4 +1,4 @@
-"""Import errors for the configurations in datasets/ that cannot be used (an Airflow DAG file)."""
+"""Import errors for the invalid configurations in datasets/ (an Airflow DAG file)."""
 
 from pathlib import Path
 

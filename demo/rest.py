@@ -124,7 +124,7 @@ class Api:
                 if error.code < 500 or attempt == TRIES:
                     raise ApiError(method, path, error) from error
             except OSError as error:
-                raise ServerError(f"Airflow does not answer any more: {error}\n{log_tail()}") from error
+                raise ServerError(f"Airflow no longer responds: {error}\n{log_tail()}") from error
             time.sleep(1)  # SQLite was busy; every call here may be repeated
         raise AssertionError("not reached")
 

@@ -104,13 +104,13 @@ def environment(port: int) -> dict[str, str]:
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
         # A third of the supervisors miss the moment their task ends and notice it at the next heartbeat.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
-        # A worker that was killed is missed after 30 s instead of 300, looked for every 5 instead of 10: its task runs
+        # A killed worker is noticed after 30 s instead of 300, by a check every 5 s instead of 10: its task runs
         # again within the minute, retry delay and all. Supervisors send a heartbeat every second.
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 30,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 5,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": 5,
     }
-    # Without compiled files kept, every task would compile every library anew; some environments ask for that.
+    # Without kept compiled files, every task would compile every library again; some environments forbid them.
     dropped = ("AIRFLOW", "PYTHONDONTWRITEBYTECODE")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {
@@ -187,7 +187,7 @@ def _make_password() -> None:
     descriptor = os.open(PASSWORDS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump({USER: made}, file)
-    print(f"Airflow's UI asks for a login: {USER}, password {made}   (said only now; kept in {PASSWORDS})")
+    print(f"Airflow's UI asks for a login: {USER}, password {made}   (shown only once; kept in {PASSWORDS})")
 
 
 def stop() -> bool:
@@ -254,7 +254,7 @@ def _free_port() -> int:
         if not wanted.isdecimal() or not _is_free(int(wanted)):
             raise ServerError(
                 f"port {wanted} cannot be used\n  expected  a free port on 127.0.0.1, from CORPUSMILL_PORT\n"
-                "  next      choose another, or unset CORPUSMILL_PORT to have one chosen"
+                "  next      choose another, or unset CORPUSMILL_PORT to let the program choose"
             )
         return int(wanted)
     if _is_free(DEFAULT_PORT):

@@ -3,7 +3,7 @@
 The log servers always listen on every interface of the machine, and no setting changes that. They exist so that logs
 can be fetched from other machines; here everything runs on this one, and the API server reads the files.
 
-Airflow's own standalone goes on without a component that crashed: without its scheduler every run would wait for ever.
+Airflow's own standalone continues without a component that crashed: without its scheduler every run would wait forever.
 With SQLite that happens: a backfill that finds the database locked removes the runs that it had made already, and a
 scheduler that had begun one of them ends with ObjectDeletedError.
 """
@@ -46,7 +46,7 @@ class Standalone(standalone_command.StandaloneCommand):
             exit_code = ended.process.poll() if ended.process else None
             if exit_code is None or time.monotonic() - ended.began < RESTART_SECONDS:
                 continue
-            self.print_output("standalone", f"{name} ended by itself (exit code {exit_code}): starting it again")
+            self.print_output("standalone", f"{name} exited (code {exit_code}): restarting it")
             self.subcommands[name] = LoopbackSubCommand(self, name, ended.asked, ended.env)
             self.subcommands[name].start()
 

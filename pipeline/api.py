@@ -1,4 +1,4 @@
-"""What people script: load a configuration, plan, build, open a dataset, trace records and samples (docs/python.md).
+"""The scripting interface: load a configuration, plan, build, open a dataset, trace records (docs/python.md).
 
 Each function is what the command of its name calls; what they need is imported when they are called.
 """

@@ -101,10 +101,10 @@ def require_within(places: Iterable[tuple[str, Place]]) -> None:
     if beyond:
         written = [ENDPOINT_MARK.join(filter(None, root)) for root in form_roots()]
         raise ConfigError(
-            "a form may not name a place beyond the configured roots",
+            "a form may not name a place outside the configured roots",
             details=tuple(beyond),
             expected=", ".join(written) or f"nothing: neither {FORM_ROOTS} nor CORPUSMILL_ROOT is set",
-            next_step="write it into the configuration file of a dataset, or ask whoever runs Airflow to add it to"
+            next_step="write it into the configuration file of a dataset, or ask the operator of Airflow to add it to"
             f" {FORM_ROOTS} (docs/security.md)",
         )
 

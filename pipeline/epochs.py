@@ -1,4 +1,4 @@
-"""How often the tokens of a source are seen: amounts as people write them, and the epochs that they make."""
+"""How often the tokens of a source are seen: amounts as users write them, and the resulting epochs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def token_count(text: str) -> int:
     match = TOKENS.fullmatch(text)
     count = int(Fraction(match[1]) * SCALES[match[2].upper()]) if match else 0
     if not 1 <= count <= MOST_TOKENS:
-        raise ValueError("a number of tokens is such as 20B or 500M")
+        raise ValueError("a number of tokens looks like 20B or 500M")
     return count
 
 
@@ -65,12 +65,12 @@ def parse_amount(text: str) -> Amount:
         return Amount(tokens=token_count(number))
     match = TOKENS.fullmatch(number)
     if unit not in {"epoch", "epochs"} or match is None or match[2]:
-        raise ValueError("a budget is such as 20B tokens or 2.5 epochs")
+        raise ValueError("a budget looks like 20B tokens or 2.5 epochs")
     epochs = Fraction(match[1])
     if not 0 < epochs <= MOST_EPOCHS:
         raise ValueError(
-            f"a budget is more than 0 and at most {MOST_EPOCHS} epochs; take a source out of source.paths that is not"
-            " to be seen"
+            f"a budget is more than 0 and at most {MOST_EPOCHS} epochs; to use none of a source, remove it from "
+            "source.paths"
         )
     return Amount(epochs=epochs)
 

@@ -1,4 +1,4 @@
-"""Errors that help: what went wrong, where, what was expected, what was found, and what to do next.
+"""Errors that help: what went wrong, where, expected, got, and what to do next.
 
 Two families, because a scheduler must treat them differently:
 

@@ -115,4 +115,4 @@ def _why_unstable(value: Any) -> str | None:
         return None if all(isinstance(key, str) for key in value) else "its keys are not all strings"
     if value is None or isinstance(value, str | int | float | list | tuple):
         return None
-    return "a function's text says nothing of what it does" if callable(value) else "it has no canonical JSON"
+    return "a function's text does not show what it does" if callable(value) else "it has no canonical JSON"

@@ -36,11 +36,11 @@ def require_worker() -> None:
     """NotInstalledError if this environment has the package and not what its steps need."""
     if lacking := missing():
         raise NotInstalledError(
-            "this environment has Corpusmill without what its steps need",
+            "this environment has Corpusmill without the packages that its steps need",
             where=sys.executable,
             expected=f'pip install "corpusmill[worker]=={__version__}"',
             got=f"no {', '.join(lacking)}",
-            next_step="install it here; or have Airflow's tasks work in another environment (CORPUSMILL_PYTHON)",
+            next_step="install it here, or run Airflow's tasks in another environment (CORPUSMILL_PYTHON)",
         )
 
 

@@ -40,7 +40,7 @@ def place_of(address: str) -> tuple[str, str]:
     """(bucket, key) of an ``s3://bucket/key``; ValueError for one without a key, or that could lead elsewhere."""
     parts = address.removeprefix(SCHEME).rstrip("/").split("/")
     if not address.startswith(SCHEME) or len(parts) < 2 or not all(parts) or {".", ".."} & {*parts} or "\0" in address:
-        raise ValueError("a work folder in a bucket is called s3://bucket/prefix, without empty parts, . or ..")
+        raise ValueError("a work folder in a bucket is s3://bucket/prefix, without empty parts, . or ..")
     return parts[0], "/".join(parts[1:])
 
 

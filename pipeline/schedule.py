@@ -79,7 +79,7 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ScheduleConfig:
         if self.catchup and not (self.schedule and self.start):
-            raise ValueError("catchup makes up for missed dates: it needs schedule and start")
+            raise ValueError("catchup builds for missed dates: it needs schedule and start")
         if self.after and self.catchup:
-            raise ValueError("after waits for other datasets, which has no dates to make up for; leave catchup out")
+            raise ValueError("after waits for other datasets and has no missed dates; leave catchup out")
         return self

@@ -89,7 +89,7 @@ class JoinedBytes:
         part = np.searchsorted(self._ends, starts, side="right")
         part = np.minimum(part, len(self._ends) - 1)  # an empty slice behind the last byte
         if not _inside(starts, lengths, self._ends[part]) or int(lengths.sum()) > len(out):
-            raise ValueError("a slice does not lie in one of the joined arrays, or they do not fit what they go to")
+            raise ValueError("a slice is outside the joined arrays, or they do not fit the output")
         _copy(0, self._bases[part] + starts, lengths, out.ctypes.data, starts_of(lengths), 1)
 
 

@@ -117,18 +117,18 @@ def _refuse_deep_nesting(text: str, where: str) -> None:
 
 def _too_deep(where: str) -> ConfigError:
     return ConfigError(
-        "the configuration is nested too deeply, or holds an alias of itself",
+        "the configuration is nested too deeply, or contains an alias of itself",
         where=where,
         expected=f"at most {DEEPEST} levels",
     )
 
 
 def _check_nodes(loader: yaml.CSafeLoader, root: yaml.Node, where: str) -> None:
-    """ConfigError for a node that no plain value can be made of, and for a key that stands twice."""
+    """ConfigError for a node that no plain value can be made of, and for a key that occurs twice."""
     for count, (keys, node) in enumerate(_nodes(root, (), where)):
         if count > MOST_VALUES:
             raise ConfigError(
-                "the configuration holds too many values, aliases counted as often as they are used",
+                "the configuration has too many values, counting each use of an alias",
                 where=where,
                 expected=f"at most {MOST_VALUES:,}",
             )
@@ -162,7 +162,7 @@ def _key(key: yaml.Node, above: Keys, where: str, lines: dict[str, int]) -> str:
     text: str = key.value
     if text in lines:
         raise ConfigError(
-            f"the key {shortened(text)} stands twice",
+            f"the key {shortened(text)} occurs twice",
             where=f"{where}, lines {lines[text]} and {line}",
             next_step="delete one of them",
         )

@@ -43,7 +43,7 @@ def config(values: dict[str, Any] = OWN) -> DatasetConfig:
 
 
 def refusal(form: dict[str, Any]) -> str:
-    with pytest.raises(ConfigError, match="beyond the configured roots") as caught:
+    with pytest.raises(ConfigError, match="outside the configured roots") as caught:
         require_bounded(config_from_form(form, config()), config())
     return str(caught.value)
 
@@ -124,7 +124,7 @@ def test_link_in_a_source_that_leads_beyond_the_roots_is_refused_once_it_is_list
     formed = config_from_form({"source_paths": ["new"]}, config())
     require_bounded(formed, config())
     require_listed(formed, config(), [str(root / "new" / "y.jsonl")])
-    with pytest.raises(ConfigError, match="beyond the configured roots"):
+    with pytest.raises(ConfigError, match="outside the configured roots"):
         require_listed(formed, config(), [str(root / "new" / "x[1].jsonl")])
     require_listed(config(), config(), [str(root / "new" / "x[1].jsonl")])  # the operator's own paths
 
@@ -147,7 +147,7 @@ def test_reference_of_a_form_lies_below_the_roots_and_so_do_its_files(root: Path
 def test_folder_of_a_form_is_a_configurations_or_below_the_roots(root: Path) -> None:
     require_folder("work_folder", "work", [])
     require_folder("work_folder", "/scratch/work", ["work", "/scratch/work"])
-    with pytest.raises(ConfigError, match="beyond the configured roots"):
+    with pytest.raises(ConfigError, match="outside the configured roots"):
         require_folder("work_folder", "/scratch/work", ["work"])
 
 

@@ -96,7 +96,7 @@ def test_config_sizes_with_units_are_bytes() -> None:
         ("{paths: [data]}", "{paths: []}", ["source.paths", "at least 1 item"]),
         ("exports: {megatron: }", "exports: {}", ["at least one export is required"]),
         ("[{path: out}]", "[{path: out}, {path: out}]", ["two destinations have the same path"]),
-        ("name: tiny", "name: tiny\nname: tiny2", ["stands twice", "lines 2 and 3"]),
+        ("name: tiny", "name: tiny\nname: tiny2", ["occurs twice", "lines 2 and 3"]),
         ("{seed: 1}", "{seed: [1}", ["not valid YAML"]),
         ("{seed: 1}", "{seed: true}", ["shuffle.seed", "valid integer", "got True"]),
     ],

@@ -32,7 +32,7 @@ ODD_TEXTS = [
     ("dag: {start: 0001-01-01}", "dag.start"),
     ("dag: {deadline: 99999999999d}", "dag.deadline"),
     (f"dag: {{deadline: {'9' * 5000}d}}", "dag.deadline"),
-    ("dag: {after: [tiny]}", "dag.after holds the dataset itself"),
+    ("dag: {after: [tiny]}", "dag.after contains the dataset itself"),
     (f"work_folder: {'[' * 2000}{']' * 2000}", "nested too deeply"),
     (f"work_folder:\n{'- ' * 200_000}x", "nested too deeply"),
     ("work_folder: &a [*a]", "alias of itself"),

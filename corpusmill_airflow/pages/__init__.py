@@ -8,11 +8,11 @@
     datasets.py   every dataset the user may see, and its history
     templates/    the pages;  static/: their style and scripts, without a build step
 
-A request names a run and nothing else, so it cannot steer which file is read: paths come from what the run's own tasks
-handed on, and are followed only if they are receipts below the work folder of the run's plan. Numbers and words come
-from corpusmill.report; nothing is counted here that a receipt states. Nothing here writes: a shard is reprocessed by
-the browser through Airflow's own API, with the user's own permission.
+A request names only a run, so it cannot choose which file is read: paths come from the XComs of the run's own tasks,
+and are followed only if they are receipts below the work folder of the run's plan. Numbers and words come from
+corpusmill.report; nothing is counted here that a receipt states. Nothing here writes: the browser reprocesses a shard
+through Airflow's own API, with the user's own permission.
 
-Price: a page of 200 shards takes four queries and, at first, up to READING_SECONDS of reading receipts; what did not
-fit is read by the next request, and the page says so.
+Price: a page of 200 shards takes four queries and, at first, up to READING_SECONDS to read receipts; the next request
+reads the rest, and the page says so.
 """

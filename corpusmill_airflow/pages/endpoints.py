@@ -1,4 +1,4 @@
-"""The addresses, and who may see them: all ask Airflow who is there, and whether that user may read the run's results.
+"""The addresses, and who may see them: all check with Airflow who the user is and may read the run's results.
 
     /dataset-report/datasets              every dataset
     /dataset-report/-/<file>              style and scripts
@@ -45,14 +45,14 @@ REPORT_HEADERS = HEADERS | {"Content-Security-Policy": REPORT_POLICY}
 
 REFUSED = {
     401: (
-        "You are not logged in any more",
+        "You are no longer logged in",
         "Log in to Airflow again, then reload this page.",
     ),
     403: (
-        "You may not see this",
-        "It shows results of runs. Ask an administrator of this Airflow for the permission to read the DAG's XComs.",
+        "You lack permission to see this",
+        "It shows results of runs. Ask an administrator of this Airflow for permission to read the DAG's XComs.",
     ),
-    404: ("There is no such run", "It may have been deleted. The dataset's other runs stand on the page Datasets."),
+    404: ("There is no such run", "It may have been deleted. The page Datasets lists the dataset's other runs."),
 }
 
 
@@ -117,7 +117,7 @@ def live_parts(request: Request, dag_id: str, run_id: str, user: GetUserDep, ses
 
 
 def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
-    """The report as it was written."""
+    """The report as written."""
     run = _run(session, dag_id, run_id)
     path = _path(records.handed_on(session, run), records.REPORT)
     html = finished.report_page(path) if path else None
@@ -135,12 +135,12 @@ COMPARING = (
 )
 NOT_COMPARED = (
     "There is no comparison to show",
-    "The log of the task compare says more. If its page was removed, clear the task: it is made anew.",
+    "See the log of the task compare. If its page was removed, clear the task to create it again.",
 )
-NOT_YET = ("No report yet", "The report appears here when the build has finished.")
+NOT_YET = ("No report yet", "The report appears here once the build has finished.")
 GONE = (
     "The report is no longer there",
-    "Its file was moved or removed. Clear the task report of this run: it is made anew.",
+    "Its file was moved or removed. Clear the task report of this run to create it again.",
 )
 
 
@@ -232,14 +232,14 @@ def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[rec
     dag = records.find_dag(session, records.REPROCESS)
     why_not = ""
     if not dag.is_there:
-        why_not = f"The DAG {records.REPROCESS} is not there. See Airflow's import errors, or install dags/ whole."
+        why_not = f"The DAG {records.REPROCESS} is missing. See Airflow's import errors, or install all of dags/."
     elif not records.may(user, records.REPROCESS, "POST", DagAccessEntity.RUN):
         why_not = (
             f"You may look at this run, but not trigger the DAG {records.REPROCESS}."
             " Ask an administrator of this Airflow for a role that may (with its simple login: user or above)."
         )
     elif not run.is_over:
-        why_not = "A shard can be reprocessed when this run has ended."
+        why_not = "Shards can be reprocessed once this run has ended."
     names = {task.stage: task.task_id for task in tasks if task.map_index >= 0}
     stages = [(stage, names[stage]) for stage in GRAPH.per_shard if stage in names]
     return Reprocessing(not why_not, why_not, dag.is_paused, stages)

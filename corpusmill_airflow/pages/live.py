@@ -1,4 +1,4 @@
-"""How far each stage and each shard of a run is, from Airflow's records and the receipts that are there already."""
+"""The progress of each stage and shard of a run, from Airflow's records and the receipts so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

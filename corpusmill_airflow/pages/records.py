@@ -1,4 +1,4 @@
-"""What Airflow knows about runs: their state, their tasks, what those handed on, and what a user may do."""
+"""What Airflow knows about runs: their state, their tasks and XComs, and what a user may do."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ REPROCESS = "reprocess_shard"
 COMPARE = "compare_versions"
 ESTIMATE = "estimate"
 APPROVALS = tuple(f"approve_{stage.approved or stage.name}" for stage in GRAPH if stage.approval)  # their tasks
-WHY = "why"  # the XCom of a task that does not go on (running.py)
+WHY = "why"  # the XCom of a task that stops (running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
 LISTS = "units"  # the group of tasks that list the units of stages (stage_tasks.py)
 
@@ -106,7 +106,7 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
     for task_id, map_index, name, state, tries, started, ended in session.execute(query):
         stage = stage_of(task_id)
         # A mapped task that has not been expanded, and the tasks that list units, have no index. Those of shards that
-        # are there no more, since the run was cleared and planned anew, Airflow keeps as removed.
+        # are there no more, since the run was cleared and planned again, Airflow keeps as removed.
         if stage is None or state == "removed" or (map_index < 0 and task_id != REPORT and state != "skipped"):
             continue
         # Airflow names a task by its index until the task begins; no unit has such a name.
@@ -174,7 +174,7 @@ def returned(session: Session, run: Run) -> str:
 
 
 def why_not(session: Session, run: Run) -> str:
-    """What a task said when it did not go on; "" if none said anything."""
+    """A task's reason to stop; "" if it gave none."""
     return str(_xcom(session, run, WHY) or "")
 
 

@@ -1,11 +1,11 @@
-"""What is done with a whole build: plan it, check that it can end, estimate it, run it here, do a shard again.
+"""Whole builds: plan them, check that they can finish, estimate them, run them here, reprocess a shard.
 
-In: a configuration. Out: a plan's receipt (``plan``), or one error with everything that would keep the build from
-ending (``preflight``, ``memory``, ``apart``); a finished build (``local``: a process per core); an estimate from a
-sample (``estimate``, ``sampling``); a first configuration from a look at the files (``starting``); the steps of a shard
-asked for again (``reprocess``).
+In: a configuration. Out: a plan's receipt (``plan``), or one error with everything that would stop the build later
+(``preflight``, ``memory``, ``apart``); a finished build (``local``: one process per core); an estimate from a sample
+(``estimate``, ``sampling``); a first configuration derived from the files (``starting``); the reprocessed steps of a
+shard (``reprocess``).
 
-Invariants: nothing is written beside the sources; a build that is refused leaves nothing behind; an estimate touches
-no step of the real build.
+Invariants: nothing is written next to the sources; a refused build leaves no files; an estimate touches no step of the
+real build.
 Price: planning lists every source; an estimate reads the drawn files once and builds their sample three times.
 """

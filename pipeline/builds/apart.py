@@ -1,4 +1,4 @@
-"""A build's sources and what it writes lie apart, or the next build would take the output of this one for text.
+"""A build's sources and outputs must be separate, or the next build would read this one's output as text.
 
 Places are compared as they are once links and `..` are resolved; a glob is asked whether it could match a file below
 a place. A link inside a source is seen when the files are listed.
@@ -35,9 +35,9 @@ def require_apart(sources: list[str], places: Places) -> None:
             folder, pattern = split_glob(source) if is_glob(source) else (PurePosixPath(source), EVERYTHING)
             read = _resolved(folder)
             if read[: len(written)] == written and read != written:
-                raise _overlap(f"a source lies below {key}, so it would read what the build writes", key, place, source)
+                raise _overlap(f"a source is inside {key}, so it would read what the build writes", key, place, source)
             if written[: len(read)] == read and may_match_below(written[len(read) :], pattern):
-                what = f"{key} lies below a source, so the next build would read what this one wrote"
+                what = f"{key} is inside a source, so the next build would read what this one wrote"
                 raise _overlap(what, key, place, source)
 
 
@@ -48,12 +48,12 @@ def require_none_written(files: Iterable[StoredFile], places: Places) -> None:
     for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
         for place, key in written.items():
             if real.startswith(f"{place}/"):
-                what = "a source file lies in what the build writes: a link leads to it"
+                what = "a source file is inside what the build writes: a link leads to it"
                 raise _overlap(what, key, place, file.location)
 
 
 def _resolved(location: PurePosixPath) -> tuple[str, ...]:
-    """The parts of a location without links and `..`; those of a remote one are said as they are."""
+    """The parts of a location without links and `..`; those of a remote one are unchanged."""
     if location.parts[0].endswith(":"):
         return location.parts
     return PurePosixPath(os.path.realpath(location)).parts
@@ -63,7 +63,7 @@ def _overlap(what: str, key: str, place: str, source: str) -> ConfigError:
     return ConfigError(
         what,
         where=place,
-        expected="a folder outside of every source",
+        expected="a folder outside every source",
         got=f"source {source}",
         next_step=f"move {key} elsewhere, or list the source's subfolders",
     )

@@ -1,4 +1,4 @@
-"""What a build will cost, before it runs: peak disk, and of a refresh the bytes that it works through and writes.
+"""What a build will cost, before it runs: peak disk, and for a refresh the bytes read and written.
 
 The last delivered build says what a stage came to, and by the bytes of its shards' sources, or by the number of its
 units, the part of it that runs. So a refresh of one percent of the sources may still write all shuffled exports again:
@@ -108,9 +108,9 @@ def render_costs(costs: list[StageCost]) -> str:
     """For people: a line a stage, and the totals."""
     if not costs:
         return "refresh     nothing to read and nothing to write"
-    lines = ["refresh     at most, by what the last build came to"]
+    lines = ["refresh     at most, by the last build's totals"]
     for cost in costs:
-        again = f", {bytes_text(cost.again_bytes)} of it given back before" if cost.again_bytes else ""
+        again = f", {bytes_text(cost.again_bytes)} of it freed before" if cost.again_bytes else ""
         lines.append(_cost_text(cost.stage, cost.read_bytes, cost.written_bytes) + again)
     read, written = sum(cost.read_bytes for cost in costs), sum(cost.written_bytes for cost in costs)
     return "\n".join([*lines, _cost_text("together", read, written)])

@@ -1,6 +1,6 @@
-"""Deduplication, or an index, by itself: the first stages of a build under a configuration made from a few arguments.
+"""Deduplication, or an index, alone: the first stages of a build under a configuration made from a few arguments.
 
-Nothing is done twice: steps have receipts below the work folder, so a command that was interrupted goes on, and one
+Nothing is done twice: steps have receipts below the work folder, so an interrupted command resumes, and one
 that is given more files reuses the shards it knows. Results are copied to the output folder, each by an atomic rename
 and checked against the sha256 of its receipt; a file that has those bytes already is left alone, and one that only an
 earlier run delivered is removed (storage/output_folder.py).
@@ -53,7 +53,7 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
 
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
-    """Plan, and run or reuse every step up to a stage; with `watch`, bars (or lines) while it goes on."""
+    """Plan, and run or reuse every step up to a stage; with `watch`, progress bars (or lines) meanwhile."""
     with claimed(work_of(config)):
         plan_receipt = plan_dataset(config)
         (run_watched if watch else run_steps)(plan_receipt, workers=workers, until=until)
@@ -78,7 +78,7 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
         raise ConfigError(
             "infini-gram's engine could not open an index in this folder",
             where=where,
-            expected=f"a path without the words {', '.join(ENGINE_WORDS)}: the engine tells its files by them",
+            expected=f"a path without the words {', '.join(ENGINE_WORDS)}: the engine recognizes its files by them",
             got=", ".join(words),
             next_step="write the index to another folder",
         )
@@ -134,7 +134,7 @@ def render_finished(done: Finished, output: str) -> str:
             f"{found:,} bytes {what} ({found / max(1, text_bytes):.1%}):"
             f" repeats of at least {dedup.minimum_bytes} bytes",
             *(
-                f"{size:,} of these stand in {reference.path}"
+                f"{size:,} of these are in {reference.path}"
                 for reference, size in zip(build.plan.references or (), held_by_references(build), strict=True)
             ),
             f"{build.total('union', 'documents_touched'):,} documents touched,"

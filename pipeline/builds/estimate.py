@@ -1,4 +1,4 @@
-"""Estimate: build a sample of the dataset, and scale what it came to. Nothing of the real build is touched.
+"""Estimate: build a sample of the dataset, and scale the result. The real build is not touched.
 
 Every line of the dataset has the same chance to be in the sample, and none is in it twice (sampling.py says how they
 are drawn, why the estimated total is unbiased, and what its interval holds). Reading the beginning of a file instead
@@ -77,7 +77,7 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         _write_eighth(root / "sample", root / "eighth")
         any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # of a few lines, one is many
         few = config.model_copy(update={"source": any_rejected})
-        tell("building an eighth of the sample twice, to know what starting takes")
+        tell("building an eighth of the sample twice, to measure start-up")
         cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
         tell("building the sample on one core")
         build = _built(config, root / "sample", root / "whole")
@@ -244,7 +244,7 @@ def _tokens_in_words(estimate: Estimate) -> str:
     tokens, low, high = f"{estimate.tokens:,}", f"{estimate.tokens_low:,}", f"{estimate.tokens_high:,}"
     if estimate.tokens_low or not estimate.tokens:
         return f"{tokens} ({low} to {high})"
-    return f"at most {high}; {tokens} if the whole repeats itself no more than the sample"
+    return f"at most {high}; {tokens} if the whole is no more repetitive than the sample"
 
 
 def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
@@ -270,7 +270,7 @@ def render_estimate(estimate: Estimate) -> str:
         *([("budget", f"{estimate.shown_tokens:,} tokens shown")] if estimate.shown_tokens is not None else []),
         (
             "duplicates",
-            f"at least {estimate.duplicate_share:.1%} of the text (the whole repeats itself more than a sample)",
+            f"at least {estimate.duplicate_share:.1%} of the text (the whole is more repetitive than a sample)",
         ),
         *_references_in_words(estimate),
         ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),

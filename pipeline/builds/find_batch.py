@@ -5,7 +5,7 @@
     ...
 
 Every size encodes the same sample for so many CPU seconds. A size that the table has already is not measured again, so
-that a broken-off sweep goes on. The choice is the smallest size within 2 % of the fastest: a batch costs its memory.
+that an interrupted sweep resumes. The choice is the smallest size within 2 % of the fastest: a batch costs its memory.
 Source: data/scripts/batch_test.sh of JAXformer, which keeps the last digit of a rate and chooses nothing.
 """
 
@@ -70,7 +70,7 @@ def read_rates(table: Path) -> dict[int, int]:
     whole = [row for row in rows[1:] if len(row) == len(HEADER) and all(one.isdecimal() for one in row)]
     if rows[:1] != [HEADER] or len(whole) != len(rows) - 1:
         raise CorruptDataError(
-            "this is no table of batch sizes", where=table, expected=",".join(HEADER), next_step="remove it"
+            "this is not a table of batch sizes", where=table, expected=",".join(HEADER), next_step="remove it"
         )
     return {int(size): int(rate) for size, rate in whole}
 
@@ -89,7 +89,7 @@ def _sample(inputs: list[str], text_field: str, endpoint_url: str | None) -> lis
                 if held_bytes >= SAMPLE_BYTES:
                     return texts
     if not held_bytes:
-        raise SourceError("the inputs hold no text to measure with", where=", ".join(inputs))
+        raise SourceError("the inputs contain no text to measure", where=", ".join(inputs))
     return texts
 
 

@@ -92,7 +92,7 @@ def run_steps(
 def run_watched(
     plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = ""
 ) -> RunnableBuild:
-    """As run_steps, with bars (or lines) on standard error while it goes on; returns the build."""
+    """As run_steps, with progress bars (or lines) on standard error; returns the build."""
     from corpusmill.report.progress import progress_view
 
     build = open_build(plan_receipt)
@@ -168,7 +168,7 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         finally:
-            # No step runs any more. Asked to end by themselves, workers would wait for ever for the queue's lock if one
+            # No step runs any more. Asked to end by themselves, workers would wait forever for the queue's lock if one
             # of them was killed while it held it.
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
@@ -202,9 +202,9 @@ def _require_done(step: Future[Path], stage: str, unit: str) -> None:
         step.result()
     except BrokenProcessPool as error:
         raise WorkerLostError(
-            f"a worker died while it ran {stage} {unit} or a step beside it",
-            got="killed, most often because memory ran out",
-            next_step="run again: finished steps are reused; if it dies again, with fewer --workers",
+            f"a worker died while it ran {stage} {unit} or a concurrent step",
+            got="killed, most likely because memory ran out",
+            next_step="run again: finished steps are reused; if it dies again, use fewer --workers",
         ) from error
 
 
@@ -222,7 +222,7 @@ def _opened(plan_receipt: str) -> RunnableBuild:
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies: nobody goes on writing."""
+    """Let the kernel kill this process when its parent dies: no process keeps writing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

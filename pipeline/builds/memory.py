@@ -1,4 +1,4 @@
-"""The memory that stages take by their settings, and how much there is for them."""
+"""The memory that stages take by their settings, and how much is available."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def whole_gib(size_bytes: int) -> int:
 
 
 def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> None:
-    """ConfigError if a stage would need more memory than there is: its tasks would wait for ever, or be killed.
+    """ConfigError if a stage would need more memory than there is: its tasks would wait forever, or be killed.
 
     That is what CORPUSMILL_MEMORY_GIB says, which is the size of the scheduler's pool, else the memory of this machine.
     """
@@ -39,7 +39,7 @@ def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> 
     if too_large:
         several, or_fewer = (f" of {processes} processes", " or dag.task_processes") if processes > 1 else ("", "")
         raise ConfigError(
-            "a task would take more memory than there is",
+            "a task would take more memory than available",
             details=tuple((key, f"{whole_gib(size):,} GiB a task{several}") for key, size in too_large.items()),
             where=where,
             expected=f"at most {gib:,} GiB: {there}",
@@ -57,7 +57,7 @@ def require_memory_for_suffix_arrays(config: DatasetConfig, source_bytes: int) -
     needed = whole_gib(21 * source_bytes // 4)
     if config.index.method == "suffix_array" and config.dedup.mode != "none" and needed > gib:
         raise ConfigError(
-            "the texts and suffix arrays of the dataset do not fit in memory, where they are matched",
+            "the texts and suffix arrays of the dataset do not fit in memory for matching",
             where="index.method",
             expected=f"at most {gib:,} GiB: {there}",
             got=f"{needed:,} GiB or more, for {source_bytes:,} bytes of sources",

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     """List the sources, group them, write the plan; returns the path of the plan's receipt.
 
-    The plan is an observation: it is made anew at every build, and equal observations give the same folder. With
+    The plan is an observation: every build makes it again, and equal observations produce the same folder. With
     `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
     """
     from corpusmill.engine.planned import tokenizer_versions
@@ -207,7 +207,7 @@ def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
             read_condition(one.keep)
         except ValueError as error:
             raise ConfigError(
-                "a condition cannot be read",
+                "a condition cannot be parsed",
                 where="forget: key" if one.name == FORGOTTEN else f"decisions: {one.name}: keep",
                 expected='such as: score >= 0.5 and language in ["en", "de"] (docs/steps.md)',
                 got=str(error),
@@ -239,7 +239,7 @@ def find_plan(work_folder: str, dataset: str, plan: str = "") -> Path:
         receipt = work / "plan" / safe_relative_name(plan, where=str(work)) / RECEIPT_NAME
         if not refresh(receipt):
             raise ConfigError(
-                "the dataset has no such plan any more",
+                "the dataset no longer has this plan",
                 where=receipt.parent,
                 next_step="leave the plan empty for the last one that delivered, or build the dataset again",
             )

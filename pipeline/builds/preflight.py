@@ -61,7 +61,7 @@ class Problems:
         if self.errors:
             transient = all(isinstance(error, TransientError) for error in self.errors)
             raise (TransientError if transient else PermanentError)(
-                f"the build cannot begin, for {len(self.errors)} reasons",
+                f"the build cannot start, for {len(self.errors)} reasons",
                 details=tuple((str(number), error) for number, error in enumerate(self.errors, 1)),
             )
 
@@ -82,7 +82,7 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
         raise TokenizerError(
             f"the tokenizer {tokenizer.name} has no BOS token, or several that could be",
             where=", ".join(key for key, asks in asking.items() if asks),
-            next_step="name the token as tokenizer.bos, or leave bos out",
+            next_step="set tokenizer.bos to the token, or leave bos out",
         )
     return tokenizer
 
@@ -95,11 +95,11 @@ def _refuse_settings_without_effect(config: DatasetConfig) -> None:
     given = [key for key in ("pattern", "special_tokens") if getattr(wanted, key)]
     if given and (wanted.name in PATTERNS or vocabulary_file(config).kind == "tokenizer.json"):
         raise ConfigError(
-            "the tokenizer would not use these settings: its vocabulary says them itself",
+            "the tokenizer would ignore these settings: its vocabulary defines them",
             where=", ".join(f"tokenizer.{key}" for key in given),
-            expected="them beside a .tiktoken file alone",
+            expected="these settings only with a .tiktoken file",
             got=wanted.path() or wanted.name,
-            next_step="leave them out, or change the tokenizer.json where its ids shall differ",
+            next_step="leave them out, or change the tokenizer.json to get other ids",
         )
 
 
@@ -133,19 +133,19 @@ def _require_folder(folder: Path) -> None:
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     latest = folder / "latest"
     if not there.is_dir():
-        where, got = there, "a file, or a link that leads nowhere"
+        where, got = there, "a file, or a dangling link"
     elif not os.access(there, os.W_OK | os.X_OK):
         where, got = there, "a folder that may not be written"
     elif latest.exists() and not latest.is_symlink():
-        where, got = latest, "something else than a link of this program"
+        where, got = latest, "something other than a link of this program"
     else:
         return
     raise PermanentError(
         "a destination cannot be written",
         where=where,
-        expected="a folder that may be written, and below it no file or folder in the way",
+        expected="a writable folder without conflicting files or folders below it",
         got=got,
-        next_step="check destinations, and who may write there",
+        next_step="check destinations and their permissions",
     )
 
 
@@ -158,7 +158,7 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     held = usually_held(config, plan.source_bytes(), _shown(config, plan), plan.reference_bytes())
     return moments(
         held, handed_over=hands_over(config)
-    ), "what builds take of a byte of text, here of the sources: corpusmill estimate says more"
+    ), "the usual need per byte of text, here of the sources: corpusmill estimate is more exact"
 
 
 def _shown(config: DatasetConfig, plan: Plan) -> float:
@@ -195,7 +195,7 @@ def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by:
                 "the build would fill a disk",
                 where=folder,
                 expected=f"about {size_bytes:,} bytes free: {said_by}",
-                got=f"{free_bytes:,}, with what the build may use again",
-                next_step="free space, name a larger disk as work_folder or destination, or run corpusmill estimate:"
-                " its figures then count instead",
+                got=f"{free_bytes:,}, with what the build may reuse",
+                next_step="free space, name a larger disk as work_folder or destination, or run corpusmill estimate, "
+                "whose figures are then used instead",
             )

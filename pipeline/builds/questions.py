@@ -1,4 +1,4 @@
-"""What a scheduler's tasks ask of the mill, beside running steps: JSON in, JSON out, so another environment can answer.
+"""What a scheduler's tasks request, besides running steps: JSON in, JSON out, so another environment can answer.
 
     python -m corpusmill.builds.questions units < {"plan_receipt": ..., "stage": ..., "most_tasks": ...}
 
@@ -122,7 +122,7 @@ def purge(plan_receipt: str) -> str:
     done = purge_build(open_build(plan_receipt))
     if done.remains:
         raise PermanentError(
-            "text of forgotten documents still stands in files", where="\n".join(done.remains), got=render_purge(done)
+            "files still contain text of forgotten documents", where="\n".join(done.remains), got=render_purge(done)
         )
     return render_purge(done)
 

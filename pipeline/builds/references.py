@@ -87,7 +87,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
             where=f"{folder}/{DATASET}",
             expected="the JSON whose sha256 begins with the version",
             got=f"sha256 {version}...",
-            next_step="corpusmill repair mends it from another copy; or name another version",
+            next_step="corpusmill repair restores it from another copy; or name another version",
         )
     documents = {name: size for name, size in listed.items() if name.startswith(f"{DOCUMENTS}/")}
     if not documents:
@@ -108,7 +108,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
             where=f"{folder}/{wrong[0]}",
             expected=f"{documents[wrong[0]]:,} bytes" if wrong[0] in documents else "no such file",
             got=f"{there[wrong[0]]:,} bytes" if wrong[0] in there else "nothing",
-            next_step="corpusmill repair mends it from another copy; or name another version",
+            next_step="corpusmill repair restores it from another copy; or name another version",
         )
     return [files[name] for name in documents], version
 
@@ -128,11 +128,11 @@ def _require_not_written(config: DatasetConfig, path: str, dataset: str, files: 
 
 def _read_twice(file: StoredFile, reference: ReferenceConfig, other: str) -> ConfigError:
     return ConfigError(
-        "a file counts twice: all that it says would have come before itself"
+        "a file counts twice: all of its text would precede itself"
         if other == "source.paths"
         else "a file is in two references",
         where=f"dedup.against: {reference.path}",
-        expected="text that is in no other reference and not in the dataset",
+        expected="a file that is in no other reference and not in the dataset",
         got=f"{file.location}, which is in {other}, too",
         next_step="leave it out of one of them",
     )

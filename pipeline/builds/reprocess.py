@@ -1,4 +1,4 @@
-"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and say what changed."""
+"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and report what changed."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
     """
     if stage not in GRAPH.per_shard:
         raise ConfigError(
-            "this stage does not work on shards",
+            "this stage does not process shards",
             got=stage,
             expected=", ".join(GRAPH.per_shard),
-            next_step="take one of these; what depends on it is built again, too",
+            next_step="choose one of these; what depends on it is rebuilt, too",
         )
     names = build.plan.shard_names()
     if shard not in names:
@@ -50,7 +50,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
             "there is no such shard",
             got=shard,
             expected=f"{names[0]} to {names[-1]}",
-            next_step="the dataset's page, the tab of a run and `corpusmill locate` name a document's shard",
+            next_step="a document's shard is shown on the dataset's page, a run's tab and by `corpusmill locate`",
         )
     asked = []
     for later in (later for later in GRAPH.per_shard if later == stage or stage in GRAPH.before(later)):
@@ -119,7 +119,7 @@ def compare(before: Digests, after: Digests) -> list[DigestChange]:
 
 
 def render_comparison(asked: list[tuple[str, str]], before: Digests, after: Digests) -> str:
-    """For people: what was done again, and for every stage how many outputs changed, the changed ones by name."""
+    """For people: what was repeated, and for every stage how many outputs changed, the changed ones by name."""
     changes = compare(before, after)
     lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in asked)]
     for stage in dict.fromkeys(stage for stage, _ in after):

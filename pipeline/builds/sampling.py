@@ -1,4 +1,4 @@
-"""The sample behind an estimate: which files and lines it holds, and what their tokens say of the whole.
+"""The sample of an estimate: its files and lines, and what their tokens imply for the whole.
 
 Both draws are ordered pivotal sampling (Deville and Tillé, Biometrika 1998): without replacement, every unit with
 exactly the chance it was given, the number drawn within one of the sum of the chances, neighbours seldom together.

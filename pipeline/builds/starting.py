@@ -1,4 +1,4 @@
-"""The first configuration of a dataset, from a look at its files; what the look showed is said to people.
+"""The first configuration of a dataset, from a survey of its files; the findings are printed.
 
 A shard has 4 to 512 MiB, so that about SHARDS of them keep a machine's cores busy, and cuts large files evenly: parts
 of 32 MiB would leave a file of 35 MiB a second part of 3.
@@ -71,12 +71,12 @@ def render_survey(path: str, survey: Survey, field: str, others: int) -> str:
     """What was seen of the sources, with a warning where lines have no text."""
     lines, with_text = survey.lines(), survey.lines_with_text()
     kinds = ", ".join(f"{count:,} {ending}" for ending, count in survey.endings.most_common())
-    passed_over = f"; {counted(others, 'file')} of other kinds passed over" if others else ""
+    passed_over = f"; {counted(others, 'file')} of other kinds skipped" if others else ""
     files = counted(survey.endings.total(), "source file")
     rows = [
         f"{path}: {files}, {bytes_text(survey.size_bytes)} ({kinds}){passed_over}",
-        f"text field {field}: in {with_text[field]:,} of {counted(lines, 'line')} at the beginnings of"
-        f" {counted(len(survey.files), 'file')}, {bytes_text(survey.text_bytes()[field])} of text",
+        f"text field {field}: in {with_text[field]:,} of {counted(lines, 'line')} at the start of "
+        f"{counted(len(survey.files), 'file')}, {bytes_text(survey.text_bytes()[field])} of text",
     ]
     if others_with_text := [key for key, _ in with_text.most_common(6) if key != field]:
         rows.append(f"other fields with text: {', '.join(others_with_text)}")
@@ -101,7 +101,7 @@ def _from_root(path: str) -> str:
 def _refuse_existing(output: Path) -> None:
     if output.exists():
         raise ConfigError(
-            "there is a file already where the configuration would be written",
+            "the configuration's output file already exists",
             where=output,
             next_step="name another with --output, or remove it",
         )

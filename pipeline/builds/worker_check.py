@@ -1,4 +1,4 @@
-"""Are the workers fit to build together? Many short probes, wherever the scheduler puts them, then one comparison.
+"""Can the workers build together? Many short probes, placed by the scheduler, then one comparison.
 
 A build's steps meet only in finished files below the work folder, so every worker must see the same folder, run the
 same versions (bytes depend on some of them), and have room.
@@ -41,7 +41,7 @@ def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
     host = host or socket.gethostname()
     if not refresh(folder / BEGUN, again=True):
         raise PermanentError(
-            "a worker does not see the work folder of the others",
+            "a worker does not see the others' work folder",
             where=f"{host}: {work_folder}",
             expected=f"the file {FOLDER}/{BEGUN}, which the first task left there",
             next_step="mount one shared file system on every worker, under the same path",
@@ -65,7 +65,7 @@ def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = L
         remove(path)
     shutil.rmtree(work_folder / FOLDER)
     if not found:
-        raise TransientError("no probe came back", next_step="look whether any worker is running")
+        raise TransientError("no probe came back", next_step="check whether any worker is running")
     usual = Counter(one["versions"] for one in found).most_common(1)[0][0]
     for one in found:
         if one["versions"] != usual:
@@ -78,7 +78,7 @@ def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = L
             )
         if one["free_bytes"] < least_free_bytes:
             raise StorageFullError(
-                "a worker has no room in the work folder",
+                "a worker has too little free space in the work folder",
                 where=f"{one['host']}: {work_folder}",
                 expected=f"{least_free_bytes:,} bytes free",
                 got=f"{one['free_bytes']:,}",

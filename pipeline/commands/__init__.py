@@ -16,9 +16,9 @@
     renamed.py     old names, refused with the new one
     local_paths.py addresses, refused where a path of this machine is meant
 
-Invariants: an option is called like the configuration's key for the same thing (`--text-field`, `--work-folder`); the
-files that are read are arguments, the place that is written is `--output`; a command on a configured dataset takes
-CONFIG first. docs/commands.md lists all of them.
+Invariants: an option has the name of the matching configuration key (`--text-field`, `--work-folder`); input files are
+arguments, output goes to `--output`; a command on a configured dataset takes CONFIG first. docs/commands.md lists all
+of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 

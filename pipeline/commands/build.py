@@ -81,7 +81,7 @@ def build(
     config: ConfigFile,
     workers: Workers = None,
     verify: Verify = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what every step did.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")] = False,
 ) -> None:
     """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
     from corpusmill.builds.estimate import compare_with_actual
@@ -103,11 +103,11 @@ def build(
 @command(BUILD, "reprocess web.yaml --stage tokenize --shard 0")
 def reprocess(
     config: ConfigFile,
-    stage: Annotated[str, typer.Option(help="The first stage to do again, such as tokenize.")],
+    stage: Annotated[str, typer.Option(help="The first stage to rerun, such as tokenize.")],
     shard: Shard,
     workers: Workers = None,
 ) -> None:
-    """Do one shard again from a stage on, run what depends on it, and say which outputs changed."""
+    """Reprocess one shard from a stage on, run what depends on it, and print which outputs changed."""
     from corpusmill.builds.local import run_watched
     from corpusmill.builds.reprocess import ask_for_shard, digests, render_comparison
 
@@ -127,10 +127,10 @@ def run_task(
         typer.Argument(metavar="TASK", help="`00007`, `00000 to 00006`, or `3/16`: the third if there are at most 16."),
     ],
     workers: Annotated[int, typer.Option(help=WORKERS, min=1)] = 1,
-    again: Annotated[bool, typer.Option("--again", help="Run steps that are finished, too.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run finished steps, too.")] = False,
     verify: Verify = False,
 ) -> None:
-    """Run one task of a planned build, as schedulers do. Stages have to end one after another."""
+    """Run one task of a planned build, for schedulers. Each stage must end before the next begins."""
     from corpusmill.builds.local import end_with_task
     from corpusmill.builds.local import run_task as run
     from corpusmill.mirrored import address_of
@@ -148,9 +148,11 @@ def run_task(
 @command(BUILD, "claim web.yaml -- bash arrays.sh")
 def claim(
     config: ConfigFile,
-    program: Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="What has the tasks run, after `--`.")],
+    program: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM...", help="The program that runs the tasks, after `--`.")
+    ],
 ) -> None:
-    """Have a dataset to oneself while a program runs its tasks on other machines; plans it first (docs/slurm.md)."""
+    """Plan a dataset and lock it while a program runs its tasks on other machines (docs/slurm.md)."""
     from corpusmill.builds.local import run_claimed
     from corpusmill.config import load_config
 
@@ -159,7 +161,7 @@ def claim(
 
 @command(BUILD, "export web.yaml --format nanoset")
 def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
-    """Write one format of a configured dataset, and whatever it needs first; nothing is uploaded."""
+    """Build one format of a configured dataset and what it needs; uploads nothing."""
     from corpusmill.builds.local import run_steps
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.config import ExportsConfig
@@ -182,20 +184,26 @@ def gc(
         Path,
         typer.Argument(metavar="CONFIG", help="A dataset configuration, or the work folder of one that is gone."),
     ],
-    remove: Annotated[bool, typer.Option("--remove", help="Delete; without it only a list is printed.")] = False,
-    keep_plans: Annotated[int, typer.Option(help="How many of the last delivered plans keep theirs.", min=1)] = 1,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")
+    ] = False,
+    keep_plans: Annotated[
+        int, typer.Option(help="How many of the last delivered plans keep their folders.", min=1)
+    ] = 1,
     destinations: Annotated[
         bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
     ] = False,
     keep_versions: Annotated[
         int | None,
-        typer.Option(help="With --destinations: how many of the newest stay; else keep_versions, else 3.", min=1),
+        typer.Option(
+            help="With --destinations: how many of the newest to keep; default: keep_versions, else 3.", min=1
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--everything", help="Instead: the whole dataset, work folder and latest, too.")
     ] = False,
 ) -> None:
-    """List (or remove) intermediate folders that the newest build no longer reaches, or delivered versions."""
+    """List (or remove) intermediate folders that the newest build no longer needs, or delivered versions."""
     from corpusmill.config import load_config, work_of
     from corpusmill.engine.garbage import find_garbage, remove_garbage, render_garbage
     from corpusmill.engine.runs import last_configuration

@@ -31,16 +31,16 @@ def mix(
     datasets: Annotated[
         list[str], typer.Argument(metavar="FOLDER[=WEIGHT]", help="Finished datasets: .../<name>/<version>.")
     ],
-    output: Annotated[Path, typer.Option(help="Where the trainers' files, mixture.html and mixture.json go.")],
+    output: Annotated[Path, typer.Option(help="The folder for the trainers' files, mixture.html and mixture.json.")],
     budget_tokens: Annotated[str, typer.Option(help="Tokens to train on, such as 20B.")],
     sequence_tokens: Annotated[int, typer.Option(help="Tokens the model sees at once.", min=1)] = 2048,
     alpha: Annotated[
-        float | None, typer.Option(help="Instead of weights: sizes to this power, 0 (all equal) to 1 (by size).")
+        float | None, typer.Option(help="Instead of weights: sizes to this power, from 0 (uniform) to 1 (by size).")
     ] = None,
     seed: Seed = 1234,
     split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
 ) -> None:
-    """Mix finished datasets: epochs of each at a token budget, and the files that make a trainer draw them so."""
+    """Mix finished datasets: compute epochs of each at a token budget, and write the trainers' files."""
     from corpusmill.mixture.folders import mix_folders
 
     mix_folders(
@@ -59,11 +59,11 @@ def mix(
 def repair(
     first: Annotated[str, typer.Argument(help="One copy: <destination>/<name>, or a version's folder below it.")],
     second: Annotated[str, typer.Argument(help="The other copy of the same version.")],
-    check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 when something is wrong.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 if anything is wrong.")] = False,
     first_endpoint_url: Annotated[str | None, typer.Option(help="For a copy on an S3-compatible store.")] = None,
     second_endpoint_url: Annotated[str | None, typer.Option(help="For a copy on an S3-compatible store.")] = None,
 ) -> None:
-    """Compare two copies of a finished dataset file by file, and put right at each what the other has right."""
+    """Compare two copies of a finished dataset file by file, and repair each from the other."""
     from corpusmill.datasets.repair import compare_copies, render_compared, repair_copies
 
     compared = compare_copies(
@@ -77,7 +77,7 @@ def repair(
 
 
 @command(DATASETS, "sample-corpus --output sample")
-def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; made if missing.")]) -> None:
+def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; created if missing.")]) -> None:
     """Collect about 40 MB of real text from the installed Python packages, as jsonl.zst."""
     from corpusmill.documents.sample_corpus import write_sample_corpus
 
@@ -92,16 +92,16 @@ def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; made if m
 @command(DATASETS, "diff backup/web/latest outputs/web/latest --config web.yaml")
 def diff(
     old: Annotated[str, typer.Argument(help="A version's folder or address; with --config also its name, or latest.")],
-    new: Annotated[str, typer.Argument(help="The version that is compared with it.")],
+    new: Annotated[str, typer.Argument(help="The version to compare with it.")],
     config: KnownConfig = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Every figure as JSON, of each pair the old one first.")
+        bool, typer.Option("--json", help="Every figure as JSON; in each pair the old one first.")
     ] = False,
     page: Page = None,
     old_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
     new_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
 ) -> None:
-    """Say what differs between two versions: documents, tokens, duplicates, settings, versions of the program."""
+    """Show what differs between two versions: documents, tokens, duplicates, settings, program versions."""
     import json
 
     from corpusmill.config import load_config

@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 def decontaminate(
     inputs: options.Inputs,
     benchmark: Annotated[
-        list[str], typer.Option(metavar="[NAME=]PATH", help="A benchmark, a row an item; repeat for several.")
+        list[str], typer.Option(metavar="[NAME=]PATH", help="A benchmark, one row per item; repeat for several.")
     ],
     hits: Annotated[Path, typer.Option(help="JSON lines: benchmark, item, file, line, id, begin, end, share.")],
     question_field: Annotated[str, typer.Option(help="The benchmark's key of the question.")] = "question",
-    answer_field: Annotated[str, typer.Option(help="That of the answer; empty: none.")] = "answer",
-    passage_field: Annotated[str, typer.Option(help="That of a passage, searched by itself; empty: none.")] = "",
-    seed_words: Annotated[int, typer.Option(help="Words in a row that begin a search.", min=3, max=64)] = 5,
+    answer_field: Annotated[str, typer.Option(help="The benchmark's key of the answer; empty: none.")] = "answer",
+    passage_field: Annotated[
+        str, typer.Option(help="The benchmark's key of a passage, searched by itself; empty: none.")
+    ] = "",
+    seed_words: Annotated[
+        int, typer.Option(help="Consecutive shared words that start a comparison.", min=3, max=64)
+    ] = 5,
     threshold: Annotated[str, typer.Option(help="default, strict, or a share of an item's words.")] = "default",
     text_field: options.TextField = "text",
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
     endpoint_url: options.EndpointUrl = None,
 ) -> None:
-    """Find the items of benchmarks in JSON lines, whole or in part, reworded a little or wrapped anew."""
+    """Find benchmark items in JSON lines, whole or in part, slightly reworded or re-wrapped."""
     from corpusmill.builds.apart import require_apart
     from corpusmill.config import absolute
     from corpusmill.decontamination.decide import threshold_of
@@ -61,7 +65,7 @@ def decontaminate(
         items_of_name = sum(item.benchmark == name for item in items)
         typer.echo(f"{name}: {len(of_name):,} of {items_of_name:,} items found, {sum(of_name.values()):,} hits")
     lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in searched.rejected.items())
-    typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents hold items{lost}; {hits}")
+    typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items{lost}; {hits}")
 
 
 @command(INSPECT, "benchmarks web.yaml")

@@ -1,4 +1,4 @@
-"""Takedowns and opt-outs: documents put on the list, the log, and their text removed from what is left."""
+"""Takedowns and opt-outs: documents put on the list, the log, and their text removed from older versions and files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def forget(
     config: ConfigFile,
     ids: Annotated[
         str | None,
-        typer.Option(help="Documents to put on the list: an id a line (.txt), or rows as the list has them."),
+        typer.Option(help="Documents to put on the list: one id per line (.txt), or rows like the list's."),
     ] = None,
-    by: Annotated[str, typer.Option(help="Who asks; it stands in the list and in the log.")] = "",
+    by: Annotated[str, typer.Option(help="Who asked; recorded in the list and in the log.")] = "",
     purge: Annotated[
         bool, typer.Option("--purge", help="Remove the text of documents that the newest build has forgotten.")
     ] = False,
 ) -> None:
-    """Put documents on the list of `forget`, or purge what is left of them; without options, print when they went."""
+    """Put documents on the list of `forget`, or purge their text; without options, print when each was removed."""
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.config import work_of
     from corpusmill.forgetting.purge import purge as purge_build
@@ -36,7 +36,9 @@ def forget(
             listed = require_own_list(dataset.forget)
             wanted = read_requests(listed, ids)
             new = add_requests(listed, wanted, by)
-            typer.echo(f"{len(wanted):,} rows, {new:,} of them new on {listed.path}; the next build leaves them out")
+            typer.echo(
+                f"{len(wanted):,} rows, {new:,} of them new on {listed.path}; the next build drops these documents"
+            )
         if purge:
             done = purge_build(open_build(plan_dataset(dataset)))
             typer.echo(render_purge(done))

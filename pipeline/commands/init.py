@@ -21,12 +21,12 @@ def init(
     ] = None,
     tokenizer: AnyTokenizerName = None,
     exports: Annotated[str | None, typer.Option(help=f"Formats, separated by commas: {FORMATS}.")] = None,
-    text_field: Annotated[str | None, typer.Option(help="The key of the text, if it should not be guessed.")] = None,
+    text_field: Annotated[str | None, typer.Option(help="The key of the text; default: detected.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="The configuration to write; default: the folder's name and .yaml.")
     ] = None,
 ) -> None:
-    """Look at your files and write a configuration with a comment per key. Asks for what no option says."""
+    """Inspect your files and write a configuration with a comment per key. Asks for what no option sets."""
     from corpusmill.builds.starting import dataset_name, write_starter
 
     folder = folder or _asked("FOLDER", "Folder with your text", "data")
@@ -40,7 +40,7 @@ def init(
 def _asked(name: str, question: str, default: str) -> str:
     """A person's answer; BadParameter where there is no terminal to ask on."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("it is needed where there is no terminal to ask on", param_hint=name)
+        raise typer.BadParameter("it is required without a terminal to ask on", param_hint=name)
     return str(typer.prompt(question, default=default))
 
 
@@ -49,6 +49,6 @@ def _formats(text: str) -> list[str]:
     formats = [name for name in (part.strip() for part in text.split(",")) if name]
     if not formats or (unknown := [name for name in formats if name not in known]):
         raise typer.BadParameter(
-            f"{unknown[0] if formats else text!r} is no format; known: {FORMATS}", param_hint="--exports"
+            f"{unknown[0] if formats else text!r} is not a format; known: {FORMATS}", param_hint="--exports"
         )
     return list(dict.fromkeys(formats))

@@ -1,4 +1,4 @@
-"""Commands that look into what was built."""
+"""Commands that inspect a build."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def verify(
     config: ConfigFile,
     workers: Workers = None,
     sample: Annotated[
-        int | None, typer.Option(help="Instead: make this many random records again from their sources.", min=1)
+        int | None, typer.Option(help="Instead: rebuild this many random records from their sources.", min=1)
     ] = None,
     seed: Seed = 1234,
     version: Annotated[
         str | None,
-        typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination alone."),
+        typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination."),
     ] = None,
 ) -> None:
-    """Read everything again: digests, accounts, exports, destinations. Exits 1 when something is wrong."""
+    """Read everything again: digests, accounts, exports, destinations. Exits 1 if anything is wrong."""
     from corpusmill.builds.local import worker_count
     from corpusmill.config import load_config
     from corpusmill.lineage import render_verified, verify_records
@@ -57,33 +57,35 @@ def trace(
     record: Record = 0,
     megatron_cache: Annotated[
         Path | None,
-        typer.Option(help="Instead of a file: Megatron's --data-cache-path, of the run that a step or sample is of."),
+        typer.Option(help="Instead of a file: the --data-cache-path of the Megatron run."),
     ] = None,
     step: Annotated[int | None, typer.Option(help="The training step, from 1; with --batch.", min=1)] = None,
-    batch: Annotated[int | None, typer.Option(help="Samples of a step, all ranks together.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per step, over all ranks.", min=1)] = None,
     first_sample: Annotated[
-        int | None, typer.Option(help="Instead of a step: this sample, from 0, or --batch from it on.", min=0)
+        int | None,
+        typer.Option(help="Instead of a step: this sample, from 0, or with --batch that many from it on.", min=0),
     ] = None,
     run_sequence_tokens: Annotated[
-        int | None, typer.Option(help="Tokens the model saw at once: of a Nanoset needed, of a cache checked.", min=1)
+        int | None,
+        typer.Option(help="Tokens the model saw at once: required for a Nanoset; checked against a cache.", min=1),
     ] = None,
     run_seed: Annotated[
         int | None,
         typer.Option(
-            help="The run's seed: of a Nanoset (without it, datatrove's order), or checked in a cache.",
+            help="The run's seed: for a Nanoset (without it, datatrove's order); checked against a cache.",
             min=0,
             max=2**32 - 1,
         ),
     ] = None,
     run_split: Annotated[
-        str | None, typer.Option(help="The run's --split, such as 969,30,1: checked in a cache.")
+        str | None, typer.Option(help="The run's --split, such as 969,30,1: checked against a cache.")
     ] = None,
     mixture: Annotated[
         Path | None,
-        typer.Option(help="Of a Nanoset of several folders: mixture.json of `corpusmill mix`, with seed and tokens."),
+        typer.Option(help="For a Nanoset of several folders: mixture.json of `corpusmill mix`, with seed and tokens."),
     ] = None,
 ) -> None:
-    """Say which documents are in one record of an export, or in one step of a training run on it: file, line, id.
+    """Print the documents in one record of an export, or in one step of a training run on it: file, line, id.
 
     With their spans of tokens and of bytes. A step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES. Of
     nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES; of several folders
@@ -135,7 +137,7 @@ def locate(
     line: Annotated[int | None, typer.Option(help="The line in it, from 1.", min=1)] = None,
     document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
 ) -> None:
-    """Say where a document ended up: its records, or what was removed and which earlier text it repeats."""
+    """Print where a document ended up: its records, or what was removed and which earlier text it repeats."""
     from corpusmill.lineage import locate as locate_line
     from corpusmill.lineage import locate_id, render_located
 
@@ -152,7 +154,7 @@ def locate(
 def peek(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
     record: Record = 0,
-    tokens: Annotated[int, typer.Option(help="At most so many tokens of it.", min=1)] = 512,
+    tokens: Annotated[int, typer.Option(help="At most this many of its tokens.", min=1)] = 512,
     config: KnownConfig = None,
 ) -> None:
     """Show one record of any export as ids and as text."""

@@ -22,7 +22,7 @@ def refusing_addresses(command: Callable[..., Any]) -> Callable[..., Any]:
             for path in value if isinstance(value, list) else [value]:
                 if isinstance(path, Path) and ADDRESS.match(str(path)):
                     raise typer.BadParameter(
-                        f"{str(path).replace(':/', '://', 1)} is an address, and this takes a path of this machine",
+                        f"{str(path).replace(':/', '://', 1)} is an address, but a path of this machine is required",
                         param_hint=f"{name.replace('_', '-')!r}",
                     )
         return command(**values)

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they are turned into."""
+"""Options shared by several commands, and the values that they become."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from corpusmill.tokens.tokenizer import Tokenizer
 
 EXIT_FAILED = 1
-WORKERS = "Processes that work at the same time."
+WORKERS = "How many processes run at once."
 
 
 def size_bytes(text: str | int) -> int:
@@ -29,23 +29,25 @@ def size_bytes(text: str | int) -> int:
     except (ValidationError, OverflowError):
         size = 0
     if size < 1:
-        raise typer.BadParameter(f"{text!r} is no size such as 256MiB or 4GB")
+        raise typer.BadParameter(f"{text!r} is not a size such as 256MiB or 4GB")
     return size
 
 
 KnownConfig = Annotated[
-    Path | None, typer.Option("--config", help="The dataset's configuration, for what its own files do not say.")
+    Path | None, typer.Option("--config", help="The dataset's configuration, for facts that its files lack.")
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 Inputs = Annotated[
     list[str], typer.Argument(metavar="INPUT", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
 ]
-Workers = Annotated[int | None, typer.Option(help=WORKERS, min=1, show_default="one per core, or one for little text")]
-WorkFolder = Annotated[Path, typer.Option(help="Intermediate files; a build's steps in it are reused.")]
+Workers = Annotated[
+    int | None, typer.Option(help=WORKERS, min=1, show_default="one per core, or one if there is little text")
+]
+WorkFolder = Annotated[Path, typer.Option(help="Folder for intermediate files; finished steps in it are reused.")]
 Memory = Annotated[
     int, typer.Option(metavar="SIZE", parser=size_bytes, show_default="1GiB", help="Memory; it changes no byte.")
 ]
-Seed = Annotated[int, typer.Option(help="The same seed draws the same on every machine.", min=0)]
+Seed = Annotated[int, typer.Option(help="The same seed draws the same records on every machine.", min=0)]
 _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
 Shard = Annotated[int, _SHARD]
 AnyShard = Annotated[int | None, _SHARD]
@@ -54,8 +56,8 @@ _FORMAT = typer.Option("--format", help="An export's format.")
 _FormatName = Literal["webdataset", "numpy", "megatron", "nanoset"]
 Format = Annotated[_FormatName, _FORMAT]
 AnyFormat = Annotated[_FormatName | None, _FORMAT]
-Page = Annotated[Path | None, typer.Option(help="Also write a page with all of it.")]
-Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs have their sha256.")]
+Page = Annotated[Path | None, typer.Option(help="Also write everything to an HTML page.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs match their sha256.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
@@ -65,21 +67,22 @@ ShardBytes = Annotated[
         metavar="SIZE", parser=size_bytes, show_default="256MiB", help="Source bytes per shard, the unit of work."
     ),
 ]
-TokensPerShard = Annotated[int | None, typer.Option(help="About so many tokens in each file that is written.", min=1)]
+TokensPerShard = Annotated[int | None, typer.Option(help="About this many tokens in each output file.", min=1)]
 RejectedShare = Annotated[
-    float, typer.Option(help="The command fails when more than this share of lines is malformed.", min=0, max=1)
+    float, typer.Option(help="The command fails if more than this share of lines is malformed.", min=0, max=1)
 ]
 
 _TOKENIZER = typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
 TokenizerName = Annotated[str, _TOKENIZER]
 AnyTokenizerName = Annotated[str | None, _TOKENIZER]
 Engine = Annotated[
-    Literal["auto", "gigatoken", "tiktoken", "tokenizers"], typer.Option(help="What encodes; the ids are equal.")
+    Literal["auto", "gigatoken", "tiktoken", "tokenizers"],
+    typer.Option(help="The encoding library; the ids are the same."),
 ]
-Pattern = Annotated[str | None, typer.Option(help="Of a .tiktoken file: whose split pattern.")]
+Pattern = Annotated[str | None, typer.Option(help="For a .tiktoken file: the encoding with its split pattern.")]
 SpecialTokens = Annotated[
     list[str] | None,
-    typer.Option("--special-token", metavar="TOKEN=ID", help="Of a .tiktoken file; repeat for several."),
+    typer.Option("--special-token", metavar="TOKEN=ID", help="For a .tiktoken file; repeat for several."),
 ]
 EotToken = Annotated[str | None, typer.Option(help="The token that separates documents, if not the tokenizer's own.")]
 BosToken = Annotated[str | None, typer.Option(help="The token that begins documents, if not the tokenizer's own.")]

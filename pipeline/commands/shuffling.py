@@ -1,4 +1,4 @@
-"""Single steps on files that are ready, and a measurement."""
+"""Single steps on finished files, and a measurement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shuffle_text(
     memory: options.Memory = 1 << 30,
     work_folder: options.WorkFolder = Path("work"),
 ) -> None:
-    """Shuffle the lines of jsonl files globally: every line once, the same bytes whatever the memory."""
+    """Shuffle the lines of jsonl files globally: every line once, the same bytes for any memory."""
     from corpusmill.reshuffle.lines import shuffle_text as run
 
     done = run(inputs, str(output), seed=seed, memory_bytes=memory, scratch=work_folder / SCRATCH)
@@ -44,15 +44,15 @@ def shuffle(
     ] = None,
     tokens_per_shard: options.TokensPerShard = None,
     eot_id: Annotated[
-        int | None, typer.Option(help=".npy: shuffle whole documents, each behind this id.", min=0)
+        int | None, typer.Option(help=".npy: shuffle whole documents, each of which follows this id.", min=0)
     ] = None,
     context_tokens: Annotated[
-        int | None, typer.Option(help=".npy: shuffle slices of so many tokens instead.", min=1)
+        int | None, typer.Option(help=".npy: shuffle slices of this many tokens instead.", min=1)
     ] = None,
     memory: options.Memory = 1 << 30,
     work_folder: options.WorkFolder = Path("work"),
 ) -> None:
-    """Reshuffle ready tars, token shards or .npy shards (tokshuf's --shuffle-only); the same kind comes out."""
+    """Reshuffle finished tars, token shards or .npy shards into new ones (tokshuf's --shuffle-only)."""
     from corpusmill.reshuffle.folders import ready_inputs
 
     kind, files = ready_inputs(inputs)
@@ -93,13 +93,15 @@ def _refuse_options_of_other_kinds(kind: str, given: dict[str, Any]) -> None:
 @command(STEPS, "find-batch data --tokenizer cl100k_base --seconds 0.2 --output batches.csv")
 def find_batch(
     inputs: options.Inputs,
-    output: Annotated[Path, typer.Option(help="A CSV file of sizes and rates; sizes it has are not measured again.")],
+    output: Annotated[
+        Path, typer.Option(help="A CSV file of sizes and rates; sizes already in it are not measured again.")
+    ],
     tokenizer: options.TokenizerName,
     text_field: options.TextField = "text",
-    seconds: Annotated[float, typer.Option(help="CPU seconds for every size.", min=0.01)] = 5.0,
+    seconds: Annotated[float, typer.Option(help="CPU seconds per size.", min=0.01)] = 5.0,
     endpoint_url: options.EndpointUrl = None,
 ) -> None:
-    """Measure how much text to encode at once on this machine, and say which tokenizer.batch_bytes is best."""
+    """Measure how much text to encode at once on this machine, and print the best tokenizer.batch_bytes."""
     from corpusmill.builds.find_batch import choose
     from corpusmill.builds.find_batch import find_batch as run
 

@@ -28,8 +28,8 @@ def dedup(
     keep: Annotated[
         Literal["first_window", "every_string"], typer.Option(help="every_string: a whole copy of each.")
     ] = "first_window",
-    annotate_key: Annotated[str, typer.Option(help="What annotate adds; dots go deeper.")] = "sa_remove_ranges",
-    replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Annotate over an old value.")] = False,
+    annotate_key: Annotated[str, typer.Option(help="The field that annotate adds; dots nest it.")] = "sa_remove_ranges",
+    replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Overwrite an existing field.")] = False,
     drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
     against: Annotated[
         list[str] | None, typer.Option(help="A finished dataset or files that count as having come before; repeatable.")
@@ -177,7 +177,7 @@ def nanoset(
     empty_documents: Annotated[Literal["eod", "skip"], typer.Option(help="An EOD alone, or nothing.")] = "eod",
     tokens_per_shard: options.TokensPerShard = None,
     loss_ranges_field: Annotated[
-        str | None, typer.Option(help="Also .ds.loss: this key's ranges of characters are not trained on.")
+        str | None, typer.Option(help="Also write .ds.loss: this key's character ranges are not trained on.")
     ] = None,
     max_rejected_share: options.RejectedShare = 0.001,
     engine: options.Engine = "auto",

@@ -12,7 +12,7 @@ from corpusmill.commands.options import AnyShard, ConfigFile, claimed_build
 
 @command(TRANSFERS, "download web.yaml")
 def download(config: ConfigFile, shard: AnyShard = None) -> None:
-    """Fetch a dataset's sources, verified, for a later build. Goes on where an earlier download broke off."""
+    """Fetch a dataset's sources, verified, for a later build. Resumes an interrupted download."""
     with claimed_build(config) as build:
         for unit in build.units("download") if shard is None else [f"{shard:05d}"]:
             build.run("download", unit)
@@ -23,7 +23,7 @@ def download(config: ConfigFile, shard: AnyShard = None) -> None:
 
 @command(TRANSFERS, "upload web.yaml")
 def upload(config: ConfigFile) -> None:
-    """Deliver the finished dataset to all its destinations again, verified; what they hold already is not sent."""
+    """Deliver the finished dataset to all its destinations again, verified; skips what they already hold."""
     from corpusmill.stages.upload import destination_folder
 
     with claimed_build(config) as build:
@@ -50,10 +50,10 @@ def _wire(traffic: dict[str, int]) -> str:
 def check_store(
     place: Annotated[str, typer.Argument(metavar="PLACE", help="A work folder: s3://bucket/prefix.")],
     races: Annotated[
-        int, typer.Option(help="How often 16 writers race, for new objects and for old ones.", min=1)
+        int, typer.Option(help="How often 16 writers race, for new objects and for existing ones.", min=1)
     ] = 20,
 ) -> None:
-    """Race writers in a bucket: can it hold a work folder? Refuses a store that ignores conditions."""
+    """Race writers in a bucket to check that it can hold a work folder. Fails if the store ignores conditions."""
     from corpusmill.errors import ConfigError
     from corpusmill.mirrored import place_of
     from corpusmill.work_folder.check import RACERS, race_writers, require_conditions

@@ -1,4 +1,4 @@
-"""Steps of one's own, tried on some documents."""
+"""Custom steps, tried on some documents."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def try_step(
     inputs: options.Inputs,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting, as `with` has it (VALUE: JSON, or text); repeat."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting, as in `with` (VALUE: JSON, or text); repeat for several."
+        ),
     ] = None,
-    documents: Annotated[int, typer.Option(help="So many documents are read.", min=1, max=10_000)] = 100,
-    show: Annotated[int, typer.Option(help="Of each fate so many are shown.", min=0)] = 5,
+    documents: Annotated[int, typer.Option(help="How many documents to read.", min=1, max=10_000)] = 100,
+    show: Annotated[int, typer.Option(help="How many documents to show per outcome.", min=0)] = 5,
     page: options.Page = None,
     on_error: Annotated[str, typer.Option(help="fail, keep or drop, as in a configuration.")] = "fail",
     text_field: options.TextField = "text",

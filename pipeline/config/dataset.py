@@ -1,4 +1,4 @@
-"""The whole configuration of a dataset, what must hold between its sections, and the places that it names."""
+"""The whole configuration of a dataset, the constraints between its sections, and the places that it names."""
 
 from __future__ import annotations
 
@@ -84,11 +84,9 @@ class DatasetConfig(Section):
     def _names_tell_steps_apart(self) -> DatasetConfig:
         names = [*(one.name for one in self.decisions or ()), *(step.called for step in self.steps or ())]
         if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise ValueError(f"two steps or decisions are called {twice}: give one of them another name")
+            raise ValueError(f"two steps or decisions are called {twice}: rename one of them")
         if FORGOTTEN in names:
-            raise ValueError(
-                f"the name {FORGOTTEN} is that of the list of `forget`: give the step or decisions another"
-            )
+            raise ValueError(f"the name {FORGOTTEN} is reserved for the list of `forget`: rename the step or decisions")
         return self
 
     @model_validator(mode="after")
@@ -141,24 +139,24 @@ class DatasetConfig(Section):
     @model_validator(mode="after")
     def _waits_for_others(self) -> DatasetConfig:
         if self.dag and self.name in self.dag.after:
-            raise ValueError("dag.after holds the dataset itself: each build of it would start the next")
+            raise ValueError("dag.after contains the dataset itself: each build of it would start the next")
         return self
 
     @model_validator(mode="after")
     def _sample_is_uniform(self) -> DatasetConfig:
         if self.exports.sample_documents is not None and self.shuffle.order == "source":
             raise ValueError(
-                "exports.sample_documents are the first documents, a uniform sample of a random order alone;"
-                " leave it out, or set shuffle.order: random"
+                "exports.sample_documents are the first documents, a uniform sample only in random order; "
+                "leave it out, or set shuffle.order: random"
             )
         return self
 
     @model_validator(mode="after")
     def _budgets_are_of_sources(self) -> DatasetConfig:
         if unknown := [source for source in self.budget or () if source not in self.source.paths]:
-            raise ValueError(f"budget: {unknown[0]} is no entry of source.paths: {', '.join(self.source.paths)}")
+            raise ValueError(f"budget: {unknown[0]} is not an entry of source.paths: {', '.join(self.source.paths)}")
         if self.budget and self.shuffle.order == "source":
-            raise ValueError("a budget draws documents, and shows some again: it needs shuffle.order: random")
+            raise ValueError("a budget draws documents, and repeats some: it needs shuffle.order: random")
         return self
 
     @model_validator(mode="after")

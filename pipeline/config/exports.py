@@ -1,4 +1,4 @@
-"""The sections that say how documents are shuffled, in which formats they are written, and where they go."""
+"""The sections for the shuffle, the formats and the destinations."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class NumpyConfig(Section):
         if set(rest) & set("{}") or self.file_name.startswith("/") or ".." in rest:
             raise ValueError("file_name holds {split} and {number}, no other braces, no '..', and is a relative path")
         if self.split_names()[0] == self.split_names()[1]:
-            raise ValueError("test_name and train_name are the same")
+            raise ValueError("test_name and train_name must differ")
         if self.layout == "bin" and (self.test_shards is not None or self.checkpoints or self.placeholders):
             raise ValueError("layout bin is one file per split: test_shards, checkpoints, placeholders belong to npy")
         return self
@@ -111,7 +111,7 @@ class ExportsConfig(Section):
         if not self.formats():
             raise ValueError(f"at least one export is required: {', '.join(FORMATS)}")
         if self.sample_documents is not None and self.megatron is None and self.nanoset is None:
-            raise ValueError("sample_documents is a sample of whole documents: it needs megatron or nanoset")
+            raise ValueError("sample_documents samples whole documents: it needs megatron or nanoset")
         return self
 
     def formats(self) -> list[str]:

@@ -22,7 +22,7 @@ MOST_SHOWN = 20  # errors of one configuration
 
 
 def load_config(path: str | Path) -> DatasetConfig:
-    """Read and check one configuration file; ConfigError names the file, the line, the key and the mend."""
+    """Read and check one configuration file; ConfigError names the file, the line, the key and the fix."""
     return parse_config(read_text(Path(path)), where=str(path))
 
 

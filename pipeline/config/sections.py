@@ -1,4 +1,4 @@
-"""The sections that say what is read, left out, tokenized and packed."""
+"""The sections for what is read, dropped, tokenized and packed."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class DedupConfig(Section):
     def _minimum_leaves_a_character(cls, minimum_bytes: int | None) -> int | None:
         if minimum_bytes is not None and minimum_bytes < LEAST_MINIMUM_BYTES:
             raise ValueError(
-                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range can lie"
-                " between two characters of UTF-8, and nothing of it could be removed (500 is a common choice)"
+                f"must be greater than or equal to {LEAST_MINIMUM_BYTES}, got {minimum_bytes}: a shorter range may "
+                "contain no whole character of UTF-8, so nothing could be removed (500 is a common choice)"
             )
         return minimum_bytes
 
@@ -73,12 +73,12 @@ class DedupConfig(Section):
         if self.mode != "none" and self.minimum_bytes is None:
             raise ValueError("minimum_bytes is required unless mode is none (500 is a common choice)")
         if self.against and self.mode == "none":
-            raise ValueError("against needs mode remove or annotate: with mode none nothing is looked for")
+            raise ValueError("against needs mode remove or annotate: mode none does not search for duplicates")
         times = Counter(reference.path for reference in self.against or ())
         if twice := next((path for path, count in times.items() if count > 1), ""):
             raise ValueError(f"against names {twice} twice")
         if self.keep == "every_string" and self.fuzzy_share is not None:
-            raise ValueError("fuzzy_share removes text that keep: every_string promises to keep; give one of them")
+            raise ValueError("fuzzy_share removes text that keep: every_string keeps; use only one of them")
         if self.drop_empty and self.mode != "remove":
             raise ValueError("drop_empty needs mode remove: no other mode empties a document")
         return self
@@ -93,7 +93,7 @@ class IndexConfig(Section):
     @model_validator(mode="after")
     def _unigram_is_part_of_the_index(self) -> IndexConfig:
         if self.unigram and self.method != "suffix_array":
-            raise ValueError("unigram is a file of the suffix array: it needs method suffix_array")
+            raise ValueError("unigram belongs to the suffix array: it needs method suffix_array")
         return self
 
 
@@ -239,9 +239,9 @@ class PackingConfig(Section):
     @model_validator(mode="after")
     def _options_agree(self) -> PackingConfig:
         if self.overlap_tokens and (self.fit == "best_fit" or self.tail == "always_pad"):
-            raise ValueError("overlap_tokens is for fit: cut with tail: pad only")
+            raise ValueError("overlap_tokens needs fit: cut and tail: pad")
         if self.fit == "best_fit" and self.tail == "always_pad":
-            raise ValueError("tail: always_pad is for fit: cut only; best fit pads every context where it must")
+            raise ValueError("tail: always_pad needs fit: cut; best_fit pads every context as needed")
         return self
 
 
@@ -255,7 +255,7 @@ class FramingConfig(Section):
     @model_validator(mode="after")
     def _options_agree(self) -> FramingConfig:
         if self.empty_documents == "eod" and not self.eod:
-            raise ValueError("empty_documents: eod makes a document without tokens its EOD, so eod must be true")
+            raise ValueError("empty_documents: eod writes only EOD for a document without tokens, so eod must be true")
         return self
 
 

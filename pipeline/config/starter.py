@@ -46,14 +46,14 @@ def starter(
         ),
         ("dedup: {mode: remove, minimum_bytes: 500}", "remove repeats of 500 bytes and more; or mode: annotate, none"),
         (f"tokenizer: {{name: {_value(tokenizer)}}}", "an encoding, a .tiktoken or tokenizer.json file, or a hub id"),
-        ("shuffle: {seed: 1234}", "the same seed gives the same order on every machine"),
-        ("exports:", "a format is written when its key is here"),
+        ("shuffle: {seed: 1234}", "the same seed produces the same order on every machine"),
+        ("exports:", "a format is written if its key is present"),
         *((f"  {name}:", FORMAT_READERS[name]) for name in formats),
         ("destinations: [{path: outputs}]", f"a folder, s3:// or gs://; the dataset is outputs/{name}/latest"),
         ("work_folder: work", "intermediate files and receipts; later builds reuse them"),
     ]
     commented = [f"{text:<{COMMENT_COLUMN}}  # {comment}" if comment else text for text, comment in lines]
-    return "\n".join(["# Every key there is: corpusmill config example", *commented]) + "\n"
+    return "\n".join(["# All keys: corpusmill config example", *commented]) + "\n"
 
 
 def example_text() -> str:

@@ -1,11 +1,11 @@
-"""Finished datasets: what needs their files and `dataset.json` alone, wherever the build was.
+"""Finished datasets: everything that needs only their files and `dataset.json`, not the build.
 
     dataset.py   a dataset opened: its description, the records of an export, the deduplicated documents
     records.py   the records of one file of any export
     peek.py      one record, as ids and as text
     merge.py     Megatron parts, or Nanoset files, as one
-    repair.py    two copies compared, and each mended from the other
+    repair.py    two copies compared, and each repaired from the other
 
-Invariants: a dataset is only read, but by `repair`, which writes what `dataset.json` states and nothing else.
+Invariants: datasets are only read, except by `repair`, which writes exactly what `dataset.json` states.
 Price: a record is mapped, not read with its file; `merge` and `repair` read every byte once.
 """

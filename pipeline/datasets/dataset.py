@@ -1,4 +1,4 @@
-"""A finished dataset, opened: what `dataset.json` says of it, and where its files lie."""
+"""A finished dataset, opened: what `dataset.json` states, and where its files are."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def open_dataset(folder: str | Path) -> Dataset:
             where=folder,
             expected=f"{DATASET}, which a build writes last",
             got="none",
-            next_step="give <destination>/<name>/<version>, or .../latest",
+            next_step="name <destination>/<name>/<version>, or .../latest",
         )
     return Dataset(folder, json.loads(path.read_bytes()))
 
@@ -98,7 +98,7 @@ def dataset_above(path: Path) -> Dataset:
         if (folder / DATASET).is_file():
             return open_dataset(folder)
     raise SourceError(
-        "the file does not lie in a finished dataset, so that nobody says which tokenizer made it",
+        "the file is not in a finished dataset, so its tokenizer is unknown",
         where=path,
         expected=f"{DATASET} in a folder above it",
     )

@@ -1,4 +1,4 @@
-"""Several Megatron parts as one, several Nanoset files as one: the tokens concatenated, the indexes made anew.
+"""Several Megatron parts as one, several Nanoset files as one: the tokens concatenated, the indexes rebuilt.
 
 In:  parts in the order they shall have (nothing is sorted here: p10 comes before p2 in the order of names).
 Out: one part or file, byte for byte what writing all documents at once would have given; the inputs stay.
@@ -155,7 +155,7 @@ def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
     if masks and len(masks) < len(files):
         bare = next(file.path for file in files if not nanoset.loss_path(file.path).exists())
         raise ConfigError(
-            "some files have a loss mask and some have none: masked tokens would be trained on",
+            "some files have a loss mask and some do not: masked tokens would be trained on",
             where=bare,
             expected=f"{nanoset.loss_path(bare).name}, as {masks[0].name}",
             got="no mask",
@@ -164,9 +164,9 @@ def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
     for path, file in zip(masks, files, strict=False):
         if path.stat().st_size != file.tokens.size:
             raise ConfigError(
-                "a loss mask does not fit its tokens",
+                "a loss mask does not match its tokens",
                 where=path,
-                expected=f"{file.tokens.size:,} bytes, one a token",
+                expected=f"{file.tokens.size:,} bytes, one per token",
                 got=f"{path.stat().st_size:,} bytes",
                 next_step="write it again; nothing was merged",
             )
@@ -188,7 +188,7 @@ def _concatenate(paths: Sequence[Path], data: BinaryIO) -> None:
     """Write whole files one after another into an empty one; memory is a window of one."""
     sizes = [file_bytes(path) for path in paths]
     if sum(sizes) and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(data.fileno(), 0, sum(sizes))  # a full disk is said here, and not hours later
+        os.posix_fallocate(data.fileno(), 0, sum(sizes))  # a full disk fails here, not hours later
     for path, size_bytes in zip(paths, sizes, strict=True):
         with path.open("rb", buffering=0) as source:
             for first in range(0, size_bytes, WINDOW_BYTES):
@@ -236,7 +236,7 @@ def _require_tokens(part: megatron.MegatronPart) -> None:
 
 def _does_not_fit(path: Path, expected_tokens: int, got_tokens: int) -> ConfigError:
     return ConfigError(
-        "a part's tokens and index do not fit together",
+        "a part's tokens and index do not match",
         where=path,
         expected=f"{expected_tokens:,} tokens, as the index says",
         got=f"{got_tokens:,} tokens",
@@ -250,18 +250,18 @@ def _differ(what: str, first: Path, expected: object, other: Path, got: object) 
         where=other,
         expected=f"{expected}, as {first}",
         got=got,
-        next_step="merge only what one tokenizer made for one vocabulary",
+        next_step="merge only parts of one tokenizer and vocabulary",
     )
 
 
 def _ready_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
     """Make the output's folder; ConfigError if nothing is to be merged, or a file of the output is there."""
     if not inputs:
-        raise ConfigError("there is nothing to merge", where=output, expected="one part at least", got="none")
+        raise ConfigError("there is nothing to merge", where=output, expected="at least one part", got="none")
     there = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
     if there:
         raise ConfigError(
-            "the output is there already; a trainer's index cache would not notice new content under an old name",
+            "the output already exists; a trainer's index cache would not notice new content under an old name",
             where=there[0],
             expected="a new name",
             got=f"{there[0].stat().st_size:,} bytes",

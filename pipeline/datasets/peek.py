@@ -100,5 +100,5 @@ def render_peek(peek: Peek) -> str:
     shown = "" if len(ids) == peek.tokens else f", the first {len(ids):,} shown"
     head = f"{visible(str(peek.path))}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}"
     if peek.missing:
-        return f"{head}\n\nno text: {peek.missing}; --config CONFIG says where the tokenizer lies"
+        return f"{head}\n\nno text: {peek.missing}; --config CONFIG says where to find the tokenizer"
     return f"{head}\n\n{visible(peek.text)}"

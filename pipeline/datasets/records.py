@@ -34,7 +34,7 @@ def open_documents(path: Path) -> tuple[int, Callable[[int], NDArray[Any]]]:
         file = open_file(path)
         return len(file), file.document
     raise SourceError(
-        "this is not a file that can be peeked into",
+        "peek cannot read this kind of file",
         where=path,
         expected="a .tar, .npy, .bin or .ds file of a finished dataset",
         got=path.suffix or "no extension",

@@ -120,7 +120,7 @@ def _sums(stores: list[Store], version: str) -> dict[str, str]:
         with_card = max(trusted, key=lambda one: len(one.expected))
         return {name: sha256 for name, (_, sha256) in with_card.expected.items()}
     raise VerificationError(
-        f"no {DATASET} can be trusted",
+        f"no {DATASET} is intact",
         where=" and ".join(store.folder for store in stores),
         expected=f"one whose sha256 begins with {version}, at one of them",
         got=f"no {DATASET} of this version",
@@ -155,7 +155,7 @@ def _give(source: Store, target: Copy, names: tuple[str, ...], sums: dict[str, s
         else:
             _carry(source, target.store, name, sha256)
         if _digest(target.store, source, name, sha256) != sha256:
-            raise CorruptDataError("a repaired file is not what it must be", where=f"{target.store.folder}/{name}")
+            raise CorruptDataError("a repaired file has the wrong content", where=f"{target.store.folder}/{name}")
         there[sha256] = name
     return len(names)
 
@@ -164,7 +164,7 @@ def _carry(source: Store, target: Store, name: str, sha256: str) -> None:
     """From a store to another by way of this machine's disk."""
     found = source.stat(name)
     if found is None:
-        raise SourceError("a file vanished while it was repaired from", where=f"{source.folder}/{name}")
+        raise SourceError("a file vanished while it was copied for a repair", where=f"{source.folder}/{name}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
         fetch(source, Wanted(name, found.size_bytes, found.identity), path, Path(folder, "partial"))

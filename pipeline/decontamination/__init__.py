@@ -1,4 +1,4 @@
-"""Decontamination: find the items of benchmarks in text, whole or in part, reworded a little or wrapped anew.
+"""Decontamination: find benchmark items in text, whole or in part, slightly reworded or re-wrapped.
 
 In: benchmarks (JSON lines or parquet, a row an item: question, answer, passage), texts.
 Out: hits: which item, which text, from which byte to which, and how much of the item the place covers.

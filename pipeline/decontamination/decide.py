@@ -54,7 +54,7 @@ def threshold_of(text: str) -> str | float:
         threshold = 0.0
     if isinstance(threshold, float) and not 0 < threshold <= 1:
         raise ConfigError(
-            "a threshold is not one of decontamination",
+            "unknown decontamination threshold",
             where="threshold",
             expected=f"{', '.join(RULES)}, or the share of an item's words that one place covers, such as 0.6",
             got=text,

@@ -56,7 +56,7 @@ def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[
         items += rows
     if benchmark.sha256 not in {None, digest.hexdigest()}:
         raise ConfigError(
-            "a benchmark is not the one that the configuration pins",
+            "a benchmark differs from the one that the configuration pins",
             where=f"{benchmark.name}: {benchmark.path}",
             expected=f"sha256 {benchmark.sha256}",
             got=f"sha256 {digest.hexdigest()}",

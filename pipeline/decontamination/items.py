@@ -47,7 +47,7 @@ def read_items(stream: BinaryIO, path: str, benchmark: str, fields: Fields) -> I
         if row is None:
             continue
         if not isinstance(row, dict):
-            raise _unreadable(f"{path}, row {number:,}", "an object of JSON", f"a {type(row).__name__}")
+            raise _unreadable(f"{path}, row {number:,}", "a JSON object", f"a {type(row).__name__}")
         question, answer, passage = (row.get(name) for name in (fields.question, fields.answer, fields.passage))
         asked = asked or question is not None
         identity = row.get(fields.id)
@@ -66,7 +66,7 @@ def count_rows(stream: BinaryIO, path: str) -> int:
 
 
 def _unreadable(where: str, expected: str, got: object) -> ConfigError:
-    next_step = "mend the file, or name the fields that hold the benchmark's question, answer and passage"
+    next_step = "fix the file, or name the fields that hold the benchmark's question, answer and passage"
     return ConfigError("a benchmark cannot be read", where=where, expected=expected, got=got, next_step=next_step)
 
 
@@ -90,7 +90,7 @@ def _lines(stream: BinaryIO, path: str) -> Iterator[Any]:
             try:
                 yield orjson.loads(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
             except ValueError as error:
-                raise _unreadable(f"{path}, line {number:,}", "an object of JSON", "other text") from error
+                raise _unreadable(f"{path}, line {number:,}", "a JSON object", "other text") from error
 
 
 def _table_rows(stream: BinaryIO, path: str) -> Iterator[Any]:

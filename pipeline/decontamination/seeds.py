@@ -223,11 +223,11 @@ def open_seeds(folder: Path) -> Seeds:
         return Seeds(about["seed_words"], **arrays)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(
-            "an index of benchmarks is not whole",
+            "an index of benchmarks is incomplete",
             where=folder,
             expected=f"the files that its {INDEX_FILE} lists",
             got=error,
-            next_step="drop the receipt of the step that wrote it and run the step again",
+            next_step="delete the receipt of the step that wrote it and rerun the step",
         ) from error
 
 

@@ -1,13 +1,13 @@
 """Dedup: find every stretch of L bytes or more that occurred earlier in the corpus, exactly, without a suffix array.
 
 In: text shards (`tokenized`: 0xFF and the UTF-8 bytes of each document; `offset`: uint64 per document, its 0xFF).
-Out: per shard the ranges of bytes to remove; documents are cut by whoever reads them (tokenize, writeback).
+Out: per shard the ranges of bytes to remove; the stages that read documents cut them (tokenize, writeback).
 
 What is removed: a window is L = minimum_bytes consecutive bytes of one document. Of equal windows the first in dataset
-order (shard, position) is kept, and every byte that lies in another one is removed. Kept is the first window's start,
-not all its bytes: where equal windows overlap, less than one copy may stay (20 times "a" at L = 8 leaves one "a").
-What holds is that every removed byte lies in a window that occurred earlier. `keep: every_string` also spares the bytes
-of windows that are the first of several (ranges.kept_whole): then one whole copy of each repeated window stays.
+order (shard, position) is kept, and every byte of the others is removed. Only the start of the first window is sure to
+be kept: where equal windows overlap, less than one copy may remain (20 times "a" at L = 8 leaves one "a"). The
+guarantee is that every removed byte is in a window that occurred earlier. `keep: every_string` also keeps the bytes of
+the first of several equal windows (ranges.kept_whole): then one whole copy of each repeated window remains.
 
     text shard --write_anchors--> anchors of the shard                        one task per shard     anchors.py
     anchors of all shards --share--> the places whose hash is another's       one per hash partition shared.py
@@ -19,11 +19,11 @@ of windows that are the first of several (ranges.kept_whole): then one whole cop
     remove_ranges --align_ranges--> whole characters [--join_spans--> fuzzy removal, fuzzy.py]
         --remove_ranges_from--> the documents that stay, --write_back_file--> the source files   writeback.py
 
-Shards of references (`dedup.against`) stand before those of the dataset in all of it but union_ranges; which of the
-ranges stand in which reference follows from the pairs that were found equal (references.py, decisions/0002).
+Shards of references (`dedup.against`) come before those of the dataset in every step but union_ranges; the pairs of
+equal windows tell which range is in which reference (references.py, decisions/0002).
 
-No step of a partition reads a text: decisions/0001-match-in-order.md. Instead of anchors, suffix arrays
-(suffix_array.py, suffix_matches.py) lead to the same ranges and leave an infini-gram index (infini_gram.py), for the
+No step of a partition reads a text: decisions/0001-match-in-order.md. Suffix arrays (suffix_array.py,
+suffix_matches.py) instead of anchors find the same ranges and produce an infini-gram index (infini_gram.py), at the
 price of a suffix array.
 
     anchors          bits 20 to 51 of the hash u32 | position << 20 | before << 10 | windows - 1 u64     12 bytes each
@@ -40,7 +40,7 @@ price of a suffix array.
 Invariants: windows owned by anchors + windows in repeats = windows of the text (checked when anchors are written);
 `windows` summed over partitions = remove pointers, whatever the number of partitions; no range holds a separator; what
 is removed depends on the order of documents only, not on how they are cut into shards, on partitions or on run sizes.
-Hashes only propose: what is removed has equal BLAKE2s-128 digests, or equal bytes beside grams of equal digests.
+Hashes only propose: what is removed has equal BLAKE2s-128 digests, or equal bytes next to grams of equal digests.
 
 Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.21 bytes a byte at L = 500 (12 per anchor are 0.07),
 1.2 at L = 100 (0.35). A text is read in order: to index, to find anchors, twice to answer, and to align ranges.

@@ -59,10 +59,10 @@ def kgram_bytes(minimum_bytes: int) -> int:
     """
     if minimum_bytes < LEAST_MINIMUM_BYTES:
         raise ConfigError(
-            "The minimum length of a duplicate is too small",
+            "the minimum length of a duplicate is too small",
             where="dedup minimum_bytes",
-            expected=f"{LEAST_MINIMUM_BYTES} or more: a shorter range can lie between two characters and leave nothing "
-            "to remove once it is aligned to UTF-8",
+            expected=f"{LEAST_MINIMUM_BYTES} or more: a shorter range may contain no whole character and leave "
+            "nothing to remove once it is aligned to UTF-8",
             got=minimum_bytes,
             next_step="use 500 for web text, 100 for short documents",
         )
@@ -101,7 +101,7 @@ def partition_buckets(partition: int, partitions: int) -> tuple[int, int]:
     """First bucket of a partition and one past its last. All partitions together are all buckets."""
     if not 1 <= partitions <= BUCKETS or not 0 <= partition < partitions:
         raise ConfigError(
-            "There is no such hash partition",
+            "there is no such hash partition",
             where="dedup partitions",
             expected=f"1 to {BUCKETS} partitions, numbered from 0",
             got=f"partition {partition} of {partitions}",
@@ -161,7 +161,7 @@ def write_anchors(
     repeated_windows = int((all_repeats[:, 1] - all_repeats[:, 0]).sum())
     if owned_windows + repeated_windows != total_windows:
         raise BalanceError(
-            "Not every window has one anchor",
+            "not every window has one anchor",
             where=folder,
             expected=f"{total_windows:,} windows",
             got=f"{owned_windows:,} owned by an anchor + {repeated_windows:,} in repeats",
@@ -191,7 +191,7 @@ def open_anchors(folder: Path) -> Anchors:
     seen = (len(starts), int(starts[-1]) if len(starts) else 0, len(rows), len(repeats))
     if header["format"] != 2 or stated != seen:
         raise CorruptDataError(
-            "The files of an anchors folder contradict one another",
+            "the files of an anchors folder contradict each other",
             where=folder,
             expected="format 2; {:,} buckets + 1, last start {:,}, {:,} anchors, {:,} repeats".format(*stated),
             got="format {}; {:,} buckets + 1, last start {:,}, {:,} anchors, {:,} repeats".format(
@@ -225,7 +225,7 @@ def _check_text_shard(text: NDArray[np.uint8], offsets: NDArray[np.uint64], mini
         windows += int(np.maximum(ends - starts - minimum_bytes, 0).sum())
     if not fits:
         raise CorruptDataError(
-            "The offsets of a text shard do not fit its text",
+            "the offsets of a text shard do not match its text",
             expected="uint64, ascending from 0, each the position of a byte 0xFF",
             got=f"{len(offsets):,} offsets ({offsets.dtype}) for {text.size:,} bytes",
             next_step="build the text shard again",

@@ -118,7 +118,7 @@ def digest_spans(text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: ND
     ValueError for a span that does not lie in the text.
     """
     if len(starts) and (starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > len(text)):
-        raise ValueError("a span to digest does not lie in the text")
+        raise ValueError("a span to digest is outside the text")
     digests = np.empty((len(starts), 2), np.uint64)
     # Spans of as many blocks keep all lanes busy to the end.
     order = np.argsort((np.maximum(lengths, 1) - 1 >> 6).astype(np.uint16), kind="stable")

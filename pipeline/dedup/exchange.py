@@ -72,7 +72,7 @@ class TextFile:
                         yield partition, requests[partition][at:stop], text, begin
                 done = ends
         if any(at < len(rows) for at, rows in zip(done, requests, strict=True)):
-            raise _wrong(self.path, "a text that holds every position asked for")
+            raise _wrong(self.path, "a text that contains every requested position")
 
 
 def _read(readinto: Callable[[memoryview], int | None], into: NDArray[np.uint8]) -> int:
@@ -84,10 +84,10 @@ def _read(readinto: Callable[[memoryview], int | None], into: NDArray[np.uint8])
 
 def _wrong(path: Path, expected: str) -> CorruptDataError:
     return CorruptDataError(
-        "A text is shorter than what is asked about it",
+        "a text is shorter than a position requested in it",
         where=path,
         expected=expected,
-        next_step="find the ranges again: text shard and anchors do not belong together",
+        next_step="find the ranges again: text shard and anchors do not match",
     )
 
 

@@ -1,4 +1,4 @@
-"""Fuzzy removal: whole spans of which repeats cover most, as OLMo 3 does after exact deduplication.
+"""Fuzzy removal: whole spans that repeats mostly cover, as OLMo 3 does after exact deduplication.
 
 A span grows from the left over the next range of its document while the covered bytes are at least `share` of the
 span's length; the same from the right; both together are removed. (Published datamap-rs configuration: share 0.95; the

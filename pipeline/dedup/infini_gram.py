@@ -1,4 +1,4 @@
-"""The rest of an infini-gram index beside the table: `tokenized` and `offset` of the text shard, and the metadata.
+"""The rest of an infini-gram index besides the table: `tokenized` and `offset` of the text shard, and the metadata.
 
     metadata    one line per document: {"path": ..., "linenum": 0-based line, "metadata": {all fields but the text}}
     metaoff     u64 LE per document: where its line begins

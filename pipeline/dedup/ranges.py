@@ -81,7 +81,7 @@ def read_ranges(path: Path) -> Ranges:
     flat = ranges.ravel()
     if size % 16 or bool((flat[1:] <= flat[:-1]).any()):
         raise CorruptDataError(
-            "A file of remove ranges is damaged",
+            "a file of remove ranges is damaged",
             where=path,
             expected="pairs of uint64, start < end < next start",
             got=f"{size:,} bytes" if size % 16 else "ranges out of order",
@@ -104,11 +104,11 @@ def align_ranges(text: NDArray[np.uint8], offsets: NDArray[np.uint64], ranges: R
     astray = np.flatnonzero((document == 0) | (starts >= ends) | (ends > bounds[document]))
     if len(astray):
         raise CorruptDataError(
-            "A remove range is not inside one document",
+            "a remove range is not inside one document",
             where=f"range {astray[0]:,} of {len(ranges):,}",
             expected="start < end, no separator between them",
             got=f"[{starts[astray[0]]:,}, {ends[astray[0]]:,})",
-            next_step="find the ranges again: text shard and ranges do not belong together",
+            next_step="find the ranges again: text shard and ranges do not match",
         )
     for _ in range(3):
         starts += (starts < ends) & _continues(text, starts)
@@ -131,7 +131,7 @@ def remove_ranges_from(
     """The documents first_document to last_document - 1 without their `ranges` and without separators.
 
     Returns kept uint8[], kept_offsets uint64[documents + 1]: document i is kept[kept_offsets[i]:kept_offsets[i + 1]].
-    Documents of which nothing is left stay, empty. Price: one memory copy.
+    Documents without remaining text are kept, empty. Price: one memory copy.
     """
     documents = last_document - first_document
     kept_offsets = np.zeros(documents + 1, np.uint64)
@@ -146,10 +146,10 @@ def remove_ranges_from(
     kept = np.empty(max(0, kept_bytes), np.uint8)
     if not _copy_kept(text.ctypes.data, end, offsets.ctypes.data + 8 * first_document, cut, kept, kept_offsets):
         raise CorruptDataError(
-            "A remove range is not inside one document",
+            "a remove range is not inside one document",
             where=f"documents {first_document:,} to {last_document:,}",
-            expected="ranges ascending and apart, no separator in them",
-            next_step="find the ranges again: text shard and ranges do not belong together",
+            expected="ascending, disjoint ranges without a separator",
+            next_step="find the ranges again: text shard and ranges do not match",
         )
     return kept, kept_offsets
 

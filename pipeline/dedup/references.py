@@ -1,4 +1,4 @@
-"""Which of what occurred earlier stands in a reference: text that counts as having come before (`dedup.against`).
+"""Which repeats are in a reference: text that counts as having come before (`dedup.against`).
 
 Shards of references stand before those of the dataset, so their text is found as any earlier text is. What a window
 belongs to follows from its **first place** in that order: to the reference that has it, or to the dataset itself.

@@ -65,7 +65,7 @@ class Sections:
         size = (self.folder / name).stat().st_size
         if not 0 <= section < len(starts) - 1 or size != width * starts[-1]:
             raise CorruptDataError(
-                "A file of sections does not fit its index",
+                "a file of sections does not match its index",
                 where=self.folder / name,
                 expected=f"section {section} in the index, a file of {width} bytes per row",
                 got=f"{max(len(starts) - 1, 0)} sections, {size:,} bytes",
@@ -100,11 +100,11 @@ class SectionWriter:
         self._file.close()
         if kind is None and self._next != self._ends:
             raise BalanceError(
-                "A file of sections was not filled",
+                "a file of sections was not filled",
                 where=self._path,
                 expected=f"sections that end at {self._ends[:3]} ...",
                 got=f"{self._next[:3]} ...",
-                next_step="report this: the program is wrong",
+                next_step="report this: it is a bug",
             )
 
 

@@ -51,7 +51,7 @@ def share(
 ) -> dict[str, int]:
     """Write what partition `partition` of `partitions` asks about every shard; counts: anchors, candidates."""
     if len(shards) > MOST_SHARDS:
-        raise ConfigError("Too many shards to match", expected=f"at most {MOST_SHARDS:,}", got=f"{len(shards):,}")
+        raise ConfigError("too many shards to match", expected=f"at most {MOST_SHARDS:,}", got=f"{len(shards):,}")
     first, last = partition_buckets(partition, partitions)
     rows: list[NDArray[np.uint32]] = []
     starts = np.zeros((last + 1 - first, len(shards)), np.int64)
@@ -92,7 +92,7 @@ def _candidates(rows: list[NDArray[np.uint32]], starts: NDArray[np.int64]) -> li
 def _check(got: int, minimum_bytes: int, number: int) -> None:
     if got != minimum_bytes:
         raise CorruptDataError(
-            "Anchors were built for another minimum length",
+            "anchors were built for another minimum length",
             where=f"shard {number}",
             expected=f"minimum_bytes {minimum_bytes}",
             got=f"minimum_bytes {got}",

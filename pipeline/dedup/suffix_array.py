@@ -99,11 +99,11 @@ def open_suffix_array(folder: Path, text_bytes: int) -> SuffixArray:
     width = pointer_bytes(text_bytes)
     if size != width * text_bytes:
         raise CorruptDataError(
-            "a suffix array does not fit its text",
+            "a suffix array does not match its text",
             where=folder / TABLE,
             expected=f"{text_bytes:,} pointers of {width} bytes",
             got=f"{size:,} bytes",
-            next_step="remove the folder and run again: the table is made anew",
+            next_step="remove the folder and run again: the table is rebuilt",
         )
     if size == 0:
         return SuffixArray(np.empty((0, width), np.uint8))

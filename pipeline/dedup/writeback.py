@@ -1,4 +1,4 @@
-"""Writes a source file again without its duplicate ranges, or with the ranges noted in every document.
+"""Rewrites a source file without its duplicate ranges, or with the ranges noted in every document.
 
 The content follows the reference (bsade's writeback): `remove` joins the kept pieces of a text with nothing in between
 and keeps documents that become empty; `annotate` leaves the text alone and adds a list of [start, end] byte offsets
@@ -248,7 +248,7 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents
     )
     if not inside:
         raise _misfit(
-            indexed.path, f"{len(spans):,} ranges for {len(places) - 1:,} documents, of which one does not fit"
+            indexed.path, f"{len(spans):,} ranges for {len(places) - 1:,} documents, one of which does not match"
         )
     relative = spans.copy()
     relative[:, :2] -= (places[owner] + 1)[:, None]
@@ -257,11 +257,11 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents
 
 def _misfit(source: str, got: str) -> CorruptDataError:
     return CorruptDataError(
-        "the duplicate ranges do not fit the documents",
+        "the duplicate ranges do not match the documents",
         where=source,
         expected="ascending, disjoint ranges of whole characters, each inside the text of one document of this file",
         got=got,
-        next_step="run the find_ranges step of this shard again: its ranges belong to another text shard",
+        next_step="rerun the find_ranges step of this shard: its ranges are for another text shard",
     )
 
 

@@ -1,4 +1,4 @@
-"""The writeback of parquet files: rows without their duplicate ranges, or with the ranges in a column of their own.
+"""The writeback of parquet files: rows without their duplicate ranges, or with the ranges in a separate column.
 
 Every other column, the schema with its metadata, the type of the text column (string, large_string, dictionary), the
 row groups and the compression of every column stay as they are; the encoding of pages is pyarrow's, so the bytes of a

@@ -66,10 +66,10 @@ def compare_versions(
 
 def _unknown(sides: list[Version], told_by: str) -> dict[str, str]:
     """What is not known, and why."""
-    built = next((_why(version, "no longer holds the steps of") for version in sides if not version.build), "")
+    built = next((_why(version, "no longer has the steps of") for version in sides if not version.build), "")
     planned = next((_why(version, "has no plan that delivered") for version in sides if not version.configuration), "")
     documents = f"{built}; and not both versions have {FOLDER}/" if not told_by else ""
-    cut = "the delivered text was cut already: one that was cut in another way counts as changed"
+    cut = "the delivered text is already cut: a document that was cut differently counts as changed"
     reasons = {
         "documents": documents,
         "cut": cut if told_by == DELIVERED else "",
@@ -81,7 +81,7 @@ def _unknown(sides: list[Version], told_by: str) -> dict[str, str]:
 
 def _why(version: Version, lacks: str) -> str:
     if version.work is None:
-        return f"no work folder is known of {version.store.folder}: name its configuration, --config CONFIG"
+        return f"the work folder of {version.store.folder} is unknown: pass its configuration, --config CONFIG"
     return f"{version.work} {lacks} {version.version}"
 
 
@@ -133,7 +133,7 @@ def render_difference(difference: Plain) -> str:
         amounts = [
             [name, *(pair for key in known for pair in measures[key])] for name, measures in every.items() if measures
         ]
-        lines += ["", f"told by the {difference['told_by']}:", *_table([["", *heads], *amounts])]
+        lines += ["", f"according to the {difference['told_by']}:", *_table([["", *heads], *amounts])]
         sources = touched_sources(difference)
         shown = sources[:SHOWN_SOURCES]
         kinds = [name for name, measures in every.items() if measures]

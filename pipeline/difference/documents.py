@@ -37,7 +37,7 @@ Numbers = dict[str, int]
 
 
 def rows_of_build(build: Build, sources: Numbers) -> Iterator[Rows]:
-    """All documents that a build read, a shard at a time. DamagedStepError if an output is not as it was written."""
+    """All documents that a build read, a shard at a time. DamagedStepError if an output is not as written."""
     for unit in build.units("tokenize"):
         text = open_text_shard(build.folder(final_stage(build, unit), unit))
         bounds, ids = text.bounds(0, text.documents), text.document_ids()
@@ -76,11 +76,11 @@ def rows_of_documents(version: Version, fields: tuple[str, str], sources: Number
                 yield rows
         if lines > documents == 0:
             raise SourceError(
-                "a delivered file has lines, and no document in them",
+                "a delivered file has lines but no documents",
                 where=f"{version.store.folder}/{name}",
                 expected=f"a text under {fields[0]!r}",
                 got=f"{lines:,} lines without it",
-                next_step="name the dataset's configuration, which says where the text is: --config CONFIG",
+                next_step="pass the dataset's configuration, which names the text field: --config CONFIG",
             )
 
 
@@ -98,13 +98,13 @@ def _on_this_machine(version: Version, name: str, sha256: str, folder: Path) -> 
     store, stored = version.store, version.store.stat(name)
     where = f"{store.folder}/{name}"
     if stored is None:
-        raise SourceError("a delivered file is gone", where=where, expected=f"sha256 {sha256}")
+        raise SourceError("a delivered file is missing", where=where, expected=f"sha256 {sha256}")
     path = Path(where) if is_local(where) else folder / "file"
     if not is_local(where):
         fetch(store, Wanted(name, stored.size_bytes, stored.identity), path, folder / "partial")
     if (got := file_digest(path)) != sha256:
-        next_step = "corpusmill repair mends it from another copy"
-        what = "a delivered file is not the one that dataset.json lists"
+        next_step = "corpusmill repair restores it from another copy"
+        what = "a delivered file differs from the one that dataset.json lists"
         raise CorruptDataError(what, where=where, expected=f"sha256 {sha256}", got=got, next_step=next_step)
     return path
 

@@ -1,4 +1,4 @@
-"""What became of every document: the rows of two versions matched, partition by partition of their identities.
+"""The outcome of every document: the rows of two versions matched, partition by partition of their identities.
 
 In rounds, each of which takes away the documents that agree in its columns, as many as both versions have.
 """

@@ -1,4 +1,4 @@
-"""A delivered version opened: what dataset.json says of it, and what a work folder still knows of how it was made."""
+"""A delivered version opened: what dataset.json states, and what a work folder still knows about its build."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | N
             where=f"{store.folder}/{DATASET}",
             expected="the JSON whose sha256 begins with the version",
             got=f"sha256 {version}..." if text else "nothing",
-            next_step="corpusmill repair mends it from another copy",
+            next_step="corpusmill repair restores it from another copy",
         )
     description = json.loads(text)
     if config is None or config.name != description["name"]:

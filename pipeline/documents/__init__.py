@@ -10,7 +10,7 @@ The text shard is the layout of infini-gram (one shard of a v6 index of bytes) w
     tokenized     FF h é l l o FF FF 中 文        a separator FF before every document, then its UTF-8 bytes verbatim;
                   |            |  |              FF never occurs in UTF-8; nothing after the last document
                   0            7  8
-    offset        0            7  8              uint64 LE a document: where its separator stands in `tokenized`
+    offset        0            7  8              uint64 LE a document: position of its separator in `tokenized`
     linenum       0            1  4              uint64 LE a document: the 0-based line of its source file
     linehash      .            .  .              uint64 LE a document: a hash of that line, or of a parquet row's text
     ids           d o c - 1 7                    the documents' ids, UTF-8, back to back
@@ -22,7 +22,7 @@ The second document is empty, just its separator, and has no id. The third one's
 A document's text is ``tokenized[offset[i] + 1 : offset[i + 1]]``; for the last one, to the end of the file.
 
 Invariants:
-* lines = documents + rejected lines, for every source file; nothing is left out in silence.
+* lines = documents + rejected lines, for every source file; nothing is dropped silently.
 * tokenized's size = text bytes + documents; offset, linenum, linehash and id_ends have 8 bytes a document.
 * ``tokenized[offset[i]] == 0xFF``, and no other byte of `tokenized` is 0xFF.
 * The sum of `line_bytes` is the decompressed size of the source files.
@@ -31,7 +31,7 @@ Price: one pass over the source files, one core; memory is some 75 MB whatever t
 longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and ids plus 33 bytes a document.
 
 Other rooms use `read_documents` (jsonl), `TextShardWriter` and `open_text_shard` (text_shard), `open_decompressed` and
-`open_compressed` (compression), `append_rejections` (quarantine), and `find_value` (json_members: where a value
-stands in a line, so that the writeback can replace it and leave every other byte alone; `find_places` of json_strings:
-where a place of a text stands in its JSON). JSON is parsed by orjson and msgspec.
+`open_compressed` (compression), `append_rejections` (quarantine), and `find_value` (json_members: the position of a
+value in a line, so that writeback can replace it and keep every other byte; `find_places` of json_strings: the
+position in its JSON of a place in a text). JSON is parsed by orjson and msgspec.
 """

@@ -1,4 +1,4 @@
-"""What a reader of source files hands on: batches of documents, and what it had to leave out, with the reason."""
+"""Output of a reader of source files: batches of documents, and rejected lines with their reasons."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def compression_of(name: str) -> Compression:
         if name.endswith(ending):
             return compression
     raise SourceError(
-        "a source file's name does not say how to read it",
+        "a source file's name does not show how to read it",
         where=name,
         expected="a name that ends in one of " + ", ".join((*ENDINGS, *NAMED_ENDINGS)),
         next_step="rename the file, convert it to JSON lines, or narrow the pattern of the dataset's sources",

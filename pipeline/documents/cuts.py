@@ -1,4 +1,4 @@
-"""What cutting a source file gives: its parts, or why it stays whole."""
+"""The result of cutting a source file: its parts, or why it is not cut."""
 
 from __future__ import annotations
 

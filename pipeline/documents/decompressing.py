@@ -1,4 +1,4 @@
-"""Decompression that notices when a file is not whole.
+"""Decompression that detects a truncated file.
 
 python-zstandard's own stream readers take a cut-off last frame for the end of the file, and stop after the first frame
 unless told otherwise; here every frame and every member must reach its end. Memory: up to 256 MiB for a decompression
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 ZSTD_LARGEST_WINDOW_BYTES = 1 << 31
-# One call decompresses all that it is fed. The densest block is 4 bytes that stand for 128 KiB, so 8 KiB fed can become
+# One call decompresses all that it is fed. The densest block is 4 bytes that occur for 128 KiB, so 8 KiB fed can become
 # 2,048 x 128 KiB = 256 MiB; text becomes about 32 KiB. Larger feeds are not faster (measured: 880 MB/s from 8 KiB on).
 ZSTD_FEED_BYTES = 8 << 10
 
@@ -96,11 +96,11 @@ def require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int)
     """CorruptDataError if so many bytes of text cannot have come from so few."""
     if decompressed_bytes > max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed_bytes):
         raise CorruptDataError(
-            "a compressed source file is a bomb",
+            "a compressed source file is a decompression bomb",
             where=name,
             expected=f"at most {LARGEST_RATIO:,} bytes of text from every compressed byte",
             got=f"{decompressed_bytes:,} bytes from {compressed_bytes:,}",
-            next_step="look at its beginning with zstdcat or zcat; if it is text after all, write it uncompressed",
+            next_step="inspect its beginning with zstdcat or zcat; if it is valid text, store it uncompressed",
         )
 
 
@@ -128,7 +128,7 @@ def _where(name: str, compressed_bytes: int, decompressed_bytes: int) -> str:
 
 
 def _next_step(test: str) -> str:
-    return f"run `{test}` on the original: if it passes, download the file again, else get it anew from its origin"
+    return f"run `{test}` on the original: if it passes, download the file again, else fetch it from its origin again"
 
 
 class PieceStream(io.BufferedIOBase):

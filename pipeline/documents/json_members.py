@@ -1,4 +1,4 @@
-"""Where the value of a key stands in a raw JSON object, and whether long lines are JSON, without building anything.
+"""The position of a key's value in a raw JSON object, and whether long lines are JSON, without building anything.
 
 An editor of JSON lines that parses and dumps changes what it does not mean to change: 1.50 becomes 1.5, 1e5 becomes
 100000.0, duplicate keys and the space between tokens are lost. msgspec checks a line's grammar, skips what nobody asked

@@ -1,4 +1,4 @@
-"""Strings of raw JSON: what they stand for as UTF-8, and where a place in it stands in the JSON.
+"""Strings of raw JSON: their UTF-8 values, and the position in the JSON of a place in the value.
 
 A string is `data[start:end]`, its quotes included, whose escapes have been checked. Long ones are read in pieces, so
 memory is a few times `PIECES_BYTES` beside what comes out: as Python's `str`, a text with one emoji takes four times

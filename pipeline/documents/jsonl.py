@@ -1,8 +1,8 @@
-"""Reads JSON lines: one object a line, its text under one top-level key.
+"""Reads JSON lines: one object per line, its text under one top-level key.
 
 Every line is read whole and strictly by RFC 8259, so a line that is accepted here is valid JSON in every field, as
 orjson has it: UTF-8 without a flaw, no number beyond float64, at most 1,024 levels. A line that is not a document is
-never dropped in silence: it becomes a `Rejection` with one of eight reasons. Accepted: a last line without newline,
+never dropped silently: it becomes a `Rejection` with one of eight reasons. Accepted: a last line without newline,
 ``\\r\\n``, a UTF-8 byte order mark at the start of the file, and duplicate keys (the last one counts, as in most
 parsers).
 

@@ -73,7 +73,7 @@ def read_located_blocks(
         first_line += len(line_ends)
         first = end
     if first < len(line_numbers):
-        raise changed_source(source, int(line_numbers[first]), f"{first_line:,} lines in all")
+        raise changed_source(source, int(line_numbers[first]), f"{first_line:,} lines in total")
 
 
 def read_text(data: bytes, span: tuple[int, int], text_field: str) -> bytes | None:
@@ -113,9 +113,9 @@ def find_line_ends(data: bytes) -> NDArray[np.int64]:
 def changed_source(source: str, line_number: int, got: str) -> CorruptDataError:
     """The error for a document (0-based `line_number`) that is not the one that was indexed."""
     return CorruptDataError(
-        "a source file is not the one that was indexed",
+        "a source file differs from the one that was indexed",
         where=f"{source}, line {line_number + 1:,}",
         expected="the line that was indexed",
         got=got,
-        next_step="reprocess this shard from its download, so that it is indexed again",
+        next_step="reprocess this shard from download on, so that it is indexed again",
     )

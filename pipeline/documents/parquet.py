@@ -90,7 +90,7 @@ def _corrupt(name: str, error: Exception) -> CorruptDataError:
         where=name,
         expected="PAR1, row groups, a footer, PAR1",
         got=error,
-        next_step="download it again, or get it anew from its origin",
+        next_step="download it again, or fetch it from its origin again",
     )
 
 

@@ -53,7 +53,7 @@ def read_quarantine(stream: BinaryIO, *, name: str) -> Iterator[tuple[str, Rejec
                 where=f"line {number}",
                 expected="an object with reason, source, line, preview and raw_base64",
                 got=f"{type(error).__name__}: {error}",
-                next_step="drop the receipt of the step that wrote it and run the step again",
+                next_step="delete the receipt of the step that wrote it and rerun the step",
             ) from error
 
 

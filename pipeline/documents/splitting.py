@@ -4,7 +4,7 @@
     zstd of several frames    at frames
     bgzip                     at its blocks (frames.py: how the borders of both are found)
     parquet                   at row groups: their borders stand in the footer
-    anything else             cannot be cut, and `Uncut.why` says so, with how to write it anew
+    anything else             cannot be cut, and `Uncut.why` says so, with how to rewrite it
 
 A line belongs to the frame or block in which the line end before it lies (the first line: to the first). So a part
 reads past its last frame to the next line end, and drops what comes before its own first one; `pieces` covers that.

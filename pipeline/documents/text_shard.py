@@ -307,9 +307,9 @@ def _check_counts(shard: TextShard, ids: DocumentIds) -> None:
 
 def _corrupt(folder: Path, expected: str, got: object) -> CorruptDataError:
     return CorruptDataError(
-        "a text shard is not whole",
+        "a text shard is incomplete",
         where=folder,
         expected=expected,
         got=got,
-        next_step="drop the receipt of the step that wrote it and run the step again",
+        next_step="delete the receipt of the step that wrote it and rerun the step",
     )

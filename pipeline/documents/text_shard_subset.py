@@ -1,4 +1,4 @@
-"""A text shard made of another one: some documents left out, some with another text. Lines and ids stay theirs."""
+"""A text shard made of another one: some documents dropped, some with another text. Lines and ids are kept."""
 
 from __future__ import annotations
 

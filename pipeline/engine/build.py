@@ -284,7 +284,7 @@ class Build:
         return os.stat(f"{self.step_folder(stage, unit)}/{RECEIPT_NAME}").st_mtime  # noqa: PTH116
 
     def _forget(self) -> None:
-        """Read every receipt anew: a step has run again."""
+        """Read every receipt again: a step has run again."""
         self._receipts.clear()
         self._remembered.clear()
         self._steps.clear()
@@ -358,7 +358,7 @@ class StepView(Build):
     def _require_declared(self, stage: str, unit: str) -> None:
         if (stage, unit) not in self._inputs:
             raise UndeclaredInputError(
-                f"{self._step.stage} {self._step.unit} reads from a step that it does not name as an input",
+                f"{self._step.stage} {self._step.unit} reads from a step that is not among its inputs",
                 expected=f"one of its {len(self._inputs):,} inputs",
                 got=f"{stage} {unit}",
                 next_step=f"name it in the inputs of stage {self._step.stage}, or put what is read into its settings",

@@ -1,4 +1,4 @@
-"""One claim on a dataset: whoever writes into its work folder takes it first, and has the dataset alone.
+"""One claim on a dataset: every writer into its work folder takes it first, and then holds the dataset exclusively.
 
 **Who.** A process of the command line (build, reprocess, gc, download, upload, export, dedup, index) as long as it
 works. A run of an Airflow from its task `plan` to its task `close`, over all its tasks: processes come and go, and the
@@ -152,7 +152,7 @@ def hold_dataset(
     claimed_plan = _claim(work)[1]
     if claimed_plan != plan:
         raise PlanChangedError(
-            "the run was planned anew since this task was made, so it would mix two plans",
+            "the run was planned again after this task was created, so it would mix two plans",
             where=work,
             expected=f"plan {claimed_plan or 'none: the task plan has not finished'}",
             got=f"plan {plan}",
@@ -176,7 +176,7 @@ def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iter
         while not stop.is_set():
             try:
                 if not _touch(work, me):
-                    log.warning("%s has lost its claim on %s: it was not heard of for too long", me, work)
+                    log.warning("%s has lost its claim on %s: it was silent for too long", me, work)
                     return
             except OSError as error:  # a file system that answers again in time has lost nothing
                 log.warning("the claim of %s could not be renewed: %s", work, error)
@@ -221,12 +221,12 @@ def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]
         return
     elsewhere = ", of another Airflow" if me.job and other.job and not own else ""
     raise RunUnderWayError(
-        f"another run of the dataset {work.name} is under way",
+        f"another run of the dataset {work.name} is in progress",
         where=work,
-        got=f"{other}{elsewhere}" if own else f"{other}{elsewhere}, last heard of {idle:,.0f} seconds ago",
-        next_step="wait: this run goes on when that one has ended; or mark that one as failed"
+        got=f"{other}{elsewhere}" if own else f"{other}{elsewhere}, last renewed {idle:,.0f} seconds ago",
+        next_step="wait: this run continues when that one has ended; or mark that one as failed"
         if own
-        else f"wait for it to end; if it is gone, its claim is void {EXPIRES_SECONDS:.0f} seconds after its last sign",
+        else f"wait for it to end; if it died, its claim expires {EXPIRES_SECONDS:.0f} s after its last renewal",
     )
 
 

@@ -25,7 +25,7 @@ UNRELATED = {"card", "dag", "destinations", "estimate", "keep_versions", "reclai
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a build will come to. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
+    """The estimate of a build. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
     `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
     `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.

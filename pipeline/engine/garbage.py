@@ -6,7 +6,7 @@ the dataset's work folder was superseded by another plan, another setting or ano
 * reached: the folder of every step of the newest plan that delivered, or of the newest K, of all begun since, and of
   the newest of the configuration that is named;
 * a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
-  folders: the build may reuse them once it goes on;
+  folders: the build may reuse them when it resumes;
 * the plan of every run that was begun stays, and every report: they are what a run's page shows, what clearing one of
   its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
 * a folder without a receipt is garbage: its step starts again from clean in any case;
@@ -48,8 +48,8 @@ from corpusmill.work_folder.small import is_shared, refresh_all, remove, remove_
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
 HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
-ABANDONED = "no receipt names these outputs: their worker was killed, or another was first"
-SUPERSEDED = "no step of a plan that is needed leads here"
+ABANDONED = "no receipt names these outputs: their worker was killed, or another finished first"
+SUPERSEDED = "no step of a needed plan uses it"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def find_garbage(
         plans = list(dict.fromkeys([*plans, *_newest_of(config, work, graph)]))
     if folders and not plans:
         raise PermanentError(
-            "there is no finished plan, so nothing says which folders are still needed",
+            "there is no finished plan, so it is unknown which folders are still needed",
             where=work / "plan",
             next_step="check that this is a dataset's work folder; plan or build the dataset first",
         )
@@ -166,7 +166,7 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     width = max(len(f"{one.size_bytes:,}") for one in garbage)
     lines = [f"{one.size_bytes:>{width},}  {one.folder}  {one.reason}" for one in garbage]
     total = sum(one.size_bytes for one in garbage)
-    said = "removed" if removed else "can be removed; nothing was"
+    said = "removed" if removed else "can be removed; nothing was removed"
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
 
 
@@ -207,10 +207,10 @@ def _require_readable(build: Build) -> None:
         _ = build.config, build.plan
     except (CorpusmillError, OSError, ValueError) as error:
         raise PermanentError(
-            "a plan that is needed cannot be read, so nothing says which folders are still needed",
+            "a needed plan cannot be read, so it is unknown which folders are still needed",
             where=build.plan_folder,
             got=error,
-            next_step="build the dataset, which plans it anew; then collect again",
+            next_step="build the dataset, which plans it again; then collect again",
         ) from error
 
 

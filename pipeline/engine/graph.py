@@ -1,4 +1,4 @@
-"""The stages of a build, in the order in which they run: whatever is known of all of them is derived here."""
+"""The stages of a build, in the order in which they run: everything known about all of them is derived here."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ class Graph:
             if not ready:
                 self._require_known(waiting)
                 circle = [name for name in waiting if self[name].after != EVERY_OTHER]
-                raise _wrong("stages wait for each other in a circle", ", ".join(circle), "an order", "none")
+                raise _wrong("stages wait for each other in a cycle", ", ".join(circle), "an order", "none")
         return levels
 
     def _require_known(self, names: Iterable[str]) -> None:
         for name in names:
             unknown = [other for other in self.after(name) if other not in self._stages]
             if unknown:
-                raise _wrong("a stage waits for one that is not there", name, ", ".join(self._stages), unknown[0])
+                raise _wrong("a stage waits for one that does not exist", name, ", ".join(self._stages), unknown[0])
 
 
 def _wrong(what: str, stage: str, expected: str, got: str) -> ConfigError:
@@ -113,5 +113,5 @@ def _wrong(what: str, stage: str, expected: str, got: str) -> ConfigError:
         where=f"stage {stage}",
         expected=expected,
         got=got,
-        next_step="mend the stage's `name` or `after`; CORPUSMILL_STAGES names the modules of stages of your own",
+        next_step="fix the stage's `name` or `after`; CORPUSMILL_STAGES names the modules of your own stages",
     )

@@ -1,4 +1,4 @@
-"""Which neighbouring units share a task: a scheduler spends half a second on a task whatever it does.
+"""Which neighbouring units share a task: a scheduler spends half a second on any task.
 
 A task is called like its unit, or `<first> to <last>`, so that its name alone says what it does: how units are grouped
 may change from version to version, and a task that was listed before does the same.

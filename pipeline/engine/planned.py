@@ -42,7 +42,7 @@ def _parsed(model: type[Model], plan_receipt: Path, name: str) -> Model:
             "a plan was written by another version of Corpusmill, and this one cannot read it",
             where=plan_receipt.with_name(name),
             got=f"{error.error_count()} problems, first: {'.'.join(map(str, first['loc']))}: {first['type']}",
-            next_step="build the dataset, which plans it anew",
+            next_step="build the dataset, which plans it again",
         ) from error
 
 

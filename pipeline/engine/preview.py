@@ -41,7 +41,7 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
     try:
         units = build.units(stage)
     except StepMissingError as missing:
-        yield StepPreview(stage, "", "may run", f"its units are known later: {missing.what}")
+        yield StepPreview(stage, "", "may run", f"its units are not known yet: {missing.what}")
         return
     for unit in units:
         if build.need_not_run(stage, unit):
@@ -67,10 +67,10 @@ def _folders_of_units(stage_folder: Path) -> dict[str, list[Path]]:
 def _why_run(step: Step, work: Path, folders: list[Path]) -> str:
     """Why a step runs: it was asked for, is new, is damaged, or something that it depends on changed."""
     if asked_again(step.folder(work)):
-        return "it was to run again, and has not finished since"
+        return "it was marked to run again, and has not finished since"
     if (step.folder(work) / RECEIPT_NAME).exists():
         if parse_receipt(step.folder(work) / RECEIPT_NAME).given_back:
-            return "it gave back what a later step needs again"
+            return "it freed what a later step needs again"
         return "its outputs were damaged or its receipt was edited"
     if step.folder(work).exists():
         return "an earlier run did not finish it"
@@ -132,7 +132,7 @@ def render_preview(steps: list[StepPreview]) -> str:
         by_stage.setdefault(one.stage, []).append(one)
     if all(one.fate == "may run" or one.why in {NEW, EVERY_TIME} for one in steps):
         first, *_, last = by_stage
-        return f"nothing of it is built yet: all {len(by_stage)} stages will run, from {first} to {last}"
+        return f"nothing is built yet: all {len(by_stage)} stages will run, from {first} to {last}"
     lines = []
     for stage, of_stage in by_stage.items():
         fates = [f"{sum(one.fate == fate for one in of_stage)} {fate}" for fate in ("reuse", "run", "may run")]
@@ -147,5 +147,5 @@ def render_preview(steps: list[StepPreview]) -> str:
         if len(reasons) > SHOWN_REASONS:
             lines.append(f"             and {len(reasons) - SHOWN_REASONS:,} other reasons")
     if any(one.fate == "may run" for one in steps):
-        lines.append("A step that may run has an input that will; it is reused if that comes out as it was.")
+        lines.append("A step may run if an input of it will; it is reused if that input does not change.")
     return "\n".join(lines)

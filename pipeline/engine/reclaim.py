@@ -1,4 +1,4 @@
-"""Reclaim: what a build gives back to the disk while it goes on, and when a step has to run again for it.
+"""Reclaim: which files a running build deletes, and when a step must run again because of it.
 
 Which files of a stage may go is said by the stage (`reclaimed`). They go when every step that reads them is settled:
 it has a valid receipt, nobody asked for it again, and if its own files were given back, too, nobody needs those. So

@@ -1,4 +1,4 @@
-"""Rollups: what the units of a stage came to, in one file, so that no task opens every receipt of the stages before it.
+"""Rollups: the totals of a stage's units in one file, so that no task opens every receipt of earlier stages.
 
 A task needs of most steps before its own that they have finished, their receipts' digests (its identity holds them)
 and sums of their counts. Whoever needs those of a stage, or of half of it, first, reads every receipt of it and writes
@@ -42,7 +42,7 @@ class Rollup:
 
 
 def roll_up(receipts: Sequence[Receipt], details: Callable[[Sequence[Receipt]], dict[str, Any]]) -> Rollup:
-    """What the receipts of a whole stage come to."""
+    """The totals of a stage's receipts."""
     totals: Counter[str] = Counter()
     for receipt in receipts:
         totals.update(receipt.counts)
@@ -50,7 +50,7 @@ def roll_up(receipts: Sequence[Receipt], details: Callable[[Sequence[Receipt]], 
 
 
 def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
-    """The rollup of a stage; None if there is none, or if it is not as it was written."""
+    """The rollup of a stage; None if there is none, or if it is not as written."""
     refresh(plan_folder / f"{_NAME}{stage}")
     try:
         seal, _, text = (plan_folder / f"{_NAME}{stage}").read_bytes().partition(b"\n")

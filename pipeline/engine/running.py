@@ -1,4 +1,4 @@
-"""How steps run: once, or again where outputs are damaged, content differs or somebody asks; and in which tasks."""
+"""How steps run: once, or again if outputs are damaged, content differs or a user asks; and in which tasks."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class RunnableBuild(Build):
                 self._run_again(name, of)
             self._complete(stage)
             path, checks = self._run_and_check(stage, unit, verify=False)
-        again = f"{self._doing_again(stage, unit, path)}; if it stays, report it with both receipts"
-        wrong = "report this with both receipts: the steps ran twice with the same difference, so the program is wrong"
+        again = f"{self._doing_again(stage, unit, path)}; if it persists, report it with both receipts"
+        wrong = "report this with both receipts: the steps ran twice with the same difference, so it is a bug"
         require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
         if log.isEnabledFor(logging.INFO):
             log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
@@ -108,7 +108,7 @@ class RunnableBuild(Build):
 
     def make_whole(self, stage: str, unit: str) -> None:
         """Run a finished step again whose outputs were given back."""
-        log.info("%s %s runs again: a later step needs what it gave back", stage, unit)
+        log.info("%s %s runs again: a later step needs what it freed", stage, unit)
         self._run_mending(stage, unit, verify=False, whole=True)
 
     def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
@@ -159,7 +159,7 @@ class RunnableBuild(Build):
             self._remembered.pop(("rollup", name), None)
 
     def _run_again(self, stage: str, unit: str) -> None:
-        """Run a finished step anew."""
+        """Rerun a finished step."""
         ask_again(self.step_folder(stage, unit))
         self._forget()
         self._run_mending(stage, unit, verify=False)
@@ -224,11 +224,11 @@ def open_build(plan_receipt: str | Path, graph: Graph) -> RunnableBuild:
     path = path_of(plan_receipt)
     if not refresh(path):
         raise PlanGoneError(
-            "the plan is no longer there",
+            "the plan no longer exists",
             where=path,
             expected="a plan's receipt, which the task plan returned",
-            got="nothing: gc removes plans that no run began; or the work folder was renamed, or plan marked by hand",
-            next_step="name the folder back, or clear the task plan with everything downstream, or start a new run",
+            got="nothing: gc removed an unused plan, the work folder was renamed, or plan was marked by hand",
+            next_step="rename the folder back, or clear the task plan with everything downstream, or start a new run",
         )
     return RunnableBuild(path, graph)
 

@@ -80,7 +80,7 @@ def last_configuration(work: Path) -> Path:
     begun = begun_plans(work)
     if not begun:
         raise ConfigError(
-            "no run of a dataset began in this folder",
+            "no run of a dataset has started in this folder",
             where=work,
             expected="a configuration, or a dataset's work folder, such as work/web",
         )
@@ -114,7 +114,7 @@ def why_latest_stays(plan_receipt: Path) -> str:
     if newest == plan_receipt or theirs.latest_stays or theirs.number < mine.number:
         return ""
     return (
-        f"a newer run has delivered since this one began (plan {newest.parent.name});"
+        f"a newer run has delivered since this one started (plan {newest.parent.name});"
         " to move it, start a new run with these settings, which reuses every step"
     )
 

@@ -94,7 +94,7 @@ class Stage:
     `run`           the work, which writes files into the folder it is given. Its build is a StepView (engine/build.py),
                     which shows the step's settings and inputs and nothing else; the whole build where `reuse` is false
     `checks`        the accounts that must balance once it has run
-    `gate`          runs before every step, reused or not, and raises when the build must not go on
+    `gate`          runs before every step, reused or not, and raises when the build must stop
     `reuse`         false: the stage looks at the world outside the work folder and runs every time
     `common`        its steps lie beside the datasets of a work folder, for all of them: no step names a dataset
     `outside`       whether a unit's receipt speaks of bytes that lie elsewhere, so that verifying runs it again
@@ -113,7 +113,7 @@ class Stage:
                     per shard still has one task per shard
     `most_tasks`    how many tasks its units may be divided into, if few are better: each of them loads much
     `memory`        (the key that decides, bytes) that one task takes by its settings, if that is much
-    `approval`      Markdown that a person may have to approve before anything goes on, "" if there is nothing to ask
+    `approval`      Markdown that a person may have to approve before the build continues, "" if there is nothing to ask
     `approved`      what that is, in a word that names the task which asks; "": the stage
 
     How people see it:

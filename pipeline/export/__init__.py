@@ -20,19 +20,20 @@ configuration, receipt or store: arrays in, files out.
     manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
 
     merge.py           parts of either kind as one, the same bytes as if written at once
-    sample.py          the first documents of either kind as an export of their own
+    sample.py          the first documents of either kind as a separate export
 
-Beside them: framing.py puts special tokens around documents, batches.py holds the refusals all share, files.py writes
-whole files or none, scan.py reads tokens for the verifiers; megatron_verify.py, nanoset_verify.py, tar.py and
-context_json.py keep their neighbours short.
+Also: framing.py puts special tokens around documents, batches.py has the checks that all writers share, files.py
+writes complete files or none, scan.py reads tokens for the verifiers; megatron_verify.py, nanoset_verify.py, tar.py
+and context_json.py belong to the modules of their formats.
 
 Invariants, checked by the verifiers and tests:
 
 * the same input gives the same bytes in any folder, in any batches, at any time;
-* a file has its final name only when it is whole, Megatron's index last; what holds no record is not written at all;
-* a document without tokens is left out and counted, unless framing.py is told otherwise; none of length 0 in a `.ds`;
-* no id is narrowed in silence: an id outside the vocabulary stops the writer, with the id and what it would become;
-* counts balance: tokens + special tokens = tokens in the file, of every format;
+* a file gets its final name only when it is complete, Megatron's index last; files without records are not written;
+* a document without tokens is dropped and counted, unless framing.py is told otherwise; a `.ds` has none of length 0;
+* no id is narrowed silently: an id outside the vocabulary stops the writer; the error states the id and the wrong
+  value;
+* counts balance: tokens + special tokens = tokens in the file, for every format;
 * verifiers re-read every byte and name file and byte of the first fault.
 
 Price: every writer makes one pass and holds one batch (plus 2 to 5 B a token of it to place the special tokens);

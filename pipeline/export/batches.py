@@ -51,9 +51,9 @@ def document_lengths(batch: Batch, first_document: int = 0) -> NDArray[np.int64]
         raise CorruptDataError(
             "the ends of a batch do not describe its tokens",
             where=f"the batch that begins at document {first_document}",
-            expected=f"ends that never fall and reach {tokens.size} tokens",
+            expected=f"non-decreasing ends that reach {tokens.size} tokens",
             got=f"ends that reach {reach}" if reach != tokens.size else "ends that fall",
-            next_step="verify the token shard this batch was read from",
+            next_step="verify the token shard that this batch was read from",
         )
     lengths = ends.astype(np.int64)
     lengths[1:] -= lengths[:-1].copy()
@@ -83,7 +83,7 @@ def refuse_ids_beyond(vocabulary_size: int, tokens: TokenArray, dtype: np.dtype[
         where=f"{where}, token {position}",
         expected=f"ids below {vocabulary_size}",
         got=f"{token_id}, which {dtype.name} would hold as {int(np.array(token_id).astype(dtype))}",
-        next_step="check that the tokens were made by the tokenizer this export names",
+        next_step="check that the tokens were made by the tokenizer that this export names",
     )
 
 

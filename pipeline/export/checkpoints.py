@@ -1,4 +1,4 @@
-"""Beside the numpy shards: checkpoints as Jaxformer's `--continue` reads them, and empty first files for its loader.
+"""Next to the numpy shards: checkpoints as Jaxformer's `--continue` reads them, and empty first files for its loader.
 
     checkpoints/<document>.txt      "<shard>:<documents>", no newline: the last full shard, and how many documents of
                                     the stream had begun when it closed, one that straddles its end included

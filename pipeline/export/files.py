@@ -1,4 +1,4 @@
-"""Files that are whole or absent, arrays mapped from them, and the one way this room names a place in a file.
+"""Files that are complete or absent, arrays mapped from them, and how this room names a place in a file.
 
 A writer that is killed must leave nothing a reader would accept, so every file is
 written beside its final name and renamed once its last byte is there. Nothing is synced to the device here: a process
@@ -65,5 +65,5 @@ def fault(what: str, path: Path, offset_bytes: int, *, expected: object, got: ob
         where=f"{path}, byte {offset_bytes}",
         expected=expected,
         got=got,
-        next_step="drop this export and run its step again; if the error stays, the writer is wrong",
+        next_step="delete this export and rerun its step; if the error persists, it is a bug",
     )

@@ -1,7 +1,7 @@
-"""Framing: which special tokens stand around the documents of a batch, and what becomes of those without tokens.
+"""Framing: which special tokens surround the documents of a batch, and how documents without tokens are written.
 
 A document is one sequence of tokens, or several (Megatron: a JSON list of texts, or sentences). Sequences without
-tokens vanish; BOS opens a document's first sequence, EOD ends its last.
+tokens are dropped; BOS opens a document's first sequence, EOD ends its last.
 
     documents       a a a | b b, c | - | d              (-: no tokens; b b, c: one document of two sequences)
     skip            a a a # b b c # d #                 lengths 4 2 2 2     boundaries 0 1 3 4      - is left out
@@ -59,7 +59,7 @@ class Framing:
                 refuse_special_beyond(vocabulary_size, special)
         if self.empty_documents == "eod" and self.eod_id is None:
             raise ConfigError(
-                "a document without tokens cannot become EOD where no EOD is written",
+                "a document without tokens cannot become EOD if no EOD is written",
                 expected="empty_documents: skip or boundary, or an EOD",
                 got="empty_documents: eod, no EOD",
             )
@@ -146,7 +146,7 @@ def _owners(sequences: int, document_ends: NDArray[np.uint64]) -> NDArray[np.int
     if (counts < 0).any() or int(counts.sum()) != sequences:
         raise CorruptDataError(
             "the documents of a batch do not describe its sequences",
-            expected=f"ends that never fall and reach {sequences} sequences",
+            expected=f"non-decreasing ends that reach {sequences} sequences",
             got=f"{document_ends[-3:].tolist()} at their end",
         )
     return np.repeat(np.arange(counts.size), counts)

@@ -1,12 +1,12 @@
-"""What stands beside the WebDataset shards: `manifest.jsonl` for open_lm, and DCLM's dataset reference.
+"""The files next to the WebDataset shards: `manifest.jsonl` for open_lm, and DCLM's dataset reference.
 
     {"num_sequences":8192,"shard":"shard_00000000"}
     {"num_sequences":8192,"shard":"shard_00000001"}
     {"num_sequences":1234,"shard":"shard_00000002"}
 
-open_lm splits the file at newlines and drops the last piece, so the file must end with one, or a shard is never seen
-(tokshuf's own file has none). It takes shards in the order of the lines, wants them equal in size, and puts the names
-into a brace expression, so a name has no comma and no brace.
+open_lm splits the file at newlines and drops the last piece, so the file must end with one, or it never sees the last
+shard (tokshuf's own file has none). It takes shards in the order of the lines, requires equal sizes, and puts the
+names into a brace expression, so names contain no comma and no brace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_manifest(path: Path, shards: Iterable[tuple[str, int]]) -> dict[str, i
     refused += [pair for before, pair in pairwise(ordered) if before[0] == pair[0]]
     if refused or not ordered:
         raise PermanentError(
-            "these shards cannot stand in a manifest",
+            "these shards cannot be listed in a manifest",
             where=path,
             expected="shard_<8 digits>, each once, with at least one sequence",
             got=refused[:3] or "no shards",
@@ -67,7 +67,7 @@ def read_manifest(path: Path) -> list[tuple[str, int]]:
                 "a line is not a shard", path, at, expected='{"num_sequences":N,"shard":"shard_N"}', got=line
             ) from error
         if line != as_written:
-            raise fault("a line is not as it was written", path, at, expected=as_written, got=line)
+            raise fault("a line is not as written", path, at, expected=as_written, got=line)
         found.append((name, records))
         at += len(line)
     return found
@@ -88,7 +88,7 @@ def verify_manifest(folder: Path) -> list[tuple[str, int]]:
     if not listed or names != expected or present != expected:
         odd = sorted(set(names) ^ set(present)) or names
         raise VerificationError(
-            "the manifest and the shards beside it differ",
+            "the manifest and the shards next to it differ",
             where=path,
             expected=f"{len(listed)} shards, {expected[0]} to {expected[-1]}, each listed once" if listed else "shards",
             got=f"{len(names)} listed, {len(present)} present, first odd one: {odd[0] if odd else 'none'}",

@@ -1,4 +1,4 @@
-"""Megatron-LM's indexed dataset, version 1: `<prefix>.bin` (tokens) and `<prefix>.idx` (where the documents are).
+"""Megatron-LM's indexed dataset, version 1: `<prefix>.bin` (tokens) and `<prefix>.idx` (positions of the documents).
 
     .bin   tokens of all documents back to back, little endian, uint16 or int32, no header; EOD and BOS: framing.py
     .idx   0   9 B        "MMIDIDX" 00 00
@@ -18,11 +18,11 @@ Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which
 written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
 name last.
 
-Price: one pass over the tokens. Memory is a batch and a block of the index, whatever the number of documents (the
-reference merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made
-from them at the end, block by block; boundaries wait in an unnamed file. Disk: 20 B a document beside the tokens, and 8
-while they wait. One core writes 0.8 to 1.4 GB of tokens a second into the page cache (documents of 2,000 tokens) and
-verifies 5 GB from it.
+Price: one pass over the tokens. Memory is a batch and a block of the index, for any number of documents (the reference
+merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made from them
+at the end, block by block; boundaries wait in an unnamed file. Disk: 20 B a document beside the tokens, and 8 for the
+waiting boundaries. One core writes 0.8 to 1.4 GB of tokens a second into the page cache (documents of 2,000 tokens)
+and verifies 5 GB from it.
 """
 
 from __future__ import annotations
@@ -205,11 +205,11 @@ def open_part(prefix_path: Path, *, multimodal: bool = False) -> MegatronPart:
     if version != VERSION:
         raise fault("the index has an unknown version", index_path, 9, expected=VERSION, got=version)
     if code not in DTYPES:
-        raise fault("the index has a dtype code no exporter writes", index_path, 17, expected="8 or 4", got=code)
+        raise fault("the index has a dtype code that no exporter writes", index_path, 17, expected="8 or 4", got=code)
     modes_at = HEADER.size + 12 * sequences + 8 * boundaries
     expected_bytes = modes_at + sequences * multimodal
     if index_bytes != expected_bytes:
-        what = "the index is truncated" if index_bytes < expected_bytes else "the index has bytes behind its end"
+        what = "the index is truncated" if index_bytes < expected_bytes else "the index has bytes after its end"
         raise fault(what, index_path, min(index_bytes, expected_bytes), expected=expected_bytes, got=index_bytes)
     dtype = DTYPES[code]
     return MegatronPart(

@@ -51,7 +51,7 @@ def verify_part(
         total_bytes = _verify_index_block(part, first, total_bytes, least)
     _verify_boundaries(part, 0 if more else 1, sequences if fewer else 1)
     if data_bytes != total_bytes:
-        what = "is truncated" if data_bytes < total_bytes else "has bytes behind its end"
+        what = "is truncated" if data_bytes < total_bytes else "has bytes after its end"
         raise fault(
             f"the token file {what}",
             part.data_path,
@@ -90,10 +90,10 @@ def _verify_boundaries(part: MegatronPart, least: int, most: int) -> None:
         if bool(wrong.any()):
             place = int(np.argmax(wrong))
             raise fault(
-                f"boundary {first + place} cannot be",
+                f"boundary {first + place} is impossible",
                 part.index_path,
                 boundaries_at + 8 * (first + place),
-                expected=f"{least} to {most} above the one before" if first + place else "0",
+                expected=f"{least} to {most} above the previous one" if first + place else "0",
                 got=int(block[place]),
             )
         before = int(block[-1])

@@ -2,7 +2,7 @@
 
     .ds            tokens of all documents back to back, little endian, uint16 or uint32, no header; EOS: framing.py
     .ds.index      u64 a document: the exclusive end of each in tokens, cumulative; no count, no leading 0
-    .ds.metadata   <tokenizer>|<2 or 4> \\n <tokens, EOS included> \\n <the same for people>     no final newline
+    .ds.metadata   <tokenizer>|<2 or 4> \\n <tokens, EOS included> \\n <the same in words>     no final newline
     .ds.loss       optional; u8 a token: 1 = train on it, 0 = do not
 
 Source: huggingface/datatrove pipeline/tokens/tokenizer.py and tokenization.py; nanotron reads the result.
@@ -117,7 +117,7 @@ def refuse_boundary(empty_documents: EmptyDocuments) -> None:
             "a Nanoset cannot hold a document without tokens",
             expected="empty_documents: skip or eod",
             got="empty_documents: boundary",
-            next_step="leave such documents out, or let each be its EOS",
+            next_step="drop such documents, or write each as EOS",
         )
 
 
@@ -245,10 +245,10 @@ def _read_metadata(path: Path) -> tuple[str, int, int]:
     total = rest.partition(b"\n")[0]
     if not name or width not in (b"2", b"4") or not total.isdigit():
         raise fault(
-            "the metadata does not say tokenizer, width and tokens",
+            "the metadata does not state tokenizer, width and tokens",
             path,
             0,
-            expected="<tokenizer>|<2 or 4>, tokens, tokens for people",
+            expected="<tokenizer>|<2 or 4>, tokens, tokens in words",
             got=text,
         )
     expected = metadata_text(name.decode("utf-8", "replace"), int(width), int(total))

@@ -49,14 +49,14 @@ def verify_file(
         position = _verify_ends(opened, first, position, framing)
     if opened.total_tokens != position:
         raise fault(
-            "the metadata counts other tokens than the index",
+            "the metadata and the index count different tokens",
             metadata_path(path),
             len(f"{tokenizer_name}|{width}\n".encode()),
             expected=position,
             got=opened.total_tokens,
         )
     if data_bytes != position * width:
-        what = "is truncated" if data_bytes < position * width else "has bytes behind its end"
+        what = "is truncated" if data_bytes < position * width else "has bytes after its end"
         raise fault(
             f"the token file {what}",
             path,
@@ -104,7 +104,7 @@ def _verify_loss(opened: NanosetFile) -> int:
     found = file_bytes(path)
     if found != opened.tokens.size:
         raise fault(
-            "the loss file does not have a byte a token",
+            "the loss file does not have one byte per token",
             path,
             min(found, opened.tokens.size),
             expected=f"{opened.tokens.size} bytes",
@@ -116,7 +116,7 @@ def _verify_loss(opened: NanosetFile) -> int:
         if int(block.max()) > 1:
             place = int(np.argmax(block > 1))
             raise fault(
-                "the loss file holds other bytes than 0 and 1",
+                "the loss file has bytes other than 0 and 1",
                 path,
                 first + place,
                 expected="0 or 1",

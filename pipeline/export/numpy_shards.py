@@ -14,7 +14,7 @@ nanoGPT's layout is the same stream as one raw file per split, `train.bin` and `
 Source: the JAXformer repository, data/ray_distributed/main.py (writer) and dataset.py (loader); numpy.lib.format.
 
 Invariants: a shard's bytes are those of numpy.save; no tokens are lost or repeated where a document straddles shards,
-because a shard is an interval of the stream and nothing else; listing order is stream order within a split.
+because a shard is an interval of the stream; listing order is stream order within a split.
 
 Price: one pass; memory is the largest piece handed in. One core writes 0.5 to 1.2 GB of tokens a second, EOTs and all,
 and verifies 5 GB (page cache).
@@ -50,7 +50,7 @@ def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int, keep_emp
     dtype = batch[0].dtype
     if eot_id > np.iinfo(dtype).max:
         raise ConfigError(
-            "EOT does not fit the tokens it would stand among", expected=f"an id that fits {dtype.name}", got=eot_id
+            "EOT does not fit the dtype of the tokens", expected=f"an id that fits {dtype.name}", got=eot_id
         )
     framing = Framing(None, bos_id=eot_id, empty_documents="eod" if keep_empty else "skip")
     return frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size).tokens
@@ -136,7 +136,7 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
             largest = int(piece.max(initial=0))
             if piece.ndim != 1 or largest > np.iinfo(dtype).max:
                 raise CorruptDataError(
-                    "a piece of the stream does not fit its shard",
+                    "a piece of the stream does not match its shard",
                     where=f"{path}, from token {written_tokens} on",
                     expected=f"a 1-D array of ids up to {np.iinfo(dtype).max}",
                     got=f"a {piece.ndim}-D array of ids up to {largest}",
@@ -151,7 +151,7 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
                 where=path,
                 expected=f"{tokens} tokens",
                 got=f"{written_tokens} tokens" + (" and more" if written_tokens > tokens else ""),
-                next_step="check the interval of the stream this shard was planned with",
+                next_step="check the interval of the stream that was planned for this shard",
             )
     return {"tokens": tokens, "bytes": len(_header_of(path, tokens, dtype)) + tokens * dtype.itemsize}
 
@@ -196,7 +196,7 @@ def verify_shard(path: Path, *, tokens: int, dtype: np.dtype[Any], vocabulary_si
         raise fault("the header is not the planned one", path, same, expected=expected, got=header)
     expected_bytes = len(expected) + tokens * dtype.itemsize
     if shard_bytes != expected_bytes:
-        what = "is truncated" if shard_bytes < expected_bytes else "has bytes behind its end"
+        what = "is truncated" if shard_bytes < expected_bytes else "has bytes after its end"
         raise fault(
             f"the shard {what}", path, min(shard_bytes, expected_bytes), expected=expected_bytes, got=shard_bytes
         )

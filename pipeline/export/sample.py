@@ -1,4 +1,4 @@
-"""The first documents of an export as an export of its own: a uniform sample where the order is a global shuffle.
+"""The first documents of an export as a separate export: a uniform sample if the order is a global shuffle.
 
 The tokens are those of the whole set, byte for byte, special ones included: nothing is tokenized again.
 

@@ -1,4 +1,4 @@
-"""The one kind of tar this mill writes: GNU format, regular files, mode 0644, owner, group and time zero.
+"""The only kind of tar that Corpusmill writes: GNU format, regular files, mode 0644, owner, group and time zero.
 
     512 B header | body | zeros to the next 512 | ... | zeros: two blocks at least, to the next 10,240
 
@@ -34,7 +34,7 @@ def member_header(name: bytes, body_bytes: int) -> bytes:
     """The 512-byte header of a member. PermanentError for a name or a body GNU tar needs an extra header for."""
     if not 0 < len(name) <= LONGEST_NAME_BYTES or b"\0" in name or body_bytes > LARGEST_BODY_BYTES:
         raise PermanentError(
-            "a tar member does not fit a plain header",
+            "a tar member does not fit into a plain header",
             where=name,
             expected=f"a name of 1 to {LONGEST_NAME_BYTES} bytes, a body of at most {LARGEST_BODY_BYTES}",
             got=f"{len(name)} and {body_bytes} bytes",
@@ -80,7 +80,7 @@ def read_members(path: Path) -> Iterator[tuple[str, int, bytes]]:
             at += BLOCK_BYTES + body_bytes + len(filling)
         expected_bytes = at + len(end_of_archive(at))
         if archive_bytes != expected_bytes:
-            what = "is truncated" if archive_bytes < expected_bytes else "has bytes behind its end"
+            what = "is truncated" if archive_bytes < expected_bytes else "has bytes after its end"
             raise fault(
                 f"the archive {what}",
                 path,
@@ -101,7 +101,7 @@ def _parse_header(path: Path, at: int, header: bytes) -> tuple[str, int]:
     if header != expected:
         wrong = next((byte for byte in range(len(expected)) if header[byte] != expected[byte]), 124 if name else 0)
         raise fault(
-            "a tar header is not as it was written",
+            "a tar header is not as written",
             path,
             at + wrong,
             expected=expected[wrong : wrong + 16] or "a name and an octal size",

@@ -17,8 +17,8 @@ the release alone; `requirements.lock` pins the release. ISA-L is faster still, 
 unequal bytes for equal contexts (release 1.9.1, about one context in 3,000, on a busy machine).
 
 Price: one pass, memory is a batch of contexts. Deflate is most of it, so the level is the fastest whose text is hardly
-larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has the speed and the size of
-it, of zlib and of ISA-L over real members, and gzip's share of an export step and of a build.
+larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has speed and size of
+libdeflate, zlib and ISA-L on real members, and gzip's share of an export step and of a build.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
     except zlib.error as error:
         raise fault("a body cannot be decompressed", path, at, expected="gzip", got=error) from error
     if not stream.eof or stream.unused_data:
-        got = f"{len(stream.unused_data)} bytes behind it" if stream.eof else "no end"
+        got = f"{len(stream.unused_data)} bytes after it" if stream.eof else "no end"
         raise fault("a body is not exactly one gzip member", path, at, expected="one member", got=got)
     context, wrong_at = read_list(text)
     if wrong_at is not None:

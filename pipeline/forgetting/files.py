@@ -1,4 +1,4 @@
-"""What stands in files: as they are, decompressed, out of archives and out of tables."""
+"""The content of files: raw, decompressed, from archives and from tables."""
 
 from __future__ import annotations
 

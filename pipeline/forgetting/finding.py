@@ -1,4 +1,4 @@
-"""Many byte strings looked for at once: a rolling hash of their first WIDTH bytes, then a comparison of all bytes.
+"""Search for many byte strings at once: a rolling hash of their first WIDTH bytes, then a comparison of all bytes.
 
     hash of bytes b[0..WIDTH)   sum of b[i] * BASE^(WIDTH - 1 - i), modulo 2^64
 
@@ -50,7 +50,7 @@ class Finder:
         self._by_start: dict[bytes, list[bytes]] = {}
         for one in sorted(set(wanted)):
             if len(one) < WIDTH:
-                raise ValueError(f"a string of {len(one)} bytes is too short to look for: {WIDTH} at least")
+                raise ValueError(f"a string of {len(one)} bytes is too short to search for: {WIDTH} at least")
             self._by_start.setdefault(one[:WIDTH], []).append(one)
         self.longest = max((len(one) for rest in self._by_start.values() for one in rest), default=WIDTH)
         hashes = [_hash(start) for start in self._by_start]

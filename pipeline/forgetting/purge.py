@@ -1,4 +1,4 @@
-"""Purge: the text of forgotten documents removed from all that a dataset's builds left behind, and looked for after.
+"""Purge: the text of forgotten documents removed from everything that a dataset's builds left, then searched for.
 
 What goes, of a dataset whose newest build has forgotten all documents on its list:
 
@@ -183,7 +183,7 @@ def _give_back(build: Build, done: Purge) -> None:
             folder = build.step_folder(stage, shard)
             receipt = give_back(folder, (pattern,))
             if receipt is None:
-                done.out_of_reach.append(f"{folder} (somebody works with it)")
+                done.out_of_reach.append(f"{folder} (in use)")
             else:
                 done.given_back += [str(folder / name) for name in receipt.given_back]
 
@@ -203,7 +203,7 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
 
 @contextmanager
 def _noted(done: Purge, where: str) -> Iterator[None]:
-    """Note what cannot be reached, with the reason, and go on."""
+    """Note what cannot be reached, with the reason, and continue."""
     try:
         yield
     except (CorpusmillError, OSError, ValueError) as error:
@@ -218,11 +218,11 @@ def render_purge(done: Purge) -> str:
         ("removed", done.removed),
         ("given back", done.given_back),
         ("out of reach", done.out_of_reach),
-        ("still holds text of them", done.remains),
+        ("still contains their text", done.remains),
     ):
         lines += [f"{title}  {name}" for name in names]
     lines.append(
-        f"{done.searched_files:,} files, {done.searched_bytes:,} bytes searched: {len(done.remains)} hold text"
+        f"{done.searched_files:,} files, {done.searched_bytes:,} bytes searched: {len(done.remains)} contain text"
     )
     if done.unsearchable:
         lines.append(

@@ -1,4 +1,4 @@
-"""What is left of forgotten documents: the stretches that are theirs alone, and the files in which those stand."""
+"""Remains of forgotten documents: the stretches that only they have, and the files that contain them."""
 
 from __future__ import annotations
 

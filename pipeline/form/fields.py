@@ -52,12 +52,12 @@ STAND_ALONE = frozenset({
 # A form that refuses a value shows the field's schema: beside a pattern it holds words, under a key that says nothing
 # to the checker.
 EXPECTED = "expected"
-WITHOUT_CREDENTIALS = "no name, no password and no query in an address; workers have those in their environment"
+WITHOUT_CREDENTIALS = "an address without name, password and query; workers have those in their environment"
 HEXADECIMAL = {EXPECTED: "64 hexadecimal digits, 0-9 and a-f"}
 SPLIT = {EXPECTED: "letters, digits, - and _, at most 32, a letter or a digit first"}
 # What a model does not say by itself: proposals, and a limit that one of its validators words better.
 EXTRA: dict[str, dict[str, Any]] = {
-    "name": {EXPECTED: "small letters, digits, - and _, at most 63, a letter or a digit first"},
+    "name": {EXPECTED: "lower-case letters, digits, - and _, at most 63, a letter or a digit first"},
     "tokenizer_sha256": HEXADECIMAL,
     "lock_tokenizer_sha256": HEXADECIMAL,
     "numpy_test_name": SPLIT,
@@ -78,9 +78,9 @@ EXTRA: dict[str, dict[str, Any]] = {
     },
 }
 HINTS: dict[str, str] = {
-    "lines": "One a line.",
+    "lines": "One per line.",
     "size": "A number with a unit: 256MiB, 10GB.",
-    "places": "One a line; for an S3-compatible store add its address after a bar: "
+    "places": "One per line; for an S3-compatible store add its address after a bar: "
     f"s3://bucket/prefix{ENDPOINT_MARK}http://127.0.0.1:9000",
     "json": "As JSON.",
 }

@@ -1,4 +1,4 @@
-"""What `example.yaml` says of every key, for the form: the comment on the key's line and on the lines below it."""
+"""The help for every key in the form, from `example.yaml`: the comment on the key's line and on the lines below it."""
 
 from __future__ import annotations
 

@@ -6,12 +6,12 @@ Out: the files that a trainer reads, byte for byte those of the trainer's own to
     token_shards.py   a token shard for every file, audited as in a build
     megatron.py       {prefix}_{key}_document.bin and .idx for every key; {prefix}_{key}_sentence where lists are
                       sentences                                          (the job of tools/preprocess_data.py)
-    nanoset.py        {name_}00000_unshuffled.ds and its neighbours; 00001 ... when a file may only hold so many
-                      tokens                                             (the job of datatrove's DocumentTokenizer)
-    source.py         reads the lines, keeps what was rejected, and encodes the rest
+    nanoset.py        {name_}00000_unshuffled.ds and its neighbours; 00001 ... when files have a token limit
+                                                                       (the job of datatrove's DocumentTokenizer)
+    source.py         reads the lines, sets malformed ones aside, and encodes the rest
 
 A text may be a list: each string in it is a sequence of one document. Malformed lines go to {prefix}.rejected.jsonl or
-rejected.jsonl; above the share that is allowed the command fails, and then no export has its name.
+rejected.jsonl; above the allowed share the command fails, and no export gets its name.
 
 Price: one pass over the source for every key; one core; memory is a block of lines.
 """

@@ -60,18 +60,18 @@ class Source:
         lost = sum(self.rejected.values())
         if lost > self.max_rejected_share * self.lines:
             raise RejectedDocumentsError(
-                f"{lost:,} of {self.lines:,} lines are not documents",
+                f"{lost:,} of {self.lines:,} lines are malformed",
                 where=self.quarantine,
                 expected=f"at most {self.max_rejected_share:.4%}",
                 got=", ".join(f"{count:,} {reason}" for reason, count in sorted(self.rejected.items())),
-                next_step="mend the source, or allow more with --max-rejected-share if losing these lines is right",
+                next_step="fix the source, or allow more with --max-rejected-share if you accept losing these lines",
             )
 
 
 def refuse_there(path: Path) -> None:
     if path.exists():
         raise ConfigError(
-            "the output is there already; a trainer's index cache would not notice new content under an old name",
+            "the output already exists; a trainer's index cache would not notice new content under an old name",
             where=path,
             expected="a new name",
             got=f"{path.stat().st_size:,} bytes",
@@ -131,7 +131,7 @@ def trained_tokens(text: bytes, no_loss: Sequence[tuple[int, int]], tokenizer: T
 def framing_for(tokenizer: Tokenizer, *, eod: bool, bos: bool, empty_documents: EmptyDocuments) -> Framing:
     """Framing by the tokenizer's own special tokens; TokenizerError for BOS where it has none."""
     if bos and tokenizer.bos_id is None:
-        raise TokenizerError(f"the tokenizer {tokenizer.name} has no BOS token", next_step="name it with --bos-token")
+        raise TokenizerError(f"the tokenizer {tokenizer.name} has no BOS token", next_step="set it with --bos-token")
     framing = Framing(tokenizer.eot_id if eod else None, tokenizer.bos_id if bos else None, empty_documents)
     framing.refuse_unfit(tokenizer.vocabulary_size)
     return framing

@@ -1,4 +1,4 @@
-"""A finished step that runs again: what it wrote before stands until new files, and then a new receipt, replace it.
+"""A finished step that runs again: its old files remain valid until new files, and then a new receipt, replace them.
 
 Whoever asks for it makes the folder `.again` in the step's folder. Readers go on reading what is beside it; whoever
 runs the step writes into `.again`, moves the files up by rename, writes the receipt, and removes `.again` last. So a

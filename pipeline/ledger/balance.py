@@ -1,4 +1,4 @@
-"""Accounts that must balance: what went in came out, or the run fails.
+"""Accounts that must balance: the output accounts for the input, or the run fails.
 
 An account compares counts, or content (see pipeline/content.py): counts say how much is missing, and content sees
 what counts cannot, one document lost and another doubled.

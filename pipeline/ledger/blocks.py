@@ -119,7 +119,7 @@ class Blocks:
                 for number in range(begin, end):
                     block = data[(number - begin) * BLOCK_BYTES : (number - begin + 1) * BLOCK_BYTES]
                     if not self._is_of(name, number, xxhash.xxh3_128_digest(block)):
-                        raise self._damaged(path, f"block {number:,} as it was written")
+                        raise self._damaged(path, f"block {number:,} as written")
                     _write_all(file.fileno(), block, number * BLOCK_BYTES)
 
     def _are_here(self, receipt: Receipt) -> bool:
@@ -140,12 +140,12 @@ class Blocks:
     def _damaged(self, path: Path, expected: str) -> DamagedStepError:
         gone = path.relative_to(self.folder).as_posix() in self._receipt.given_back
         error = DamagedStepError(
-            "an output of a finished step was given back" if gone else "an output of a finished step is damaged",
+            "an output of a finished step was freed" if gone else "an output of a finished step is damaged",
             where=path,
             expected=expected,
             got="nothing: `reclaim: eager` deleted it" if gone else "other bytes",
             details=(("step", f"{self._receipt.stage} {self._receipt.unit}"),),
-            next_step="run again: the step that wrote it runs anew; if it stays, check the disk",
+            next_step="run again: the step that wrote it reruns; if it persists, check the disk",
         )
         error.stage, error.unit = self._receipt.stage, self._receipt.unit
         return error

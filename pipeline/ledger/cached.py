@@ -33,7 +33,9 @@ def cache_bound() -> int | None:
     if not text:
         return None
     if not text.isdecimal() or not int(text):
-        raise ConfigError("the bound of the cache is no number of bytes", where=BOUND, expected="1 or more", got=text)
+        raise ConfigError(
+            "the bound of the cache is not a number of bytes", where=BOUND, expected="1 or more", got=text
+        )
     return int(text)
 
 

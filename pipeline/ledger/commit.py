@@ -1,4 +1,4 @@
-"""The commit of a step whose work folder lies in a bucket: one conditional request, which decides between attempts."""
+"""The commit of a step whose work folder is in a bucket: one conditional request, which decides between attempts."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def commit(receipt: Receipt, folder: Path, *, reuse: bool) -> None:
                 where=path,
                 expected=f"digest {theirs.digest}, of attempt {theirs.attempt}",
                 got=f"digest {receipt.digest}, of attempt {receipt.attempt}",
-                next_step="report this with both receipts; a step of one's own may depend on time, order or a machine",
+                next_step="report this with both receipts; a custom step may depend on time, order or the machine",
             )
         log.info("%s %s: another worker was first, with the same bytes", receipt.stage, receipt.unit)
         remove(folder, receipt.attempt)
         return
-    raise TransientError(f"the receipt of {receipt.stage} {receipt.unit} is being written by others", where=path)
+    raise TransientError(f"others are writing the receipt of {receipt.stage} {receipt.unit}", where=path)
 
 
 def _require_whole(receipt: Receipt, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Outputs that were given back: deleted because no step needs them, while the receipt of their step stays valid.
+"""Freed outputs: deleted because no step needs them, while the receipt of their step remains valid.
 
 The receipt names them first (`given_back`), then they are deleted: whoever is killed in between leaves files that
 nobody misses. Whoever opens one gets DamagedStepError, as for any other output that is gone, and the step runs again:

@@ -74,5 +74,5 @@ def _owner(file: IO[str]) -> str:
     try:
         owner = json.loads(file.read())
     except ValueError:
-        return "a process that has not said its name yet"
+        return "a process that has not registered yet"
     return f"process {owner['pid']} on {owner['host']}, for {max(0, time.time() - owner['since']):,.0f} seconds"

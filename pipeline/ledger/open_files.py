@@ -26,8 +26,8 @@ def open_files(what: str) -> Iterator[None]:
         if error.errno not in {errno.EMFILE, errno.ENFILE}:
             raise
         raise PermanentError(
-            f"{what} needs more open files than it may have",
-            expected="64 or more, however many shards there are",
+            f"{what} needs more open files than allowed",
+            expected="64 or more, for any number of shards",
             got=f"a limit of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}",
             next_step="raise it, for example with ulimit -n 1024",
         ) from error

@@ -1,4 +1,4 @@
-"""What a finished step says of itself: JSON that anyone can read."""
+"""The record of a finished step: JSON that anyone can read."""
 
 from __future__ import annotations
 
@@ -151,11 +151,11 @@ def read_receipt(path: Path) -> Receipt:
     seal = xxhash.xxh3_128_hexdigest(text.replace(_sealed_with(receipt.seal), _sealed_with("")))
     if receipt.seal != seal:
         raise CorruptDataError(
-            "a receipt is not the one that was written",
+            "a receipt does not match its seal",
             where=path,
             expected=f"seal {seal}, of what it says",
             got=f"seal {receipt.seal}" if receipt.seal else "no seal: an earlier version wrote it",
-            next_step="run again: the step runs anew",
+            next_step="run again: the step reruns",
         )
     return receipt
 

@@ -7,10 +7,10 @@ Out: plain values (facts.py), and the same as text for people (render.py).
     trace           export, file, record      -> documents (file, line, id), their spans of tokens and of bytes
     locate          source file, line         -> every record with tokens of it; what was removed, and the earlier text
     locate_id       id                        -> the same, for every document of that id
-    verify_records  a sample of all records   -> each made again from its source and compared with what was exported
+    verify_records  a sample of all records   -> each rebuilt from its source and compared with the exported record
 
-Nothing is written when a dataset is built but the provenance of each record (tokens/record_shard.py) and the ids of
-documents; the rest follows from arithmetic:
+A build writes only the provenance of each record (tokens/record_shard.py) and the ids of documents; the rest is
+arithmetic:
 
     file, record --layout: counts per cell--> cell, row --its row--> shard, ordinal --ends--> document, tokens
     document --placement: a draw by seed, shard, ordinal--> cell --its rows--> row --layout--> file, record
@@ -19,11 +19,12 @@ documents; the rest follows from arithmetic:
 Invariants (tested for every record of every export): `locate` is the inverse of `trace`; the spans that `trace` names,
 cut out of the source's text and tokenized, are the record's ids.
 
-Price: all receipts of the build (0.2 ms each), the rows of one cell for each record found (24 bytes a record), one pass
-over a shard's `ends` (8 bytes a document); never a text, a token store or an export as a whole. On 1.1 GB of text in 32
-shards `trace` takes 12 ms once receipts and vocabulary are read. The process around it is nearly all imports: 0.8 s in
-the median of benchmarks/trace.py, one shard of 1.1 GB. No kernel and no tokenizer is loaded, unless a tokenizer.json
-has to say which bytes a token stands for. `locate` takes 25 ms, the search for earlier text (occurrences.py) included.
+Price: all receipts of the build (0.2 ms each), the rows of one cell for each record found (24 bytes a record), one
+pass over a shard's `ends` (8 bytes a document); never a text, a token store or an export as a whole. On 1.1 GB of text
+in 32 shards `trace` takes 12 ms once receipts and vocabulary are read. The process itself spends most of its time on
+imports: 0.8 s in the median of benchmarks/trace.py, one shard of 1.1 GB. No kernel and no tokenizer is loaded, unless
+a tokenizer.json must define the bytes of a token. `locate` takes 25 ms, the search for earlier text (occurrences.py)
+included.
 """
 
 from corpusmill.lineage.facts import RecordTrace

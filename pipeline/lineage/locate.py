@@ -62,7 +62,7 @@ def locate_id(build: Build, document_id: str) -> tuple[Located | LeftOut, ...]:
             "no document of the dataset has this id",
             where=document_id,
             expected=f"the value of source.id_field: {build.config.source.id_field}",
-            next_step="ids of rejected lines are not known: look for them in the index steps' quarantine files",
+            next_step="ids of rejected lines are unknown: search the index steps' quarantine files",
         )
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Which record of the shuffled order stands where: file and record to shard and ordinal, and back.
+"""The place of each record in the shuffled order: file and record to shard and ordinal, and back.
 
 Both ways are arithmetic on counts in receipts until a single cell is left: a cell's rows (24 bytes a record) are read,
 and for numpy summed up; a cell is bounded by shuffle.memory, so this does not grow with the dataset.
@@ -72,7 +72,7 @@ def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
         if is_local(destination):
             return Path(destination, export)
     raise PermanentError(
-        "an exported file was given back, and is in no folder",
+        "an exported file was freed, and no folder has it",
         where=f"{export}/{output.name}",
         expected="a destination that is a folder",
         got="`reclaim: eager`, and destinations in buckets",
@@ -210,7 +210,7 @@ def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: li
         return [(cell, found[cell, ordinal]) for cell, ordinal in zip(cells, ordinals, strict=True)]
     except KeyError as error:
         raise CorruptDataError(
-            "a record is not in the cell that it was drawn into",
+            "a record is not in its cell",
             where=f"{kind}, shard {shard.name}, (cell, ordinal) {error}",
             expected="one row",
             got="none",

@@ -1,4 +1,4 @@
-"""What lineage found, in aligned words for people."""
+"""Lineage results as aligned text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLin
             for one in found.items
         ]
         lines = [
-            f"{inline(found.source)}, line {found.line:,}  id {inline(found.id) or 'none'}: left out, contaminated",
+            f"{inline(found.source)}, line {found.line:,}  id {inline(found.id) or 'none'}: removed, contaminated",
             f"  hits        {inline(str(found.hits))}",
         ]
         return "\n".join([*lines, "", *table(("benchmark", "item", "at bytes", "of the item"), items)])
@@ -89,7 +89,7 @@ def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLin
 def _fate(found: Located) -> str:
     records = f"in {number_of(len(found.records), 'record')}" if found.records else "in no record"
     if found.too_short_for:
-        return f"left out as too short, {found.too_short_for}: {records}"
+        return f"too short, {found.too_short_for}: {records}"
     if not found.text_bytes:
         return f"empty: {records}"
     return f"removed whole: {records}" if found.removed_bytes == found.text_bytes else records
@@ -118,7 +118,7 @@ def _duplicate_rows(one: Duplicate) -> list[tuple[str, ...]]:
 
 
 def _between(span: Span) -> tuple[str, str, str, str]:
-    return _span(span), "", "no repeat, but between some (dedup.fuzzy_share)", ""
+    return _span(span), "", "between repeats (dedup.fuzzy_share)", ""
 
 
 def _records(records: Sequence[Holding]) -> list[str]:
@@ -132,8 +132,8 @@ def render_verified(found: VerifiedRecords) -> str:
     """How many records were compared, and with what."""
     by_export = ", ".join(f"{export} {count:,}" for export, count in found.records.items())
     return (
-        f"{number_of(sum(found.records.values()), 'record')} ({by_export}) made again from"
-        f" {number_of(found.documents, 'document')} in {number_of(found.source_files, 'source file')}:"
+        f"{number_of(sum(found.records.values()), 'record')} ({by_export}) rebuilt from "
+        f"{number_of(found.documents, 'document')} in {number_of(found.source_files, 'source file')}:"
         f" all {found.tokens:,} tokens are equal"
     )
 

@@ -34,7 +34,7 @@ def reread_documents(
                 yield ordinal, _ids(build, shard, ordinal, line, tokenizer)
         if at_line:
             raise VerificationError(
-                "a source file ends before a line that was indexed",
+                "a source file ends before an indexed line",
                 where=copy.name,
                 got=f"no line {min(at_line) + 1:,}",
             )
@@ -48,7 +48,7 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
         text: bytes = record[source.text_field].encode()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise VerificationError(
-            "a line that was indexed is not a document",
+            "an indexed line is not a document",
             where=f"{document.source}, line {document.line:,}",
             expected=f"an object with a text at {source.text_field!r}",
             got=f"{type(error).__name__}: {error}",
@@ -59,11 +59,11 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
     identity = record.get(source.id_field)
     if len(text) != last - first or (isinstance(identity, str) and identity != document.id):
         raise VerificationError(
-            "a line is not the document that was indexed from it",
+            "a line differs from the document that was indexed from it",
             where=f"{document.source}, line {document.line:,}",
             expected=f"{last - first:,} bytes of text, id {document.id!r}",
             got=f"{len(text):,} bytes of text, id {identity!r}",
-            next_step="reprocess this shard from its download",
+            next_step="reprocess this shard from download on",
         )
     kept = b"".join(text[low:high] for low, high in shard.kept(ordinal))
     tokens, _ = tokenizer.encode([kept])

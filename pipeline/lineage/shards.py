@@ -218,7 +218,7 @@ class Shard(DeduplicatedShard):
 
     @cached_property
     def contexts(self) -> ContextPlan:
-        """The shard's contexts, worked out anew: one pass over `ends`, 24 bytes a document."""
+        """The shard's contexts, computed again: one pass over `ends`, 24 bytes a document."""
         from corpusmill.tokens.packing import plan_contexts
 
         assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)

@@ -146,7 +146,7 @@ def _compare(one: Sampled, found: Ids, expected: Ids) -> None:
         token = stretch.document_first + position - stretch.first
         source = f"{document.source}, line {document.line:,}, id {document.id!r}, its token {token:,}"
     raise VerificationError(
-        "an exported record is not what its source gives",
+        "an exported record differs from its source",
         where=f"{one.file}, record {one.record:,}, token {position:,}",
         expected=f"{expected[at : at + 8].tolist()} ... ({len(expected):,} tokens)",
         got=f"{found[at : at + 8].tolist()} ... ({len(found):,} tokens)",
@@ -174,7 +174,7 @@ def _read_webdataset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
             expected = f"{one.output.number:08d}_{place:08d}_{one.shard.number:05d}-{one.ordinal:09d}.json.gz"
             if name != expected:
                 raise VerificationError(
-                    "a record's name names another source", where=f"{path}, byte {at}", expected=expected, got=name
+                    "a record has the name of another source", where=f"{path}, byte {at}", expected=expected, got=name
                 )
             yield _context(path, at, body)
         if not wanted:

@@ -1,4 +1,4 @@
-"""`corpusmill mix`: from folders and weights, as people write them, to files."""
+"""`corpusmill mix`: from folders and weights, as users write them, to files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _parsed(datasets: Sequence[str]) -> tuple[list[str], list[float] | None]:
     folders = [folder for folder, _, _ in pairs]
     if remote := [folder for folder in folders if "://" in folder]:
         raise ConfigError(
-            "mix reads datasets in folders, as the trainers do that read what it writes",
+            "mix reads datasets in folders, and so do the trainers that read its output",
             got=", ".join(remote),
             expected="<destination>/<name>/<version> on this machine or on a mounted file system",
             next_step="copy the datasets here, or mount the bucket",
@@ -74,7 +74,7 @@ def _parsed(datasets: Sequence[str]) -> tuple[list[str], list[float] | None]:
         return folders, None
     if not all(with_weight):
         raise ConfigError(
-            "some datasets have a weight and some have none",
+            "some datasets have a weight and some do not",
             expected="FOLDER=WEIGHT for all of them, or for none",
             got=", ".join(datasets),
         )

@@ -1,4 +1,4 @@
-"""What a mixture of finished datasets comes to: draws and epochs of each, and what is never seen."""
+"""The figures of a mixture of finished datasets: draws and epochs of each, and what is never seen."""
 
 from __future__ import annotations
 
@@ -107,15 +107,17 @@ def mix(
     """
     _require_fitting(sources)
     if (weights is None) == (alpha is None):
-        raise ConfigError("weights come from numbers or from alpha, not both", expected="one of them")
+        raise ConfigError("use weights or alpha, not both", expected="one of them")
     if weights is not None and len(weights) != len(sources):
         raise ConfigError(
-            "there is not one weight a source", expected=f"{len(sources)} weights", got=f"{len(weights)} weights"
+            "the number of weights differs from the number of sources",
+            expected=f"{len(sources)} weights",
+            got=f"{len(weights)} weights",
         )
     shares = normalised(weights) if weights is not None else by_size([one.tokens for one in sources], alpha or 0.0)
     if sequence_tokens < 1 or budget_tokens < sequence_tokens:
         raise ConfigError(
-            "the budget must be a sequence at least",
+            "the budget must be at least one sequence",
             expected=f"sequence_tokens >= 1 and budget_tokens >= {sequence_tokens}",
             got=f"{sequence_tokens} and {budget_tokens}",
         )
@@ -195,9 +197,9 @@ def _require_samples(sources: Sequence[Source], there: list[int], sequence_token
     for source, count in zip(sources, there, strict=True):
         if not count:
             raise ConfigError(
-                "a source holds no whole sample",
+                "a source has no whole sample",
                 where=source.folder,
-                expected=f"{sequence_tokens + 1:,} tokens at least in one file",
+                expected=f"{sequence_tokens + 1:,} tokens or more in one file",
                 got=f"{source.tokens:,} tokens",
                 next_step="leave it out, or train on shorter sequences",
             )
@@ -218,7 +220,9 @@ def _require_fitting(sources: Sequence[Source]) -> None:
                 next_step="build both with one tokenizer",
             )
         if source.folder in {one.folder for one in sources[:number]}:
-            raise ConfigError("a source is named twice", where=source.folder, next_step="give it one larger weight")
+            raise ConfigError(
+                "a source is named twice", where=source.folder, next_step="name it once, with a larger weight"
+            )
     if not (all(one.megatron for one in sources) or all(one.nanoset for one in sources)):
         raise ConfigError(
             "no export is common to all sources",

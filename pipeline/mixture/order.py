@@ -15,7 +15,7 @@ from corpusmill.kernels import kernel
 
 MOST_STEPS = 4_000_000_000  # sources times samples: a few seconds
 
-# numpy keeps RandomState's stream for ever (NEP 19); it is what the reference shuffles with.
+# numpy keeps RandomState's stream forever (NEP 19); it is what the reference shuffles with.
 
 
 @kernel

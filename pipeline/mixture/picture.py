@@ -1,4 +1,4 @@
-"""A mixture for people: a table in the terminal, the same with bars as one HTML file that needs nothing else.
+"""A mixture as text and page: a table in the terminal, the same with bars as one HTML file that needs nothing else.
 
 trains    tokens that belong to the training split
 samples   distinct samples that they make in one epoch

@@ -75,9 +75,9 @@ def _train_tokens(file: TokenFile, split: Split) -> int:
         return file.tokens
     if not end:
         raise ConfigError(
-            "a file has too few documents for this split: none of them would train",
+            "a file has too few documents for this split: none would be used for training",
             where=file.path,
-            expected="a share for training of at least half a document",
+            expected="a training share of at least half a document",
             got=f"{file.sequences:,} documents, --split {split_in_words(split)}",
             next_step="give training a larger share, or build larger parts (exports.megatron.part_bytes)",
         )
@@ -87,7 +87,7 @@ def _train_tokens(file: TokenFile, split: Split) -> int:
 def has_empty_split(file: TokenFile, split: Split) -> bool:
     """Whether --split leaves validation or test of this file without a document, though it gives them a share.
 
-    megatron-core 0.16.1 then adds up epochs of no tokens for ever (gpt_dataset.py, _get_num_epochs), even if no sample
+    megatron-core 0.16.1 then adds up epochs of no tokens forever (gpt_dataset.py, _get_num_epochs), even if no sample
     of that split is asked for.
     """
     counts = _sequences_of_splits(file, split)

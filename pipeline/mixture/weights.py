@@ -23,12 +23,12 @@ def normalised(weights: Sequence[float]) -> NDArray[np.float64]:
                 where=f"source {number}",
                 expected="more than 0",
                 got=weight,
-                next_step="leave a source out that should not be drawn",
+                next_step="leave out sources that should not be drawn",
             )
     largest = max(weights, default=1.0)
     if largest * len(weights) > sys.float_info.max or min(weights, default=1.0) < largest * sys.float_info.epsilon**2:
         raise ConfigError(
-            "the weights are too large, or too far apart, to be compared",
+            "the weights are too large, or too far apart, to compare",
             expected="numbers such as 0.7 and 0.3",
             got=f"{min(weights)} to {largest}",
         )
@@ -43,6 +43,6 @@ def by_size(tokens: Sequence[int], alpha: float) -> NDArray[np.float64]:
     an alpha outside 0 to 1 or a source without tokens.
     """
     if not 0 <= alpha <= 1:
-        raise ConfigError("alpha must lie between 0 and 1", expected="0 (all equal) to 1 (by size)", got=alpha)
+        raise ConfigError("alpha must be between 0 and 1", expected="0 (uniform) to 1 (by size)", got=alpha)
     total = sum(tokens)
     return normalised([(count / total) ** alpha if count else 0.0 for count in tokens])

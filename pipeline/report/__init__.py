@@ -1,14 +1,14 @@
-"""The report: what happened to a dataset, for people.
+"""The report: what happened to a dataset, for human readers.
 
 In:  a `BuildSummary`, filled from receipts by a stage (this room reads no receipt and no data file).
-Out: the same facts three times: JSON (`to_json`, the form that is kept), a terminal page, one HTML file. And a live
-     view of a run, fed by whoever runs it.
+Out: the same facts three times: JSON (`to_json`, the stored form), a terminal page, one HTML file. Also a live view of
+a run, fed by its runner.
 
     summary.py     the facts: pydantic models, deterministic JSON, derived shares and sums
                    (its parts: facts.py, content.py, delivered.py)
     histograms.py  lengths -> histogram by powers of two, exact integers
     figures.py     numbers -> text: 1,234,567   1.23 GiB   4.56 B   2 h 05 m   12.3 %
-    totals.py      summary -> the figures that a reader wants first
+    totals.py      summary -> the headline figures
     terminal.py    summary -> a table of stages, totals and warnings on the terminal
     html.py        summary -> HTML; report.html and report.css are its template
     training.py    summary -> flags and configuration for trainers;  shards.py: a row per shard
@@ -17,9 +17,9 @@ Out: the same facts three times: JSON (`to_json`, the form that is kept), a term
     tried.py       what steps would do to some documents, on the terminal and as a page (tried.html)
     progress.py    bars that move while a build runs; plain lines where there is no terminal
 
-Invariants: the same summary gives the same bytes of JSON and HTML. The HTML file is alone: no script, no request, light
-and dark by the reader's preference. Text from outside (names, paths, examples) is escaped in HTML and is never markup
-on the terminal. Every number shown is exact in a tooltip or a table, even where the picture rounds.
+Invariants: the same summary gives the same bytes of JSON and HTML. The HTML file is self-contained: no script, no
+request, light and dark by the reader's preference. Text from outside (names, paths, examples) is escaped in HTML and
+is never markup on the terminal. Every number shown is exact in a tooltip or a table, even where the picture rounds.
 
 Price: memory in proportion to the summary. HTML takes 0.1 s and is 85 kB for a usual build; 0.3 s and 1.4 MB for one
 of 200 shards, 3,000 source files and 1,000 output files. Lists are cut at 2,000 rows in HTML, and say so; the JSON has

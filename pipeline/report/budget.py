@@ -1,4 +1,4 @@
-"""How often the documents of each source are shown, where a budget says so."""
+"""How often the documents of each source are shown under a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which items of benchmarks a dataset's text held."""
+"""Benchmark items found in a dataset's text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dataset's content is like: duplicates, lengths, packing, the shuffled order."""
+"""A dataset's content: duplicates, lengths, packing, the shuffled order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RepeatedString(Facts):
 def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None, *, against: bool = False) -> str:
     """What a range of duplicate text is, as `dedup` has it; ranges of less than `minimum_bytes` are accounted for."""
     where = "in a reference or earlier in the dataset" if against else "earlier in the dataset"
-    words = f"strings of at least {minimum_bytes:,} bytes that stand {where}, cut at whole characters"
+    words = f"strings of at least {minimum_bytes:,} bytes that occur {where}, cut at whole characters"
     if keep == "every_string":
         words += "; without what belongs to a copy that stays, so that a range may be far shorter"
     if fuzzy_share is not None:

@@ -37,7 +37,7 @@ def read_facts(kind: type[Read], text: str | bytes, name: str) -> Read:
             f"{name} cannot be read",
             expected="the JSON that the report stage of this version wrote",
             got=f"{error.error_count()} problems, first: {'.'.join(map(str, first['loc']))}: {first['msg']}",
-            next_step="run the build again: only the report is made anew",
+            next_step="run the build again: only the report is rebuilt",
         ) from error
 
 

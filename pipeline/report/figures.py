@@ -1,4 +1,4 @@
-"""Numbers as people read them. Three significant digits where a number is rounded; a thin word for its unit."""
+"""Human-readable numbers. Three significant digits where a number is rounded; a thin word for its unit."""
 
 from __future__ import annotations
 

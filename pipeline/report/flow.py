@@ -1,4 +1,4 @@
-"""The picture of what flows: documents, text and tokens as bands through the stages, losses falling out below.
+"""The flow picture: documents, text and tokens as bands through the stages, losses branching off below.
 
     documents  ███│█████████│█████████████      one band per quantity; thickness is the share of its largest value
                ███│▔╲
@@ -85,7 +85,7 @@ def flow_picture(summary: BuildSummary) -> Markup:
     """The picture for the trunk stages of `summary`; a sentence when no stage counts anything."""
     trunk = [s for s in summary.stages if s.on_trunk and (s.documents or s.text_bytes or s.tokens)]
     if not trunk:
-        return Markup('<p class="empty">no stage has counted anything yet</p>')
+        return Markup('<p class="empty">no stage has finished yet</p>')
     step = (WIDTH - LEFT - RIGHT) / (len(trunk) + 0.2)
     places = [LEFT + step * (place + 0.4) for place in range(len(trunk))]
     documents = [(x, s.stage, s.documents) for x, s in zip(places, trunk, strict=True) if s.documents]
@@ -188,7 +188,7 @@ def _draw_labels(lane: Lane, x: float, stage: str, flow: Flow, *, longest: int) 
 
 
 def _amount(lane: Lane, stage: str, flow: Flow, reason: str, count: int) -> str:
-    return f"{stage}: {reason}, {grouped(count)} {_unit(lane)} ({share_text(count, flow.into)} of what came in)"
+    return f"{stage}: {reason}, {grouped(count)} {_unit(lane)} ({share_text(count, flow.into)} of the input)"
 
 
 def _unit(lane: Lane) -> str:

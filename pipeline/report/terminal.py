@@ -76,7 +76,7 @@ def _stages(summary: BuildSummary) -> Lines:
             bytes_text(stage.peak_rss_bytes),
         )
     yield table
-    yield Text("Where a cell has two figures, the upper went in and the lower came out.", style="dim")
+    yield Text("Where a cell has two figures, the upper is the input, the lower the output.", style="dim")
     yield Text()
 
 
@@ -129,7 +129,7 @@ def _totals(summary: BuildSummary) -> Lines:
         share = f"{what}, {share_text(found.duplicate_bytes, found.text_bytes)} of the text"
         rows.append(("Duplicates", bytes_text(found.duplicate_bytes), share))
         for one in found.references:
-            rows.append(("In reference", bytes_text(one.held_bytes), f"of these, stand in {one.path}"))
+            rows.append(("In reference", bytes_text(one.held_bytes), f"of these, in {one.path}"))
     for name, figure, more in rows:
         yield Text(f"{name:<13}  {figure:>9}  {plain(more)}")
     if ids := summary.decoded:

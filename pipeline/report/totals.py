@@ -1,4 +1,4 @@
-"""The figures that a reader wants first: the tiles of the HTML page, the totals on the terminal."""
+"""The headline figures: the tiles of the HTML page, the totals on the terminal."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What exists already, in another order: files in, files of the same kind out, without a build.
+"""Finished files in another order: files in, files of the same kind out, without a build.
 
 In:  jsonl files, tars of contexts, token shards or `.npy` shards; a seed.
 Out: every record once, in the order of its 64-bit key (shuffle/lines.py).
 
     lines.py          lines of text                                      (the job of terashuf)
-    tars.py           ready tars of contexts, bodies untouched           (the job of tokshuf --shuffle-only)
+    tars.py           finished tars of contexts, bodies untouched        (the job of tokshuf --shuffle-only)
     token_shards.py   token shards, document by document
     npy_shards.py     one series of .npy shards, by documents or slices
     folders.py        which kind a folder holds, and a new folder whose files appear together
 
-Invariants: the same bytes for the same inputs and seed, whatever the memory; outputs appear under their names when they
-are whole; a folder that holds other shards is refused, so that old and new ones never mix.
-Price: as shuffle/lines.py says; tars are not decompressed.
+Invariants: the same bytes for the same inputs and seed, for any memory; outputs get their names when they are
+complete; a folder with other shards is refused, so old and new ones never mix.
+Price: see shuffle/lines.py; tars are not decompressed.
 """

@@ -1,4 +1,4 @@
-"""What `corpusmill shuffle` takes, ready for it, and where it writes to."""
+"""Inputs of `corpusmill shuffle`, opened, and its output folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
             "the output folder is not empty: old and new shards would mix",
             where=output,
             got=", ".join(found[:3]),
-            next_step="name another folder, or remove what lies there",
+            next_step="choose another folder, or empty this one",
         )
     inner = output / INCOMPLETE
     if inner.is_dir():

@@ -59,10 +59,10 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
     counted = Counter(str(Path(one).resolve()) for one in found)
     if twice := [one for one, times in counted.items() if times > 1]:
         raise SourceError(
-            "an input is named twice, so its records would come out twice",
+            "an input is named twice, so its records would appear twice",
             where=", ".join(inputs),
             got=twice[0],
-            next_step="name every file once, by itself or by a folder",
+            next_step="name every file once, directly or by a folder",
         )
     return found
 

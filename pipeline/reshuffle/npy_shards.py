@@ -48,8 +48,8 @@ def reshuffle_npy(
     """
     if (eot_id is None) == (context_tokens is None):
         raise ConfigError(
-            "what is a record of .npy shards must be said, and once",
-            expected="eot_id (whole documents) or context_tokens (slices of so many tokens)",
+            "exactly one kind of record must be chosen for .npy shards",
+            expected="eot_id (whole documents) or context_tokens (slices of this many tokens)",
             got="both" if eot_id is not None else "neither",
         )
     files, prefix, digits = _one_series(files)
@@ -94,7 +94,7 @@ def _one_series(files: list[Path]) -> tuple[list[Path], str, int]:
             "the .npy files are not one series: splits would mix, or their order is unknown",
             expected="one folder of files <name><number>.npy",
             got=", ".join("/".join(one) for one in sorted(series)[:3]),
-            next_step="shuffle each split by itself",
+            next_step="shuffle each split separately",
         )
     numbered = sorted((int(one[2]), file, one) for file, one in found.items() if one)
     return [file for _, file, _ in numbered], numbered[0][2][1], min(len(one[2]) for _, _, one in numbered)
@@ -184,4 +184,4 @@ class _Pieces:
     def finish(self) -> None:
         """Let the stream come to its end, where the shuffle compares what went in with what came out."""
         if len(self._left) or next(self._stream, None) is not None:
-            raise CorruptDataError("the .npy files changed while they were read", got="more tokens than at first")
+            raise CorruptDataError("the .npy files changed while they were read", got="more tokens than before")

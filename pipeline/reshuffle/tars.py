@@ -1,4 +1,4 @@
-"""Ready tars of contexts in, the same samples reshuffled into tars of equal size out, with their manifest.
+"""Finished tars of contexts in, the same samples reshuffled into tars of equal size out, with their manifest.
 
 The bodies are carried as they are: not decompressed, not parsed. A member of ours keeps its record's id; another one
 gets `<file>-<place>`, its place in the inputs. Names are made anew, so that passes do not lengthen them (tokshuf's do).
@@ -100,7 +100,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 body: IO[bytes] | None = archive.extractfile(member) if member.isfile() else None
                 if body is None or not member.name.endswith(".json.gz"):
                     raise CorruptDataError(
-                        "a tar holds something that is no sample", where=path, expected="*.json.gz", got=member.name
+                        "a tar has a member that is not a sample", where=path, expected="*.json.gz", got=member.name
                     )
                 yield member.name, body.read()
             end = archive.offset
@@ -108,7 +108,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         raise CorruptDataError("a tar cannot be read", where=path, got=error) from error
     if path.stat().st_size < end + END_BYTES:
         raise CorruptDataError(
-            "a tar is cut: its end is missing",
+            "a tar is truncated: its end is missing",
             where=path,
             expected=f"{END_BYTES:,} bytes of zeros from byte {end:,} on",
             got=f"{path.stat().st_size:,} bytes in all",
@@ -119,8 +119,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         while block := file.read(BATCH_BYTES):
             if block.strip(b"\0"):
                 raise CorruptDataError(
-                    "a tar is damaged, or is several in one: something stands behind its end",
+                    "a tar is damaged, or several are concatenated: there are bytes after its end",
                     where=f"{path}, from byte {end:,} on",
                     expected="a header, or zeros up to the end of the file",
-                    next_step="fetch or write this tar again; extract joined tars and pack them anew",
+                    next_step="fetch or write this tar again; extract concatenated tars and repack them",
                 )

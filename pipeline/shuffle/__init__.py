@@ -14,23 +14,23 @@ Stage 2, gather (one task per cell): read the cell's slice of every scatter file
 
 Why uniform: independent 64-bit keys order the records uniformly over all permutations (up to ties, which are broken by
 (shard, ordinal) and come with probability below n^2 / 2^65). A record's cell is the upper end of its key, so the order
-is that of the keys and **does not depend on the number of cells**: another memory budget gives the same dataset.
+is that of the keys and **does not depend on the number of cells**: another memory budget produces the same dataset.
 
 Keys come from Philox, a counter-based generator, keyed by (seed, kind of record, shard) and counted by ordinal: they
 do not depend on threads, batches, the order of completion, hosts or paths.
 
-Source order, for who asks for it: every shard is a cell of its own, the keys are the ordinals, and gather copies the
-shard's records as they stand, batch by batch. Stages, formats and accounts stay the same.
+Source order, on request: every shard is its own cell, the keys are the ordinals, and gather copies the shard's records
+unchanged, batch by batch. Stages, formats and accounts are the same.
 
-budget.py says which documents a budget shows, and how often: every showing is a record of its own.
+budget.py decides which documents a budget shows, and how often: every showing is a separate record.
 
-quality.py measures the order that came out; lines.py is the same shuffle for lines of text, whose number is not known
-before they are read; pipeline/reshuffle/ reshuffles tars, token shards and .npy shards that are ready.
+quality.py measures the resulting order; lines.py is the same shuffle for lines of text, whose number is not known in
+advance; pipeline/reshuffle/ reshuffles finished tars, token shards and .npy shards.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.
 
 Price: every record is written twice. Scatter holds 40 bytes per record of its shard, 8 per document (16 more per
 showing under a budget) and one batch; gather holds one cell once and ROW_BYTES per record, so cells = token bytes /
-(memory - what a process needs anyway).
+(memory - the base need of a process).
 """

@@ -1,4 +1,4 @@
-"""The global shuffle of byte strings whose number is not known before they are read: lines of text, ready samples.
+"""The global shuffle of byte strings whose number is not known in advance: lines of text, finished samples.
 
     record i   key = word i of the Philox stream of the seed; the order is that of (key, i)
 
@@ -77,10 +77,10 @@ def shuffle_records(
             yield one.data, one.lengths
     if read != written:
         raise BalanceError(
-            "the shuffle lost, doubled or changed a record",
+            "the shuffle lost, duplicated or changed a record",
             expected=f"{read.records:,} records with content {read.content}",
             got=f"{written.records:,} records with content {written.content}",
-            next_step="run again; if it stays, the disk under --work-folder returns other bytes than were written",
+            next_step="run again; if it persists, the disk under --work-folder returns other bytes than were written",
         )
 
 
@@ -151,7 +151,7 @@ def _parted(
     inner.mkdir()
     shift = max(0, bits - PARTS_BITS)
     parts = [inner / f"{number:02d}" for number in range(PARTS)]
-    with full_folder_explained(folder, "part files need as much as the input, once"), ExitStack() as stack:
+    with full_folder_explained(folder, "part files need the size of the input"), ExitStack() as stack:
         files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
         while kept:
             _part(kept.pop(0), shift, files)
@@ -193,7 +193,7 @@ def _read_part(path: Path) -> Iterator[Records]:
 def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
     found = file.read(count)
     if len(found) != count:
-        raise CorruptDataError("a part file is cut off", where=path, expected=f"{count:,} bytes", got=len(found))
+        raise CorruptDataError("a part file is truncated", where=path, expected=f"{count:,} bytes", got=len(found))
     return found
 
 

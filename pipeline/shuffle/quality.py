@@ -1,4 +1,4 @@
-"""How good a shuffle is, measured on the order that came out: what a perfect one gives, and how far chance strays.
+"""Shuffle quality, measured on the resulting order: what a perfect shuffle gives, and how far chance strays.
 
 In:  provenance of the records in their final order, cell by cell (shards, ordinals: 16 bytes a record; no tokens).
 Out: three measures, each with the band in which a uniform shuffle stays with probability 1 - significance.

@@ -1,4 +1,4 @@
-"""Opening a shard's source files, wherever they lie: whole or a part, on this machine or in a store, lines or rows."""
+"""Opening a shard's source files, at any location: whole or a part, on this machine or in a store, lines or rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a cut file are called: names that no source and no folder of sources has.
+"""Names for the parts of a cut file: no source and no folder of sources has them.
 
     big.jsonl    big.part00000.jsonl  big.part00001.jsonl ...
                  big.part_00000.jsonl ...   if the sources hold a big.part<number>.jsonl, whatever its number

@@ -74,7 +74,7 @@ class OtherFiles(BaseModel):
     def __str__(self) -> str:
         more = ", ..." if self.count > len(self.names) else ""
         files = "1 file" if self.count == 1 else f"{self.count:,} files"
-        return f"{files} of other kinds passed over: {', '.join(self.names)}{more}"
+        return f"{files} of other kinds skipped: {', '.join(self.names)}{more}"
 
 
 class Reference(BaseModel):
@@ -212,7 +212,7 @@ def _gap(file: StoredFile | SourceFile, expected: object, got: object) -> Balanc
         where=file.name,
         expected=expected,
         got=got,
-        next_step="report this with the file's size and source.shard_bytes: the program is wrong",
+        next_step="report this with the file's size and source.shard_bytes: it is a bug",
     )
 
 

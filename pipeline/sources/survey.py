@@ -1,4 +1,4 @@
-"""A look at source files before there is a configuration: how many, how large, and which keys hold text.
+"""A survey of source files before there is a configuration: how many, how large, and which keys hold text.
 
 At most MOST_FILES files, spread over the listing, are opened; of each, one block of lines (parquet: of rows) is read.
 """
@@ -79,20 +79,20 @@ def choose_text_field(survey: Survey) -> str:
     if not candidates:
         raise SourceError(
             "no key holds text in most lines",
-            where=f"{lines:,} lines at the beginnings of {len(survey.files):,} files",
-            expected="a JSON object a line, or a parquet row, with its text under one key",
+            where=f"{lines:,} lines at the start of {len(survey.files):,} files",
+            expected="a JSON object per line, or a parquet row, with its text under one key",
             got=_shares(with_text, lines) or "no lines with text at all",
-            next_step="say the key with --text-field, or convert the files",
+            next_step="pass the key as --text-field, or convert the files",
         )
     chosen = USUAL_FIELD if USUAL_FIELD in candidates else max(candidates, key=lambda key: (text_bytes[key], key))
     if others := files_without(survey, chosen):
         first = others[0]
         raise SourceError(
-            f"not all files hold text under one key: {len(others):,} of {len(survey.files):,} have no {chosen}",
+            f"not all files have text under one key: {len(others):,} of {len(survey.files):,} have no {chosen}",
             where="\n".join(file.name for file in others[:KEYS_SHOWN]),
             expected=f"{chosen} in every file: {_shares(with_text, lines)}",
             got=f"in {first.name}: {_shares(first.lines_with_text, first.lines) or 'no text'}",
-            next_step="name a folder or pattern of files that share a key, or say the key with --text-field",
+            next_step="name a folder or pattern of files that share a key, or pass the key as --text-field",
         )
     return chosen
 

@@ -1,4 +1,4 @@
-"""What a finished build tells others, in a few lines of JSON: counts, the version, a digest for each deliverable."""
+"""What a finished build announces, in a few lines of JSON: counts, the version, a digest for each deliverable."""
 
 from __future__ import annotations
 

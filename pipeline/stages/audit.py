@@ -152,7 +152,7 @@ def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Pa
                 where=name,
                 expected=f"{before * (1 - band):.3f} to {before * (1 + band):.3f}, around {before:.3f}",
                 got=f"{now:.3f}: {text_bytes:,} bytes, {tokens:,} tokens",
-                next_step="look at the source's text; if the change is right, raise audit.bytes_per_token_band once",
+                next_step="inspect the source's text; if the change is intended, raise audit.bytes_per_token_band once",
             )
 
 

@@ -139,8 +139,8 @@ def _require_possible(path: str, amount: str, share: Share) -> None:
             "a source with a budget has no tokens",
             where=path,
             expected=amount,
-            got=f"{share.there.documents:,} documents, all of them empty once repeats and short ones are out",
-            next_step="take it out of budget, or give it epochs",
+            got=f"{share.there.documents:,} documents, all of them empty after removing repeats and short ones",
+            next_step="remove it from budget, or give it epochs",
         )
     if (share.whole, share.rest.documents) > (MOST_EPOCHS, 0):
         raise SourceError(

@@ -1,4 +1,4 @@
-"""Context: a shard answers with digests of what stands around its shared anchors, in one pass (dedup step 3)."""
+"""Context: a shard answers with digests of the text around its shared anchors, in one pass (dedup step 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies: documents of a shard with the text of a document that is to be forgotten; they go, too (`copies: also`).
+"""Copies: documents of a shard with the text of a forgotten document; they are dropped, too (`copies: also`).
 
     left_out   uint64 LE: their ordinals, ascending
 

@@ -20,7 +20,7 @@ LISTED = 1000
 
 
 class UnmatchedDecisionsError(PermanentError):
-    """More decisions are about no document than the configuration allows."""
+    """More decisions match no document than the configuration allows."""
 
 
 def _units(build: Build) -> list[str]:
@@ -48,7 +48,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     examples = [place_of_row(int(row), names) for row in rows[:LISTED]]
     if len(lacking) > wanted.max_unmatched_share * len(decisions):
         raise UnmatchedDecisionsError(
-            f"{len(lacking):,} of {len(decisions):,} decisions are about no document",
+            f"{len(lacking):,} of {len(decisions):,} decisions match no document",
             where="\n".join(f"{file}, row {row:,}" for file, row in examples[:5]),
             expected=f"at most {wanted.max_unmatched_share:.4%} (max_unmatched_share of the decisions {unit})",
             got=f"{len(lacking) / len(decisions):.4%}",

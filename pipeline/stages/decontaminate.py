@@ -1,4 +1,4 @@
-"""Decontaminate: search a shard's documents for items of benchmarks, and leave them out before repeats are looked for.
+"""Decontaminate: search a shard's documents for benchmark items, and remove them before the search for repeats.
 
 So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
 when they were looked for. With `action: cut` only the passages go. With `annotate` and `report` the text stays as it
@@ -244,7 +244,7 @@ def removal_in_words(build: Build) -> str:
     hit, removed = (build.total("decontaminate", name) for name in ("documents_hit", "documents_removed"))
     fate = "be removed" if removed else f"lose {build.total('decontaminate', 'text_bytes_removed'):,} bytes of text"
     rows = [
-        f"**{hit:,} of {documents:,} documents hold items of benchmarks and would {fate}.**",
+        f"**{hit:,} of {documents:,} documents contain benchmark items and would {fate}.**",
         "",
         "| benchmark | hits |",
         "|---|--:|",

@@ -1,4 +1,4 @@
-"""What a dataset says of itself, `dataset.json`, `SHA256SUMS` and `exp_data.json`, from receipts and from each other.
+"""A dataset's description: `dataset.json`, `SHA256SUMS` and `exp_data.json`, from receipts and from each other.
 
 The manifest writes them (manifest.py), verify writes them again from what was delivered.
 """

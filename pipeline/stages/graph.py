@@ -108,9 +108,9 @@ def _no_stage(module: str, got: str) -> ConfigError:
     return ConfigError(
         "a stage cannot be imported",
         where=f"{OWN_STAGES}: {module}",
-        expected="a module that Python finds here, with a Stage (corpusmill.engine.stage) called STAGE",
+        expected="an importable module with a Stage (corpusmill.engine.stage) named STAGE",
         got=got,
-        next_step="install its package where every worker runs, or take it out of the variable",
+        next_step="install its package on every worker, or remove it from the variable",
     )
 
 

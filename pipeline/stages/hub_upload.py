@@ -75,7 +75,7 @@ def _require_same(repository: HubRepository, commit: str, files: list[LocalFile]
             expected=f"{len(files)} files",
             got=f"{len(wrong)} of them missing, extra or different",
             details=tuple((what, name) for name, what in sorted(wrong.items())[:20]),
-            next_step="look who else writes there; a tag or branch of this version with other content must go",
+            next_step="check who else writes there; remove a tag or branch of this version with other content",
         )
 
 
@@ -88,7 +88,7 @@ def _require_own(store: HubStore, held: dict[str, StoredFile], name: str) -> Non
             expected=f"none, or an earlier version of {name}",
             got=f"{len(others)} other files",
             details=tuple(("file", other) for other in others[:20]),
-            next_step="deliver to a repository of its own, to another branch, or remove the files there first",
+            next_step="deliver to a separate repository or another branch, or remove these files first",
         )
 
 

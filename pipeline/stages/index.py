@@ -67,12 +67,12 @@ def require_few_rejected(build: Build) -> None:
         for one in build.receipt("index", worst).details["examples"]
     ]
     raise RejectedDocumentsError(
-        f"{rejected:,} of {lines:,} lines are not documents",
+        f"{rejected:,} of {lines:,} lines are malformed",
         where="\n".join(examples),
         expected=f"at most {allowed:.4%} (source.max_rejected_share)",
         got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
         details=(("quarantine", build.folder("index", worst, QUARANTINE) / QUARANTINE),),
-        next_step="mend the source, or raise source.max_rejected_share if losing these lines is right",
+        next_step="fix the source, or raise source.max_rejected_share if you accept losing these lines",
     )
 
 

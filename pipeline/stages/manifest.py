@@ -205,7 +205,7 @@ def _require_each_name_once(names: Iterable[str]) -> None:
             where=DATASET,
             expected="every name once",
             got=f"{len(twice):,} names twice, such as {twice[0]}",
-            next_step="report this: the plan has to give every output a name of its own",
+            next_step="report this: the plan must give every output its own name",
         )
 
 

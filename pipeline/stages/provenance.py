@@ -1,4 +1,4 @@
-"""Where a finished build's dataset comes from and where it lies, in the names of OpenLineage: plain values.
+"""Origin and location of a finished build's dataset, in the names of OpenLineage: plain values.
 
 Source: OpenLineage's naming conventions (https://openlineage.io/docs/spec/naming): the namespace of a store is its
 scheme and bucket, the name is the path in it; files of a machine have the namespace `file`.

@@ -1,4 +1,4 @@
-"""What recounts of several stages share: reading a step's files in blocks, and saying where they contradict themselves.
+"""What recounts of several stages share: reading a step's files in blocks, and locating contradictions.
 
 A recount reads the step's own outputs and the plan, and nothing that was counted when they were written. Its price is
 one pass over the files, which the digests have just brought into the page cache; memory is a block.
@@ -40,7 +40,7 @@ def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
         falls = np.flatnonzero(column[1:] < column[:-1])
         if len(falls):
             at = int(falls[0])
-            raise contradiction(path, "counts that never fall", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}")
+            raise contradiction(path, "non-decreasing counts", f"{column[at]:,} then {column[at + 1]:,} at {at + 1:,}")
 
 
 def section_rows(folder: Path, name: str, row_bytes: int) -> int:
@@ -55,4 +55,4 @@ def section_rows(folder: Path, name: str, row_bytes: int) -> int:
 
 def contradiction(path: Path, expected: object, got: object) -> CorruptDataError:
     """A file that does not agree with what lies beside it."""
-    return CorruptDataError("a file contradicts what lies beside it", where=path, expected=expected, got=got)
+    return CorruptDataError("a file contradicts those next to it", where=path, expected=expected, got=got)

@@ -1,4 +1,4 @@
-"""Reference: the text of a shard of a reference, what `dedup.against` names; nothing of it is delivered.
+"""Reference: the text of a shard of a reference, what `dedup.against` names; it is not delivered.
 
 A reference's shards stand before those of the dataset, so what they hold counts as having come before. A step names no
 dataset: every dataset of a work folder that names the same reference reads the same text (Stage.common).

@@ -54,16 +54,16 @@ def require_readable(build: Build) -> None:
         if rejected > allowed * lines:
             examples = [example for receipt in receipts for example in receipt.details["examples"]]
             raise RejectedDocumentsError(
-                f"{rejected:,} of {lines:,} lines of a reference are not documents",
+                f"{rejected:,} of {lines:,} lines of a reference are malformed",
                 where="\n".join(f"{one['source']} line {one['line']}: {one['reason']}" for one in examples[:5]),
                 expected=f"at most {allowed:.4%} (source.max_rejected_share), with their text under the key"
                 f" {source_of(build.config.source, wanted).text_field}",
                 got=f"{rejected / lines:.4%} of {reference.path}",
-                next_step="say the key that holds its text: dedup.against: [{path: ..., text_field: ...}]",
+                next_step="name the key that holds its text: dedup.against: [{path: ..., text_field: ...}]",
             )
         if rejected == lines or not any(receipt.counts["text_bytes_out"] for receipt in receipts):
             raise SourceError(
-                "a reference holds no text, so everything would be new",
+                "a reference has no text, so everything would be new",
                 where=f"dedup.against: {reference.path}",
                 expected="documents with text",
                 got=f"{lines:,} lines, none of which has any",

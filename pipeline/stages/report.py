@@ -1,4 +1,4 @@
-"""Report: what happened, for people: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
+"""Report: what happened, for human readers: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
 
 Made anew at every run, because it states seconds. A run whose report is written has delivered (runs.py), so older
 versions may go then (retention.py). The receipt's counts are the headline figures, so that a list of many builds reads
@@ -51,7 +51,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     (folder / HTML).write_text(render_html(summary), encoding="utf-8")
     for one in summary.shuffle.warnings if summary.shuffle else ():
         log.warning(
-            "the shuffled order is unlike what chance gives: %s is %.5f, expected %.5f ± %.5f (significance %g)",
+            "the shuffled order is improbable: %s is %.5f, expected %.5f ± %.5f (significance %g)",
             *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
         )
     mark_delivered(build.plan_folder, dataset_version(build))

@@ -1,4 +1,4 @@
-"""Old versions at a dataset's destinations: which of them may go, and taking them away.
+"""Old versions at a dataset's destinations: which of them may be removed, and their removal.
 
 A version may go if a run of this work folder delivered it (`.delivered`, see runs.py) and nothing below keeps it. What
 no run here is known to have delivered is somebody else's, and stays. Kept is
@@ -134,7 +134,7 @@ def keep_newest(build: Build) -> None:
             remove_old_version(old)
             log.info("removed the old version %s (keep_versions: %d)", old.folder, keep)
     except (CorpusmillError, OSError, ValueError) as error:
-        log.warning("old versions of %s stay where they are: %s", build.config.name, error)
+        log.warning("old versions of %s are kept: %s", build.config.name, error)
 
 
 def remove_old_version(old: OldVersion) -> None:
@@ -157,10 +157,10 @@ def render_dataset(config: DatasetConfig) -> str:
 def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
     """In words for a terminal: a line per version, and the total."""
     if not versions:
-        return "no version may go"
+        return "no version can be removed"
     width = max(len(f"{version.size_bytes:,}") for version in versions)
     lines = [f"{version.size_bytes:>{width},}  {version.folder}  {version.files:,} files" for version in versions]
-    outcome = "removed" if removed else "can be removed; nothing was"
+    outcome = "removed" if removed else "can be removed; nothing was removed"
     return "\n".join([*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes {outcome}"])
 
 
@@ -198,11 +198,11 @@ def _readable_plan(receipt: Path) -> Plan:
         return read_plan(receipt)
     except (CorpusmillError, OSError, ValueError) as error:
         raise PermanentError(
-            "a plan of another dataset cannot be read, so nothing says which versions it is built against",
+            "a plan of another dataset cannot be read, so it is unknown which versions it is built against",
             where=receipt.parent,
             got=error if isinstance(error, CorpusmillError) else type(error).__name__,
-            next_step="build that dataset, which plans it anew, or remove its work folder if it is no longer used;"
-            " then collect again",
+            next_step="build that dataset, which plans it again, or remove its work folder if it is no longer "
+            "used; then collect again",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Settle: what of a partition digests decide, and where bytes are needed (dedup step 4)."""
+"""Settle: what digests decide in a partition, and where bytes are needed (dedup step 4)."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ def locked(config: DatasetConfig) -> DatasetConfig:
     now = LockConfig(tokenizer_sha256=found.sha256, tokenizer_revision=found.revision, tokenizer_eot=stated)
     if lock and lock != now:
         raise TokenizerError(
-            "the tokenizer is not the one that the configuration is locked to",
+            "the tokenizer differs from the one that the configuration is locked to",
             where=found.path,
             expected=_lock_text(lock),
             got=_lock_text(now),
-            next_step="fetch the right one; if the change is wanted, delete the lock section and lock again",
+            next_step="fetch the right one; if the change is intended, delete the lock section and lock again",
         )
     return config.model_copy(update={"lock": now})
 
@@ -76,7 +76,7 @@ def lock_file(path: Path) -> LockConfig:
         text = path.read_text(encoding="utf-8")
         text += ("" if text.endswith("\n") else "\n") + "\nlock:\n"
         text += "".join(f"  {key}: {json.dumps(value)}\n" for key, value in lock.settings().items())
-        parse_config(text, where=f"{path} with a lock section behind it")
+        parse_config(text, where=f"{path} with a lock section added")
         path.write_text(text, encoding="utf-8")
     return lock
 

@@ -200,8 +200,8 @@ def removal_in_words(build: Build) -> str:
         f"**{counts['removed_bytes']:,} of {text_bytes:,} bytes of text"
         f" ({_share(counts['removed_bytes'], text_bytes)}) would be {verb}**, in {ranges:,} ranges.",
         "",
-        f"* {counts['documents_touched']:,} of {documents:,} documents are touched,"
-        f" {counts['documents_emptied']:,} of them wholly.",
+        f"* {counts['documents_touched']:,} of {documents:,} documents are affected,"
+        f" {counts['documents_emptied']:,} of them entirely.",
         f"* Ranges are {range_in_words(dedup.minimum_bytes, dedup.keep, dedup.fuzzy_share, against=against)}.",
         *_held_in_words(build),
         "",
@@ -222,7 +222,7 @@ def _held_in_words(build: Build) -> list[str]:
     held = zip(build.plan.references, held_by_references(build), strict=True)
     return [
         f"* {build.total('union', 'within_bytes'):,} bytes repeat within the dataset.",
-        *(f"* {size:,} bytes stand in {code_span(reference.path)}." for reference, size in held),
+        *(f"* {size:,} bytes are in {code_span(reference.path)}." for reference, size in held),
     ]
 
 

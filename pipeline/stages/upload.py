@@ -136,7 +136,7 @@ def _latest_stays(build: Build, where: str) -> bool:
     """Whether this run leaves `latest` alone; then the log says why."""
     stays = why_latest_stays(build.plan_receipt)
     if stays:
-        log.warning("latest stays where it is at %s: %s", where, stays)
+        log.warning("latest does not move at %s: %s", where, stays)
     return bool(stays)
 
 
@@ -150,7 +150,7 @@ def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traf
     try:
         removed = open_store(parent, endpoint_url=endpoint_url, traffic=traffic).remove_unfinished(keep=f"{version}/")
     except CorpusmillError as error:
-        log.warning("what killed uploads left in %s stays: %s", parent, error)
+        log.warning("remains of killed uploads in %s are kept: %s", parent, error)
         return
     if removed:
         log.info("removed %d unfinished uploads from %s", removed, parent)
@@ -247,7 +247,7 @@ def _require_same(store: Store, expected: dict[str, int]) -> None:
             details=wrong[:20],
             expected=f"{len(expected)} files",
             got=f"{len(got)} files, {len(wrong)} of them missing, extra or different",
-            next_step="remove what does not belong there, then run again",
+            next_step="remove the extra files, then run again",
         )
 
 

@@ -32,9 +32,9 @@ def latest_version(folder: str, *, endpoint_url: str | None = None) -> str | Non
     except (ValueError, LookupError, TypeError) as error:
         got = type(error).__name__
     raise SourceError(
-        "nothing says which version is the latest",
+        "the latest version is unknown",
         where=f"{store.folder}/{LATEST}",
         expected=f'{{"version": ...}}, {VERSION_DIGITS} hex digits',
         got=got,
-        next_step="upload the dataset again, which writes it; to read one version, name its own folder",
+        next_step="upload the dataset again, which writes it; to read one version, name its folder",
     )

@@ -1,4 +1,4 @@
-"""Writeback: the deduplicated documents in their original files' format, a deliverable of its own."""
+"""Writeback: the deduplicated documents in their original files' format, a separate deliverable."""
 
 from __future__ import annotations
 

@@ -128,11 +128,11 @@ class Asked:
         fits = codes.shape == (documents,) and codes.dtype.kind in "iu"
         if not fits or (documents and not 0 <= int(codes.min()) <= int(codes.max()) <= len(given.reasons)):
             expected = f"{documents:,} integers from 0 to {len(given.reasons)}"
-            raise self._error("a step's codes cannot be used", f"{codes.dtype} {codes.shape}", expected=expected)
+            raise self._error("a step's codes are invalid", f"{codes.dtype} {codes.shape}", expected=expected)
         try:
             labels = ["", *map(self._label, given.reasons)]
         except _UnusableError as error:
-            raise self._error("a step's reasons cannot be used", str(error)) from None
+            raise self._error("a step's reasons are invalid", str(error)) from None
         gone = np.flatnonzero(codes)
         answers.dropped.update(zip(gone.tolist(), [labels[code] for code in codes[gone].tolist()], strict=True))
 
@@ -174,7 +174,7 @@ class Asked:
         if isinstance(error, StepError):
             raise error
         if isinstance(error, _TooLongError):
-            got = f"more than {self.step.seconds} seconds of processor time"
+            got = f"more than {self.step.seconds} seconds of CPU time"
             raise self._error("a step takes too long", got, document) from None
         if self.step.on_error == "fail":
             got = str(error) if isinstance(error, _UnusableError) else _in_code(error)
@@ -186,7 +186,7 @@ class Asked:
 
     def differs(self, document: Document) -> StepError:
         """The error for a document of which the step said something else when it was asked again."""
-        got = "another answer when it was asked again, about the documents in reverse"
+        got = "a different answer when asked again, with the documents in reverse order"
         return self._error(
             "a step is not deterministic", got, document, expected="an answer that follows from the document"
         )
@@ -198,7 +198,7 @@ class Asked:
             where=f"step {self.step.called} ({self.step.use}){place}",
             expected=expected or None,
             got=got,
-            next_step=f"corpusmill step try {self.step.use} FILE shows its answers; on_error: keep or drop goes on",
+            next_step=f"corpusmill step try {self.step.use} FILE shows its answers; or set on_error: keep or drop",
         )
         error.step = self.step.called
         if document:
@@ -229,7 +229,7 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise _UnusableError("a text with half of a surrogate pair, which is no UTF-8") from None
+        raise _UnusableError("a text with half of a surrogate pair, which is not UTF-8") from None
 
 
 def _json(attributes: object) -> bytes:

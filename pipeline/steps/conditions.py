@@ -88,7 +88,7 @@ class _Reader:
         while text[at:].strip():
             found = TOKEN.match(text, at)
             if found is None:
-                raise ValueError(f"nothing that a condition can hold at character {at + 1}")
+                raise ValueError(f"unexpected text at character {at + 1}")
             at = found.end()
             yield str(found.lastgroup), found[str(found.lastgroup)]
         yield "end", ""
@@ -159,7 +159,7 @@ class _Reader:
             return lambda values: values[place] in listed
         sign = self.take(kind="sign")
         if sign not in COMPARISONS:
-            raise ValueError(f"expected a comparison behind {column}, got {sign}")
+            raise ValueError(f"expected a comparison after {column}, got {sign}")
         compare, value = COMPARISONS[sign], self.value(column)
         if isinstance(value, bool) and sign not in {"==", "!="}:
             raise ValueError(f"{value} has no order: compare {column} by == or !=")

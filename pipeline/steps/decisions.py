@@ -56,7 +56,7 @@ def _unusable(what: str, file: str, row: int, expected: str, got: str) -> Decisi
         where=f"{file}, row {row:,}" if row else file,
         expected=expected,
         got=got,
-        next_step="mend the file, or name other columns in `key` and `keep`",
+        next_step="fix the file, or name other columns in `key` and `keep`",
     )
     error.file, error.row = file, row
     return error
@@ -209,7 +209,7 @@ def _rows_of_table(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[
 def _places(head: list[str], columns: list[str], name: str) -> list[int]:
     lacking = [column for column in columns if head.count(column) != 1]
     if lacking:
-        got = f"{len(head):,} columns, of which none or several are called so"
+        got = f"{len(head):,} columns, none or several of which have this name"
         raise _unusable("a file of decisions lacks a column", name, 0, ", ".join(lacking), got)
     return [head.index(column) for column in columns]
 
@@ -270,7 +270,7 @@ def _require_none(same: NDArray[np.bool_], records: NDArray[Any], names: Sequenc
         place = int(np.argmax(same)) - 1
         (first, at), (second, again) = (place_of_row(int(row), names) for row in records["row"][place : place + 2])
         got = f"a decision about it in {first}, row {at:,}, too"
-        raise _unusable("two decisions are about one document", second, again, "one for each key", got)
+        raise _unusable("two decisions are about the same document", second, again, "one for each key", got)
 
 
 def place_of_row(row: int, names: Sequence[str]) -> tuple[str, int]:

@@ -108,11 +108,11 @@ def load(step: StepConfig, planned: Identity | None = None) -> Any:
     here = identity_of(step)
     if planned is not None and here != planned:
         raise StepChangedError(
-            "a step's code is not the code that was planned",
+            "a step's code differs from the planned code",
             where=step.use,
             expected=", ".join(planned.values()),
             got=", ".join(here.values()),
-            next_step="install the same code where every worker runs, and start a new run",
+            next_step="install the same code on every worker, and start a new run",
         )
     module, _, name = step.use.partition(":")
     top = module.partition(".")[0]
@@ -172,5 +172,5 @@ def _unusable(step: StepConfig, got: str) -> ConfigError:
         where=f"steps: use: {step.use}",
         expected="module:name of a function of one document, or of a class (docs/steps.md)",
         got=got,
-        next_step=f"put the module into {root_folder()}, or install its package where every worker runs",
+        next_step=f"put the module into {root_folder()}, or install its package on every worker",
     )

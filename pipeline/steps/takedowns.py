@@ -127,7 +127,7 @@ def _own_list(forget: ForgetConfig) -> Path:
             where="forget.path",
             expected=f"one file of this machine whose name ends in {LIST_ENDING}",
             got=forget.path,
-            next_step="add them where the list is kept; builds read it wherever it lies",
+            next_step="add them to the list where it is stored; builds read it anywhere",
         )
     return path
 

@@ -1,22 +1,22 @@
-"""Bytes in folders, buckets and hubs, behind one small seam. Knows no documents.
+"""Bytes in folders, buckets and hubs, behind one small interface. Knows nothing of documents.
 
 In:  locations: a local path, ``s3://bucket/key``, ``gs://bucket/key``, ``hf://datasets/owner/name@revision/path``.
 Out: listings in a stable order, readable streams, verified copies.
 
 A `Store` (stores.py) can list the files below a folder, stat one, read a range of one, receive one, copy and delete.
-Folder semantics are exact: ``s3://bucket/data`` is the object ``data`` or what lies below ``data/``, never ``data2``.
+Folder semantics are exact: ``s3://bucket/data`` is the object ``data`` or what is below ``data/``, never ``data2``.
 
 Invariants:
-* a received file is whole or absent (temporary name and rename, or one object);
-* what was read is of one identity (ETag, generation, commit), and whole files have the store's own checksum;
-* what no checksum of the store proves (a range, a page of a listing) was read twice, with the same outcome;
-* what lies here is known by its XXH3-128, with which every later pass over it is compared;
-* what was sent has, on the far side, the md5 or crc32c of the local file and its sha256 as metadata;
+* a received file is complete or absent (temporary name and rename, or one object);
+* every read has a single identity (ETag, generation, commit), and whole files match the store's own checksum;
+* what no checksum of the store covers (a range, a page of a listing) is read twice, with the same result;
+* every later pass over a local file is compared with its XXH3-128;
+* a sent file has, at the destination, the md5 or crc32c of the local file and its sha256 as metadata;
 * a hub gets a whole dataset in one commit (hub_repository.py), each file known there by its sha256 or git's sha1;
 * every listing of folders here follows links by one rule, and no source file is read twice (walk.py);
 * a name never leaves its folder (no ``..``, no absolute name, no NUL);
 * every request is retried by the one policy of retries.py, and counted.
-Credentials come from each SDK's own chain and are written nowhere.
+Credentials come from each SDK's own chain and are never written.
 
 Price: listings hold one small object per file; a transfer holds a few parts of 8 MiB, and digests once.
 """

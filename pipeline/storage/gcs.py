@@ -271,11 +271,11 @@ class GcsStore:
         if blob is not None and _checksums(blob) == expected:
             return None
         return VerificationError(
-            "an uploaded object is not what was sent",
+            "an uploaded object differs from what was sent",
             where=self._location(name),
             expected=", ".join(f"{one.kind} {one.value}" for one in expected),
             got=", ".join(f"{one.kind} {one.value}" for one in _checksums(blob)) if blob else "no object",
-            next_step="run again; if it stays, look who else writes to this prefix",
+            next_step="run again; if it persists, check who else writes to this prefix",
         )
 
     def _find(self, name: str) -> Any:

@@ -39,6 +39,6 @@ def _with_key(key: str) -> Any:
         raise PermanentError(
             "this is not the key of a service account",
             where=KEY,
-            expected="the JSON that Google gives out, with client_email and private_key",
-            next_step="mend the variable, or the connection that it comes from",
+            expected="the JSON that Google issues, with client_email and private_key",
+            next_step="fix the variable, or the connection that it comes from",
         ) from None

@@ -44,7 +44,7 @@ def explained(verb: str, where: str) -> Iterator[None]:
             raise busy(what, headers=getattr(answer, "headers", None), where=where, got=said) from None
         next_step = {
             403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
-            404: "create the bucket, or mend its name in the configuration",
+            404: "create the bucket, or fix its name in the configuration",
         }.get(status)
         raise PermanentError(what, where=where, got=f"{status}: {said}", next_step=next_step) from None
     # A body of a raw download that breaks off is urllib3's error as it is: the SDK does not wrap it.

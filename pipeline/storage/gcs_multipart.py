@@ -1,4 +1,4 @@
-"""Uploads to GCS that broke off (kill -9, power): unseen, paid for, and kept until somebody aborts them.
+"""Interrupted uploads to GCS (kill -9, power): invisible, billed, and kept until somebody aborts them.
 
 The SDK neither lists nor finishes them. The next upload in parts of the same key aborts them by the XML API
 (https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads, delete-multipart), and sends the whole file; the next

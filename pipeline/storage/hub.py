@@ -93,7 +93,7 @@ class HubStore:
         files = [self._stored(one.path.removeprefix(self._prefix), one) for one in found if one.path != SETTINGS]
         following = answer.links.get("next", {}).get("url")
         if following and not following.startswith(f"{self._api.endpoint}/"):
-            raise ValueError("the next page of another host, which must not get the token")
+            raise ValueError("a next page on another host, which must not get the token")
         return files, following
 
     def list_files(self) -> list[StoredFile]:
@@ -172,7 +172,7 @@ class HubStore:
 
     def _refuse(self) -> NoReturn:
         raise ConfigError(
-            "a hub takes whole datasets, in one commit, and no single files",
+            "a hub accepts whole datasets in one commit, not single files",
             where=self.folder,
             expected="a folder, s3://bucket/prefix or gs://bucket/prefix",
             next_step="name the repository among the destinations of the dataset, and build or upload",

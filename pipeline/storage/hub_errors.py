@@ -1,4 +1,4 @@
-"""What huggingface_hub raises, in our words: transient, or permanent with what to mend."""
+"""What huggingface_hub raises, in our words: transient, or permanent with what to fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from corpusmill.storage.retries import busy
 for _name in ("httpx2", "huggingface_hub.utils._http"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
-EXPECTED = "hf://datasets/owner/name@revision, with or without a folder behind it"
+EXPECTED = "hf://datasets/owner/name@revision, optionally followed by a folder"
 BUSY = {408, 409, 412, 429}  # 409 and 412: another commit came first, so the next attempt looks again
 NEXT_STEPS = {
     401: "set HF_TOKEN, or log in: hf auth login",
@@ -41,7 +41,7 @@ def explained(verb: str, where: str) -> Iterator[None]:
             status, headers = answer.response.status_code, answer.response.headers
             if status in BUSY or status >= 500:
                 raise busy(what, headers=headers, where=where, got=without_queries(answer)) from None
-            next_step = NEXT_STEPS.get(status, "the hub refuses what it was sent: see its answer")
+            next_step = NEXT_STEPS.get(status, "the hub refused the request: see its answer")
             raise PermanentError(what, where=where, got=without_queries(answer), next_step=next_step) from None
         if isinstance(error, PermissionError):  # Xet's store refuses the token that the hub gave
             raise PermanentError(what, where=where, got=without_queries(error), next_step=NEXT_STEPS[403]) from None

@@ -76,7 +76,7 @@ class HubRepository:
                 "a hub's repository has no such branch",
                 where=self.where,
                 got=self.branch,
-                next_step="create the branch on the hub, or leave it out: versions are tags of main",
+                next_step="create the branch on the hub, or omit it: versions are tags of main",
             )
 
     def revisions(self) -> dict[str, str]:

@@ -106,11 +106,11 @@ def _require_deliverable(files: list[StoredFile]) -> None:
             )
         if folders:
             raise SourceError(
-                "a source's name is also that of a folder with another one in it",
+                "a source has the same name as a folder with another source in it",
                 where=file.location,
-                expected="names that can lie in one folder, because each file is delivered under its name",
+                expected="names that can share one folder, because each file is delivered under its name",
                 got=folders[0],
-                next_step="list the two as sources of their own, or rename one of them",
+                next_step="list the two as separate sources, or rename one of them",
             )
         if "\n" in file.name or max(len(part.encode(errors="surrogateescape")) for part in parts) > LONGEST_PART_BYTES:
             raise _no_file_name(file)
@@ -249,10 +249,10 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
     if not accepted:
         such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"
         raise SourceError(
-            "a source holds no file of a known kind",
+            "a source has no file of a known kind",
             where=path,
             expected=f"names that end in {' '.join(endings)} and do not begin with a dot",
             got=such if others else "no files at all",
-            next_step="check source.paths, rename the files, or say their ending in a pattern, such as data/*.json.gz",
+            next_step="check source.paths, rename the files, or give their ending in a pattern, such as data/*.json.gz",
         )
     return accepted, others

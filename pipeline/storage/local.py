@@ -45,7 +45,7 @@ _arrivals = count()
 @contextmanager
 def explained(path: Path, verb: str = "write to a destination") -> Iterator[None]:
     """What a file system raises while `path` is used, in our words: full, in the way, or failing for now."""
-    next_step = "free space there, then run again: what has arrived is not sent twice"
+    next_step = "free space there, then run again: files that arrived are not sent again"
     try:
         with full_device_explained("no space left at the destination", where=path, next_step=next_step):
             yield
@@ -55,9 +55,9 @@ def explained(path: Path, verb: str = "write to a destination") -> Iterator[None
             raise PermanentError(
                 f"cannot {verb}",
                 where=path,
-                expected="folders and files that may be used, none under the other's name",
+                expected="accessible folders and files, no file where a folder is needed or vice versa",
                 got=why,
-                next_step="look what lies there, and whose it is; then run again",
+                next_step="check what is there and who owns it, then run again",
             ) from error
         raise StoreUnavailableError(f"cannot {verb}", where=path, got=why) from error
 
@@ -131,7 +131,7 @@ class LocalStore:
             got = file_digest(temporary)
             if got != sha256:
                 raise VerificationError(
-                    "a copied file is not what its receipt says",
+                    "a copied file differs from its receipt",
                     where=source,
                     expected=f"sha256 {sha256}",
                     got=f"sha256 {got}",

@@ -37,7 +37,7 @@ def safe_relative_name(name: str, *, where: str) -> str:
             where=where,
             expected="a relative name without empty parts, . or ..",
             got=repr(name),
-            next_step="rename it, or list its folder as a source of its own",
+            next_step="rename it, or list its folder as a separate source",
         )
     return name
 
@@ -76,7 +76,7 @@ def changed_since_planned(location: str, planned: str, now: str | None) -> Sourc
         where=location,
         expected=planned,
         got="it is gone" if now is None else now,
-        next_step="start the build again: it plans with the files as they are now",
+        next_step="start the build again: it plans with the current files",
     )
 
 
@@ -86,9 +86,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, SyntaxError)
 
 def malformed_answer(location: str, error: Exception) -> StoreUnavailableError:
     """The error for a 200 that is no answer to what was asked: a proxy's page, a body cut short, another's answer."""
-    return StoreUnavailableError(
-        "a store's answer has not the form that it must have", where=location, got=type(error).__name__
-    )
+    return StoreUnavailableError("a store's answer is malformed", where=location, got=type(error).__name__)
 
 
 def require_identity(location: str, planned: str, there: StoredFile | None) -> None:

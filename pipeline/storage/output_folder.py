@@ -1,4 +1,4 @@
-"""The output of a command that is run again and again: it holds what the last run delivered, and nothing else.
+"""The output folder of a repeated command: it contains only what the last run delivered.
 
 `.delivered.json` in the folder lists the files of the last run, its command and the names of its sources. With it the
 next run tells its own files from a stranger's: its own that it no longer delivers are removed, or a document that is
@@ -51,7 +51,7 @@ class OutputFolder:
                 where=location,
                 expected=f"no files, or those of an earlier run of corpusmill {command}",
                 got=f"{len(strangers):,} others, such as {', '.join(strangers[:3])}",
-                next_step="name another folder, or remove them",
+                next_step="choose another folder, or remove them",
             )
 
     def replace(self, sources: Iterable[str], files: Iterable[str]) -> None:
@@ -64,11 +64,11 @@ class OutputFolder:
         stale = sorted(set(earlier.files) - set(mine.files))
         if stale and (earlier.command != mine.command or set(earlier.sources).isdisjoint(mine.sources)):
             raise ConfigError(
-                "the output folder holds what another command, or the same one of other sources, delivered",
+                "the output folder has the output of another command or of other sources",
                 where=self.store.folder,
                 expected=f"files of corpusmill {mine.command} of some of the same sources",
                 got=f"files of corpusmill {earlier.command} of {', '.join(earlier.sources[:3])}",
-                next_step="name another folder, or remove that one",
+                next_step="choose another folder, or remove that one",
             )
         for name in stale:
             self.store.delete(name)
@@ -91,7 +91,7 @@ def _read_list(store: Store) -> Delivered:
             "the list of an output folder's files cannot be read",
             where=f"{store.folder}/{LIST}",
             got=f"{error.error_count()} problems",
-            next_step="name another folder, or remove this one",
+            next_step="choose another folder, or remove this one",
         ) from error
 
 

@@ -111,7 +111,7 @@ def arriving(end: Callable[[], object], *, where: str, size_bytes: int = WINDOW_
 
     def give_up() -> None:
         late.set()
-        log.warning("%s arrives too slowly: %s bytes were not here after %.0f s", where, f"{size_bytes:,}", seconds)
+        log.warning("%s arrives too slowly: %s bytes had not arrived after %.0f s", where, f"{size_bytes:,}", seconds)
         with suppress(RuntimeError, OSError):  # it has arrived in this moment
             end()
 
@@ -143,7 +143,7 @@ def range_body(data: bytes, content_range: str | None, first: int, last: int, *,
     asked = f"bytes {first}-{last - 1}/{size_bytes}"
     if content_range is not None and content_range not in {asked, f"{asked.partition('/')[0]}/*"}:
         raise StoreUnavailableError(
-            "a store answered with another range than it was asked for", where=where, expected=asked, got=content_range
+            "a store answered with another range than requested", where=where, expected=asked, got=content_range
         )
     expected_bytes = size_bytes if content_range is None else last - first
     if len(data) != expected_bytes:

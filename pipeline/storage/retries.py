@@ -63,7 +63,10 @@ def policy_of(environment: Mapping[str, str]) -> RetryPolicy:
         if said := environment.get(key):
             if not said.isdecimal() or int(said) < least:
                 raise ConfigError(
-                    "an environment variable is no number of tries", where=key, expected=f"{least} or more", got=said
+                    "an environment variable is not a number of attempts",
+                    where=key,
+                    expected=f"{least} or more",
+                    got=said,
                 )
             policy = replace(policy, **{name: int(said)})
     return policy
@@ -147,7 +150,7 @@ def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
             pause = max(policy.pause_seconds(where, attempt), min(error.wait_seconds, LONGEST_ASKED_SECONDS))
             if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
                 tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
-                next_step = ("next", "look whether the store can be reached, then run again: what has arrived is kept")
+                next_step = ("next", "check that the store is reachable, then run again: what has arrived is kept")
                 error.given_up = True
                 said = any(label == "next" for label, _ in error.details)
                 error.details = (*error.details, ("tried", tried), *(() if said else (next_step,)))

@@ -249,11 +249,11 @@ class S3Store:
         got = (head["ContentLength"], recorded_sha256(head)) if head else None
         if got != (size_bytes, sha256):
             raise VerificationError(
-                "an uploaded object is not what was sent",
+                "an uploaded object differs from what was sent",
                 where=self.location(name),
                 expected=f"{size_bytes:,} bytes, sha256 {sha256}",
                 got="no object" if got is None else f"{got[0]:,} bytes, sha256 {got[1]}",
-                next_step="run again; if it stays, look who else writes to this prefix",
+                next_step="run again; if it persists, check who else writes to this prefix",
             )
 
     def call(self, verb: str, where: str, request: Callable[[], T]) -> T:

@@ -24,7 +24,7 @@ BUSY = {
 NOT_THERE = 501  # a request that the server does not have
 MISMATCHES = {"BadDigest", "XAmzContentSHA256Mismatch", "InvalidDigest"}
 NEXT_STEPS = {
-    "NoSuchBucket": "create the bucket, or mend its name in the configuration",
+    "NoSuchBucket": "create the bucket, or fix its name in the configuration",
     "AccessDenied": "these credentials may not do this: allow s3:ListBucket, s3:GetObject and, to write, s3:PutObject",
     "403": "these credentials may not do this, or are wrong: check AWS_PROFILE or AWS_ACCESS_KEY_ID",
     "401": "the store wants other credentials: check AWS_PROFILE or AWS_ACCESS_KEY_ID, and endpoint_url",
@@ -106,7 +106,7 @@ def _of_answer(what: str, where: str, error: Any) -> CorpusmillError:
     if code in MISMATCHES:
         return ChecksumMismatchError("an upload arrived changed", where=where, got=got)
     if code == "NoSuchUpload":
-        return UploadGoneError("an upload in parts is gone: another one of the same file ended it", where=where)
+        return UploadGoneError("a multipart upload is gone: another upload of the same file ended it", where=where)
     next_step = NEXT_STEPS.get(code)
     if code in BUSY or status in {408, 429} or (status >= 500 and status != NOT_THERE):
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders")

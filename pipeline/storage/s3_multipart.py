@@ -338,4 +338,4 @@ def _abort(store: S3Store, named: dict[str, Any]) -> None:
     except UploadGoneError:
         pass
     except StoreUnavailableError as error:
-        log.warning("an upload of %s stays behind until the next one: %s", where, error)
+        log.warning("an unfinished upload of %s remains until the next one: %s", where, error)

@@ -1,4 +1,4 @@
-"""The seam: one protocol, four stores."""
+"""The interface: one protocol, four stores."""
 
 from __future__ import annotations
 

@@ -152,10 +152,10 @@ def _require_stated(store: Store, wanted: Wanted, verifier: Verifier) -> None:
     """ChecksumMismatchError if what was read is not what the store says."""
     if wrong := verifier.contradicted():
         raise ChecksumMismatchError(
-            "a downloaded file is not what the store says",
+            "a downloaded file does not match the store's checksum",
             where=f"{store.folder}/{wanted.name}",
             details=tuple((f"{one.kind}", f"expected {one.value}, got {got}") for one, got in wrong),
-            next_step="run again; if it stays, the object is damaged in the store: write it there anew",
+            next_step="run again; if it persists, the object is damaged in the store: upload it again",
         )
 
 

@@ -1,4 +1,4 @@
-"""What no checksum of the store proves is asked for twice, and both answers must be the same.
+"""What no checksum of the store covers is requested twice, and both answers must be equal.
 
 Listings have no checksum, and one wrong byte in a page can lose a file, or all later pages, without a trace. Nor have
 ranges of an object: its checksum is of the whole. One wrong answer is noticed so, whatever made it; the price is that
@@ -29,9 +29,9 @@ def read_twice(read_range: ReadRange, *, where: str, traffic: Traffic) -> ReadRa
         data = read_range(first, last)
         if read_range(first, middle) + read_range(middle, last) != data:
             raise ChecksumMismatchError(
-                "two reads of the same bytes are not equal",
+                "two reads of the same bytes differ",
                 where=f"{where}, bytes {first:,} to {last:,}",
-                next_step="run again; if it stays, look what lies between here and the store",
+                next_step="run again; if it persists, check the network between here and the store",
             )
         return data
 
@@ -43,7 +43,7 @@ def listed_twice(listing: Callable[[], Iterator[StoredFile]], where: str) -> Ite
     for one, other in zip_longest(listing(), listing()):
         if one is None or one != other:
             raise StoreUnavailableError(
-                "two listings of the same place are not equal",
+                "two listings of the same place differ",
                 where=where,
                 expected=one.location if one else "the end of the listing",
                 got=other.location if other else "the end of the listing",

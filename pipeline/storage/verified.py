@@ -1,4 +1,4 @@
-"""Reading a file whose checksum is known, and noticing when it is no longer that file."""
+"""Reading a file with a known checksum, and detecting when it has changed."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces |
         opened = path.open("rb", buffering=0)
     except FileNotFoundError as error:
         raise SourceError(
-            "a source file is gone while the dataset is being built",
+            "a source file disappeared during the build",
             where=name,
             expected=path,
-            next_step="put it back, or start the build again: it plans with the files that are there now",
+            next_step="restore it, or start the build again: it plans with the current files",
         ) from error
     with opened as file:
         size_bytes = file.seek(0, io.SEEK_END) if pieces is None else sum(size for _, size in pieces)
@@ -81,12 +81,12 @@ def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces |
                 pass
     for was, got in verifier.contradicted():
         raise SourceError(
-            "a source file changed while the dataset was being built",
+            "a source file changed during the build",
             where=name,
             expected=f"{was.kind} {was.value}, as downloaded",
             got=f"{was.kind} {got}",
-            next_step="start the build again: it plans with the file as it is now; if it says this again, only its"
-            " bytes tell of the change: build with --verify, which digests sources anew",
+            next_step="start the build again: it plans with the current file; if the error recurs, only the bytes "
+            "show the change: build with --verify, which digests sources again",
         )
 
 
@@ -113,7 +113,7 @@ def matches_file(path: Path, stated: Iterable[Checksum]) -> bool:
 def changed_before_upload(source: Path, sha256: str) -> VerificationError:
     """The error for a local file that is not the one whose sha256 was recorded."""
     return VerificationError(
-        "a file to upload is not what its receipt says",
+        "a file to upload differs from its receipt",
         where=source,
         expected=f"sha256 {sha256}",
         next_step="it changed after it was written: remove its folder and run again",

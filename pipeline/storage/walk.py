@@ -39,11 +39,11 @@ def walk_files(root: Path, pattern: Sequence[str] = EVERYTHING, *, hidden: bool 
                 continue
             if entry.is_symlink() and not Path(entry.path).exists():
                 raise SourceError(
-                    "a link leads nowhere",
+                    "a link is dangling",
                     where=entry.path,
-                    expected="a file or a folder at its end",
+                    expected="an existing file or folder as its target",
                     got=Path(entry.path).readlink(),
-                    next_step="bring back what it leads to, or remove the link",
+                    next_step="restore its target, or remove the link",
                 )
             if may_hold and entry.is_dir():
                 yield from below(entry.path, name, (*above, real))

@@ -50,11 +50,11 @@ class WindowedFile(SeekableFile):
         data = self._read_range(first, last)
         if (got := xxhash.xxh3_128_hexdigest(data)) != digest:
             raise ChecksumMismatchError(
-                "a store answered with other bytes than when they were first read",
+                "a store returned other bytes than on the first read",
                 where=f"{self._where}, bytes {first:,} to {last:,}",
                 expected=f"xxh3_128 {digest}",
                 got=f"xxh3_128 {got}",
-                next_step="run again; if it stays, the first read was the wrong one: corpusmill reprocess CONFIG"
+                next_step="run again; if it persists, the first read was wrong: corpusmill reprocess CONFIG"
                 " --stage download --shard N, of the shard with this file",
             )
         return data

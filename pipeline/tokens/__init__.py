@@ -8,21 +8,21 @@ Out: a **token shard**, the one canonical store of a shard's tokens: bare docume
     source_ends        120, 120, 377 ...                         uint64: documents up to the end of each source file
     token_shard.json   {"dtype": "uint32", "tokenizer": ..., "sha256": ..., "eot_id": ..., "pad_id": ...}
 
-  Read one with nothing but numpy::
+Read one with numpy alone::
 
     ends = np.fromfile("ends", "<u8")
     tokens = np.memmap("tokens", "<u4")                          # or "<u2", see token_shard.json
     document = lambda i: tokens[ends[i - 1] if i else 0 : ends[i]]
 
-  and **records**, what the shuffle permutes: whole documents, or contexts of a fixed number of tokens. A context is a
-  list of pieces of documents, by default a slice of the stream "document, EOT, document, EOT ..." of one shard
-  (packing.py has the options), so packing is arithmetic on `ends`.
+Also out: **records**, what the shuffle permutes: whole documents, or contexts of a fixed number of tokens. A context is
+a list of pieces of documents, by default a slice of the stream "document, EOT, document, EOT ..." of one shard
+(packing.py has the options), so packing is arithmetic on `ends`.
 
-  The engine that encodes is one that a rule says gives the ids of the library that defines them (fitness.py), but for
-  documents that go to that library themselves (added.py); the audit (audit.py) compares ids on the dataset's own
-  documents, and nothing is exported before it has passed.
+The fast engine encodes where a rule says that its ids are those of the library that defines them (fitness.py), except
+for documents that go to that library (added.py). The audit (audit.py) compares ids on the dataset's own
+documents, and nothing is exported before it has passed.
 
-  A **record shard** holds records next to each other with where each came from::
+A **record shard** holds records next to each other with the origin of each::
 
     tokens             the records' tokens, back to back
     records            uint64 rows (shard, ordinal, tokens), one per record: provenance and length

@@ -63,7 +63,7 @@ def sort_added_tokens(
         else:  # spaces become marks in text and token alike: what lies between two of them stays as it is
             raw.add(max(content.replace(MARK, " ").split(" "), key=len))
     if "" in raw | normalized:
-        return "an added token is nothing but what its normalizer makes of spaces"
+        return "an added token is exactly what its normalizer makes of spaces"
     return AddedTokens(native, StringFinder(raw), StringFinder(normalized))
 
 

@@ -113,11 +113,11 @@ def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer, short_b
         (where, _, ids), again = long[unequal], rows[unequal]
         first = _first_difference(ids, again)
         raise VerificationError(
-            f"the written ids are not those that engine {tokenizer.engine} gives now",
+            f"the written ids differ from those that engine {tokenizer.engine} produces now",
             where=where,
             expected=_ids(again, first),
             got=_ids(ids, first),
-            next_step="drop the shard's tokenize receipt and build again; if it comes back, report the text",
+            next_step="delete the shard's tokenize receipt and build again; if it recurs, report the text",
         )
     seen = set(map(id, long))
     whole = [one for _, one in batch if id(one) not in seen]
@@ -199,7 +199,7 @@ def _unequal(
     ends = tokenizer.reference.token_ends(text)
     start = int(ends[first - 1]) if first else 0
     return VerificationError(
-        f"engine {tokenizer.engine} gave other ids than {tokenizer.reference.package}",
+        f"engine {tokenizer.engine} produced other ids than {tokenizer.reference.package}",
         where=where,
         details=(
             ("text", f"{_shown(text[start : start + 4 * SHOWN_CHARACTERS])} from byte {start:,} of {len(text):,}"),

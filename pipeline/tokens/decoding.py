@@ -118,8 +118,8 @@ class Decoder:
                 "the ids of a document do not decode to its text",
                 where=f"document {document:,} of the batch",
                 expected=f"{len(text):,} bytes of text",
-                got=f"{len(ids):,} ids of other bytes, which the reference library would not give either",
-                next_step="run again; if it stays, set tokenizer.engine: reference and report it",
+                got=f"{len(ids):,} ids of other bytes, which the reference library would not produce either",
+                next_step="run again; if it persists, set tokenizer.engine: reference and report it",
             )
 
 

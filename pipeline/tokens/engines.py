@@ -67,7 +67,7 @@ def _needs(engine: str, reason: str, name: str, asked: str) -> TokenizerError:
         f"this tokenizer needs engine {engine} because {reason}",
         where=f"tokenizer.name: {name}",
         got=f"tokenizer.engine: {asked}",
-        next_step=f"set tokenizer.engine: {engine}; it is slower, and its ids are right",
+        next_step=f"set tokenizer.engine: {engine}; it is slower, but its ids are right",
     )
 
 

@@ -65,7 +65,7 @@ def _read(found: VocabularyFile, name: str, neighbour: str) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise TokenizerError(
-            "a file beside the tokenizer is malformed",
+            "a file next to the tokenizer is malformed",
             where=path,
             expected="JSON",
             got=type(error).__name__,

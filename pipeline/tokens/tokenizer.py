@@ -176,10 +176,10 @@ def _load_reference(
         )
     if pattern is None:
         raise TokenizerError(
-            "a .tiktoken file does not say how text is split before merging",
+            "a .tiktoken file does not define how text is split before merging",
             where=found.path,
             expected=f"tokenizer.pattern: {', '.join(PATTERNS)}, or a regular expression",
-            next_step="the wrong pattern gives wrong ids in silence: look it up where the file comes from",
+            next_step="a wrong pattern silently produces wrong ids: check the origin of the file",
         )
     expression = pattern_of(pattern) if pattern in PATTERNS else pattern
     encoding = own_encoding(found.path, found.content, expression, special_tokens)

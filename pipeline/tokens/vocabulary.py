@@ -77,11 +77,11 @@ def find_vocabulary(
     for pinned, whose in pins:
         if pinned and pinned != found:
             raise TokenizerError(
-                f"the vocabulary file is not the one that {whose} names",
+                f"the vocabulary file differs from the one that {whose} names",
                 where=path,
                 expected=f"sha256 {pinned}",
                 got=f"sha256 {found}",
-                next_step="a different file gives different ids: fetch the right one, or correct the pin",
+                next_step="a different file produces different ids: fetch the right one, or correct the pin",
             )
     kind: Kind = "tokenizer.json" if path.suffix == ".json" else "tiktoken"
     return VocabularyFile(path, kind, found, content, commit)
@@ -170,7 +170,7 @@ def _hub_file(name: str, revision: str | None, file: str = HUB_FILE) -> tuple[Pa
         ) from error
     except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError) as error:
         raise TokenizerError(
-            "the hub has no such tokenizer, or does not show it to you",
+            "the hub has no such tokenizer, or you may not see it",
             where=where,
             got=type(error).__name__,
             next_step="check the id and the revision; for a gated one accept its terms and log in (HF_TOKEN)",
@@ -179,5 +179,7 @@ def _hub_file(name: str, revision: str | None, file: str = HUB_FILE) -> tuple[Pa
         raise HubUnavailableError("the hub answered with an error", where=where, got=error) from error
     commit = path.parent.name  # .../snapshots/<commit>/tokenizer.json
     if revision and re.fullmatch(r"[0-9a-f]{40}", revision) and commit != revision:
-        raise TokenizerError("the hub gave another revision than asked for", expected=revision, got=commit, where=path)
+        raise TokenizerError(
+            "the hub returned another revision than requested", expected=revision, got=commit, where=path
+        )
     return path, commit

@@ -1,4 +1,4 @@
-"""Training: from a step of a training run back to the documents that were in its batch.
+"""Training: from a step of a training run back to the documents in its batch.
 
 In:  a finished build with its receipts and shards, and the trainer's order: Megatron's index cache, or for a Nanoset
      the seed and the tokens of a sequence, of several folders in the mixture that was planned.
@@ -10,13 +10,13 @@ Out: for each sample the records in it, and of these the documents, files and li
     nanoset_samples.py    nanotron's and datatrove's order: sample -> window of a .ds -> its records
     nanoset_mixture.py    a Nanoset of several folders with weights, by `corpusmill mix`
     runs.py               which of the two it is
-    render.py             the same for people
+    render.py             the same as text
 
     step, batch --(step - 1) x batch--> samples --the trainer's order--> spans of records --lineage--> documents, lines
 
-Steps count from 1 as trainers log them, samples from 0. A batch is `batch` samples in the run's order, whatever ranks
-they went to: Megatron's default data loader (`--dataloader-type single`) and nanotron's draw so. Where the batch size
-grew in the run, steps do not give samples; Megatron logs the samples consumed.
+Steps count from 1 as trainers log them, samples from 0. A batch is `batch` samples in the run's order, on whatever
+rank: Megatron's default data loader (`--dataloader-type single`) and nanotron's work this way. If the batch size grew
+during the run, steps do not determine samples; Megatron logs the samples consumed.
 
 Invariants (tests/consumers): the tokens of a traced sample are those that megatron-core and datatrove draw. A cache of
 another seed, split, sequence length or dataset is refused, and so is one whose arrays do not fit the files.

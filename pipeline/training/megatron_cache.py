@@ -124,12 +124,12 @@ class Draws:
 
     def _unfit(self, where: str, expected: str, got: str) -> CorruptDataError:
         return CorruptDataError(
-            "the index cache does not fit the dataset's files",
+            "the index cache does not match the dataset's files",
             where=f"{self._path(_DESCRIPTION)}, {where}",
             expected=expected,
             got=got,
-            next_step="give the cache of a run on this version of the dataset; Megatron does not notice when files"
-            " change below a cache",
+            next_step="pass the cache of a run on this version of the dataset; Megatron does not notice when "
+            "a cached dataset's files change",
         )
 
 
@@ -166,7 +166,7 @@ class CachedRun:
         which, drawn = (int(index[number]) for index in self._order)
         if not (0 <= which < len(self.parts) and 0 <= drawn < len(self.parts[which])):
             raise CorruptDataError(
-                "a blend draws what is not there", where=f"{self.folder}, sample {number:,}", got=f"{which}, {drawn:,}"
+                "a blend draws a missing sample", where=f"{self.folder}, sample {number:,}", got=f"{which}, {drawn:,}"
             )
         return self.parts[which], drawn
 
@@ -210,7 +210,7 @@ def _descriptions(folder: Path, kind: str) -> list[dict[str, Any]]:
         description = _parsed(path.read_bytes())
         if description is None or path.name.partition("-")[0] != _hash(description):
             raise CorruptDataError(
-                "a description of the index cache was changed, or is of another version of Megatron",
+                "a description of the index cache was changed, or is from another version of Megatron",
                 where=path,
                 expected="JSON with the md5 that is its name",
                 got="other JSON, or none" if description is None else _hash(description),
@@ -249,7 +249,7 @@ def _mapped(path: Path, *columns: int) -> NDArray[Any]:
         raise CorruptDataError(
             "an array of the index cache cannot be read",
             where=path,
-            expected="the .npy that Megatron wrote beside the description",
+            expected="the .npy that Megatron wrote next to the description",
             got=f"{type(error).__name__}: {error}",
         ) from error
     if array.dtype.kind not in "iu" or array.ndim != 1 + len(columns) or array.shape[1:] != columns:

@@ -102,13 +102,13 @@ class MegatronSamples:
         """Why a prefix is not one of this dataset's parts; "" if it is one, as far as its name tells."""
         name, path = _name(draws), Path(draws.prefix)
         if name not in self._outputs:
-            return f"{draws.prefix} is not named as a part of this dataset"
+            return f"{draws.prefix} does not have the name of a part of this dataset"
         there = self._digests_beside(path.parent)
         if there is None:  # not on this machine: its folder may still bear a version
             version, ours = path.parent.parent.name, dataset_version(self.build)
             return f"{path} is of version {version}" if _VERSION.fullmatch(version) and version != ours else ""
         same = all(there.get(file) == self._digests[file] for file in (f"{EXPORT}/{name}.bin", f"{EXPORT}/{name}.idx"))
-        return "" if same else f"{path} has another content than this dataset's part of that name"
+        return "" if same else f"{path} differs from this dataset's part of that name"
 
     @cached_property
     def _digests(self) -> dict[str, str]:

@@ -47,9 +47,9 @@ def read_mixture(path: Path, build: Build) -> NanosetMixture:
         usable = False
     if not usable:
         raise PermanentError(
-            "this is no mixture of Nanosets",
+            "this is not a mixture of Nanosets",
             where=path,
-            expected="mixture.json as corpusmill mix writes it, of datasets that all have nanoset files",
+            expected="mixture.json from corpusmill mix, for datasets that all have nanoset files",
             next_step="run corpusmill mix with the run's folders, weights, sequence tokens and seed",
         )
     # nanotron divides by the sum of what nanotron.yaml has, which is not always 1 in the last bit.

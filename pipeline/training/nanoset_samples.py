@@ -65,7 +65,7 @@ class NanosetSamples:
             )
         if mixture and mixture.windows[mixture.ours] != self._firsts[-1]:
             raise PermanentError(
-                "the mixture is of other files",
+                "the mixture is for other files",
                 where=mixture.folders[mixture.ours],
                 expected=f"{mixture.windows[mixture.ours]:,} samples of {self._window:,} tokens, as the mixture says",
                 got=f"{self._firsts[-1]:,} samples",

@@ -1,4 +1,4 @@
-"""The samples of a training run for people."""
+"""The samples of a training run as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run that a user means, by what is known of it."""
+"""The run that a user means, from what is known about it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def open_samples(
         known = read_mixture(Path(mixture), build)
         if sequence_tokens not in (None, known.sequence_tokens) or seed not in (None, known.seed):
             raise PermanentError(
-                "the mixture is of another run",
+                "the mixture is for another run",
                 where=mixture,
                 expected=f"seed {seed}, {sequence_tokens} tokens a sample",
                 got=f"seed {known.seed}, {known.sequence_tokens} tokens a sample",

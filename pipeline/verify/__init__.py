@@ -1,10 +1,10 @@
-"""Verify: read everything again that a build made, and name all that is wrong.
+"""Verify: re-read everything that a build made, and report every fault.
 
-In:  a build (its plan's receipt); its work folder and its destinations, whatever happened to them.
-Out: a `Verification`: what was read, and a `Finding` for every fault: what, where (file, and byte where that can be
-     said), expected, got. No finding: all is well.
+In:  a build (its plan's receipt); its work folder and its destinations, in any state.
+Out: a `Verification`: what was read, and a `Finding` for every fault: what, where (file, and byte if known), expected,
+got. No finding: all is well.
 
-    steps.py         which folders are the build's, told from receipts some of which may be damaged
+    steps.py         which folders belong to the build, from receipts that may be damaged
     receipts.py      files <-> receipt; balance
     recount          counts, details and the order-free record digest, from the files (a part of every stage)
     exports.py       each format's own verifier, with sizes from the layout and ids from the tokenize receipts
@@ -14,12 +14,12 @@ Out: a `Verification`: what was read, and a `Finding` for every fault: what, whe
     forgotten.py     documents on the list of `forget`, and stretches of their texts in every format
 
 A receipt is bound as a whole: by its seal, by the fingerprint in its folder's name, and by the digest that the next
-steps' receipts name. One that was edited is damaged, whichever field it was. A forger who mends them all is left with
-the recounts.
+steps' receipts name. An edited receipt counts as damaged, whichever field was changed. A forger who adjusts all of
+these still faces the recounts.
 
-Rules: nothing is repaired, written or locked; no finding hides another (a damaged file's step is still checked for
-all else), but a step whose receipt is missing is reported once, not once by each step that needed it. Local source
-files are not read: they are the user's, and a changed one means a new plan.
+Rules: nothing is repaired, written or locked; no finding hides another (a damaged file's step is still checked for all
+else), but a step whose receipt is missing is reported once, not once per step that needed it. Local source files are
+not read: they belong to the user, and a changed one means a new plan.
 
 Price: every file of the build and of its local destinations once for its sha256, and once more, from the page cache,
 for its content: 400 to 500 MB/s in all on one core, 1.2 s for a build of 500 tiny steps. Memory is the receipts, and

@@ -1,4 +1,4 @@
-"""A delivered version verified by itself: no work folder and no plan is needed, only the destinations.
+"""A delivered version verified alone, from its destinations, without work folder or plan.
 
 The sha256 of dataset.json is the version, so it vouches for the list: names, sizes, sha256, and what each file of
 tokens holds. SHA256SUMS and the `exp_data` references, which it cannot list, follow from it byte by byte. One whole
@@ -50,8 +50,8 @@ from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
 from corpusmill.verify.verification import Verification, render
 
 NEXT = (
-    "next  corpusmill repair mends one destination from another; corpusmill upload sends what differs again if the work"
-    " folder still has it; else build again: the same version has the same bytes"
+    "next  corpusmill repair restores one destination from another; corpusmill upload resends what differs if the work "
+    "folder still has it; else build again: the same version has the same bytes"
 )
 PART = re.compile(r"\.(bin|idx|ds|ds\.index|ds\.metadata|ds\.loss)$")  # files of one output differ in it
 
@@ -171,15 +171,13 @@ def _check(place: Place, described: Described | None, pool: ThreadPoolExecutor) 
     if not place.files:
         return compare_files(folder, {}, {}, {}), []
     if described is None:
-        what = f"no destination has the {DATASET} of this version, so nothing can be said of its other files"
+        what = f"no destination has the {DATASET} of this version, so its other files cannot be checked"
         got = "nothing" if place.text is None else f"sha256 {hashlib.sha256(place.text).hexdigest()}"
         return [Finding(what, f"{folder}/{DATASET}", f"a sha256 that begins with {place.version}", got)], []
     files, found = place.files, list[Finding]()
     if README not in described.expected and (card := files.keys() & {README, CROISSANT}):
-        what = "the figures of a card do not fit the dataset"
-        found.append(
-            Finding(what, f"{folder}/{README}", "what croissant.json and dataset.json make of it", "another card")
-        )
+        what = "the figures of a card do not match the dataset"
+        found.append(Finding(what, f"{folder}/{README}", "what croissant.json and dataset.json imply", "another card"))
         files = {name: file for name, file in files.items() if name not in card}
     outputs: dict[str, list[str]] = {}
     for name in described.expected:
@@ -242,5 +240,5 @@ def _check_totals(where: str, described: Described) -> Iterator[Finding]:
                 totals.update({key: file[key] for key in ("records", "slots") if key in file}, outputs=1)
         wanted = {key: stated[key] for key in ("outputs", "records", "slots") if key in stated}
         if totals != Counter(wanted):
-            what = f"{DATASET} states other totals of a format than of its files"
+            what = f"{DATASET} states totals of a format that differ from those of its files"
             yield Finding(what, f"{where}, {kind}", *difference(wanted, dict(totals)))

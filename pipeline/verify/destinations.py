@@ -42,7 +42,7 @@ def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tup
     listed = {name: (one.size_bytes, one.sha256) for name, (one, _) in delivered.items()}
     if sent and listed and sent != listed:
         odd = sorted(name for name in sent.keys() | listed.keys() if sent.get(name) != listed.get(name))
-        what = "what was uploaded is not what the receipts of the dataset say"
+        what = "the uploaded files differ from the dataset's receipts"
         found.append(Finding(what, str(folder / "uploaded.json"), "the same files", f"{odd[:3]} differ"))
     expected = sent or listed
     if not expected:
@@ -89,7 +89,7 @@ def compare_files(
 ) -> list[Finding]:
     """What is expected at a location, what is listed there, and the digests; a file without one is not judged."""
     if not there:
-        what = "a destination holds nothing of this version"
+        what = "a destination has nothing of this version"
         return [Finding(what, location, f"{DATASET} and the files that it lists", "no file")]
     found = []
     for name, (size, sha256) in sorted(expected.items()):
@@ -103,7 +103,7 @@ def compare_files(
             what = "a file at a destination has another size"
             found.append(Finding(what, f"{path}, byte {min(got, size)}", f"{size:,} bytes", f"{got:,} bytes"))
         elif digests.get(name, sha256) != sha256:
-            what = "a file at a destination is not the one that was sent"
+            what = "a file at a destination differs from the one that was sent"
             found.append(Finding(what, path, f"sha256 {sha256}", f"sha256 {digests[name] or 'unknown'}"))
     what = "a file at a destination is not part of the dataset"
     return found + [

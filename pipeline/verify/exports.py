@@ -28,7 +28,7 @@ from corpusmill.stages.tokenize import Vocabulary, vocabulary
 from corpusmill.verify.content import Readable, output_content
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
 
-CARD_DIFFERS = "the figures of the dataset's card are not those of its receipts"
+CARD_DIFFERS = "the figures of the dataset's card differ from its receipts"
 DIFFERS = "the dataset's manifest differs from the receipts"
 
 Verifier = Callable[[Build, Path, int, Vocabulary], dict[str, int]]

@@ -1,4 +1,4 @@
-"""One thing that is wrong, in words that can be acted on."""
+"""One fault, in words that can be acted on."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from corpusmill.stages.manifest import UNIT
 from corpusmill.storage import is_local
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 
-IN_SPITE = "a document that is to be forgotten is in the dataset"
+IN_SPITE = "a document that must be forgotten is in the dataset"
 
 
 def check_forgotten(build: Build) -> list[Finding]:
@@ -30,7 +30,7 @@ def check_forgotten(build: Build) -> list[Finding]:
     except ELSEWHERE:
         return []
     except DAMAGE as error:
-        return [finding_of(error, "nothing says whether forgotten documents are gone", build.work)]
+        return [finding_of(error, "it is unknown whether forgotten documents are gone", build.work)]
 
 
 def _remains(build: Build) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The sha256 of an object as its bytes say it, not as whoever wrote it has noted beside it."""
+"""The sha256 of an object from its bytes, not from its metadata."""
 
 from __future__ import annotations
 

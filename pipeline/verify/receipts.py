@@ -37,21 +37,21 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
             continue
         size = path.stat().st_size
         if size != output.size_bytes:
-            what = "an output is truncated" if size < output.size_bytes else "an output has bytes behind its end"
+            what = "an output is truncated" if size < output.size_bytes else "an output has bytes after its end"
             where = f"{path}, byte {min(size, output.size_bytes)}"
             found.append(Finding(what, where, f"{output.size_bytes:,} bytes", f"{size:,} bytes"))
             continue
         got = output_file(path, output.name, output.algorithm)
         files, read_bytes = files + 1, read_bytes + size
         if got != output:
-            what = "an output's bytes are not those that were written"
+            what = "an output's bytes differ from those that were written"
             found.append(Finding(what, str(path), output.digest, got.digest))
     if (digests := xxhash.xxh3_128_hexdigest(read_digests(folder))) != receipt.blocks:
-        what = "the digests of the outputs' blocks are not those that were written"
+        what = "the digests of the outputs' blocks differ from those that were written"
         found.append(Finding(what, str(folder / BLOCKS_NAME), f"xxh3_128 {receipt.blocks}", f"xxh3_128 {digests}"))
     for name in sorted(there):
         if not _is_temporary(name):
-            what = "a file lies beside the outputs that no receipt names"
+            what = "a file next to the outputs is in no receipt"
             found.append(Finding(what, str(there[name]), "only the outputs and the receipt", name))
     return found, files, read_bytes
 
@@ -73,13 +73,13 @@ def _check_objects(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, 
         digest = f"{output.algorithm}:{sent_digest(folder, receipt.attempt, output.name, size, output.algorithm)}"
         files, read_bytes = files + 1, read_bytes + size
         if digest != output.digest:
-            what = "an output's bytes are not those that were written"
+            what = "an output's bytes differ from those that were written"
             found.append(Finding(what, where, output.digest, digest))
     if not found:
         Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
     sizes.pop(BLOCKS_NAME, None)
     for name in sorted(sizes):
-        what = "an object lies beside the outputs that no receipt names"
+        what = "an object next to the outputs is in no receipt"
         found.append(Finding(what, address_of(folder / name), "only the outputs", name))
     return found, files, read_bytes
 
@@ -106,7 +106,7 @@ def check_accounts(build: Build, folder: Path, receipt: Receipt) -> list[Finding
     except ELSEWHERE:
         return []
     except DAMAGE as error:
-        return [finding_of(error, f"the accounts of {name} cannot be drawn", path)]
+        return [finding_of(error, f"the accounts of {name} cannot be computed", path)]
     return [
         Finding(f"{name} does not balance: {one.name}", path, "two equal sides", f"{one}, {one.difference:+,}")
         for one in checks

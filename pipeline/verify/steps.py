@@ -40,7 +40,7 @@ def open_folder(stage: str, unit: str, folder: Path) -> StepFolder:
             finding = Finding("a step has no receipt", str(path), f"the receipt of {name}", "nothing")
         else:
             others = ", ".join(other.name for other in _folders(folder.parent) if _unit_of(other) == unit)
-            got = f"nothing; of other settings, inputs or code: {others}" if others else "nothing"
+            got = f"none; with other settings, inputs or code: {others}" if others else "nothing"
             finding = Finding("a step's folder is missing", str(folder), f"the outputs of {name}", got)
         return StepFolder(stage, unit, folder, finding=finding)
     except DAMAGE as error:

@@ -118,7 +118,7 @@ def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding
     for part, seen, said in (("counts", recount.counts, receipt.counts), ("details", recount.details, receipt.details)):
         stated = said if recount.complete else {key: value for key, value in said.items() if key in seen}
         if stated != seen:
-            what = "a receipt does not say what its step's files hold"
+            what = "a receipt does not match its step's files"
             yield Finding(what, f"{path}, {part}", *difference(seen, stated))
 
 
@@ -130,7 +130,7 @@ def render(verification: Verification, *, of: str = "step", next_step: str | Non
     files = counted(verification.files, "file")
     read = f"{counted(verification.steps, of)}, {files}, {verification.read_bytes:,} bytes re-read"
     if verification.given_back:
-        read += f"; {counted(verification.given_back, 'file')} given back (reclaim: eager)"
+        read += f"; {counted(verification.given_back, 'file')} freed (reclaim: eager)"
     if not verification.findings:
         return f"{read}; all well"
     lines = [f"{read}; {len(verification.findings):,} findings"]
@@ -146,6 +146,6 @@ def render(verification: Verification, *, of: str = "step", next_step: str | Non
 
 
 NEXT = (
-    "next  remove the step folders named above and build again: their steps run anew, and what they write must be the"
-    " same bytes; files at a destination are sent again"
+    "next  remove the step folders named above and build again: their steps rerun and must write the same bytes; "
+    "files at a destination are sent again"
 )

@@ -1,27 +1,27 @@
-"""A work folder in a bucket: many machines that share nothing else.
+"""A work folder in a bucket, for machines that share nothing else.
 
 In:  a work folder `s3://bucket/prefix`. Its mirror on this machine (mirrored.py) has the layout of a local one, and
      every stage reads and writes there as it does in a local one.
-Out: the same folder for every machine. Small files lie in the bucket under the names that they have in the mirror,
-     outputs beside them under their step's fingerprint and the attempt that wrote them::
+Out: the same folder for every machine. Small files have the same names in the bucket as in the mirror; outputs are
+under their step's fingerprint and the attempt that wrote them::
 
          <prefix>/<dataset>/<stage>/<unit>-<fingerprint>/receipt.json    the commit: conditional, names the attempt
          <prefix>/<dataset>/plan/<plan>/.started, .delivered ...         marks, as in a local folder
          <prefix>/<dataset>/.run.json                                    the lease of a run (engine/claim.py)
          <prefix>/<dataset>/outputs/<fingerprint>/<attempt>/<output>     never changed, never read without its receipt
 
-How a step commits: its outputs are sent first, under a name that no other attempt has; then its receipt is put where
-none is (`If-None-Match: *`), or over the one that was there when the step began (`If-Match`). One request decides.
-Whoever comes second finds a receipt: with the same digest it is as good as its own, with another one the step is not
-deterministic, and that is an error. Nothing else is conditional but the lease.
+How a step commits: it sends its outputs first, under a name that no other attempt has; then it puts its receipt where
+none exists (`If-None-Match: *`), or over the one that existed when the step began (`If-Match`). One request decides.
+The second attempt finds a receipt: the same digest is as good as its own; another digest means that the step is not
+deterministic, which is an error. Besides receipts, only the lease is conditional.
 
-How a step reads: a receipt is asked for when a process first needs it. Outputs come block by block: what of a file is
-not here, or is not what `.blocks` says, is fetched in one request per stretch and compared (ledger/blocks.py), so a
-hole, a bit that flipped in the cache and an answer that was damaged on its way are the same thing.
+How a step reads: a process requests a receipt when it first needs it. Outputs come block by block: blocks that are
+missing here, or differ from `.blocks`, are fetched in one request per stretch and compared (ledger/blocks.py), so a
+hole, a flipped bit in the cache and a response damaged in transit are handled alike.
 
-Invariants: outputs without a receipt are garbage; a receipt is believed only by its seal; clocks of machines are never
+Invariants: outputs without a receipt are garbage; a receipt is trusted only by its seal; machines' clocks are never
 compared, times are the store's own; no client of a store crosses a fork.
 
-Price: a request for each receipt that a process looks at, one for each stretch of blocks, two for each output that it
-writes, three for each step.
+Price: one request per receipt that a process reads, one per stretch of blocks, two per output that it writes, three
+per step.
 """

@@ -1,4 +1,4 @@
-"""Does a store keep the promises that a work folder in it rests on?"""
+"""Does a store keep the promises that a work folder relies on?"""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def require_conditions(bucket: str, folder: str) -> None:
     key = f"{folder}/{NAME}-{new_attempt()}"  # others may ask at this moment
     tag = objects.put(key, b"here\n").tag
     if _wins(objects, key, b"again\n", ""):
-        raise _unfit(objects, key, "If-None-Match: *", "written over an object that is there")
+        raise _unfit(objects, key, "If-None-Match: *", "overwrote an existing object")
     if _wins(objects, key, b"another\n", OTHER_TAG):
-        raise _unfit(objects, key, "If-Match", "written over an object of another ETag")
+        raise _unfit(objects, key, "If-Match", "overwrote an object with another ETag")
     if not _wins(objects, key, b"mine\n", tag):
-        raise _unfit(objects, key, "If-Match", "refused for the ETag that it gave out itself")
+        raise _unfit(objects, key, "If-Match", "refused its own ETag")
     objects.delete(key)
     objects.keeps_conditions = True
 
@@ -69,7 +69,7 @@ def _unfit(objects: Objects, key: str, condition: str, got: str) -> StoreUnfitEr
     return StoreUnfitError(
         "this store cannot hold a work folder: it ignores conditions",
         where=f"s3://{objects.bucket}/{key}",
-        expected=f"{condition} honoured, as Amazon S3 and SeaweedFS do",
+        expected=f"{condition} honoured, as in Amazon S3 and SeaweedFS",
         got=got,
-        next_step="take another store for work_folder; sources and destinations may stay in this one",
+        next_step="use another store for work_folder; sources and destinations may remain in this one",
     )

@@ -110,7 +110,7 @@ class Objects:
                 answer = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=content, **headers)
             except self.store.client.exceptions.ClientError as error:
                 if condition and (error.response["Error"]["Code"] in TAKEN or _is_absent(error)):
-                    raise TakenError("an object was written by somebody else", where=self._address(key)) from error
+                    raise TakenError("somebody else wrote an object", where=self._address(key)) from error
                 raise
             self.store.require_etag(answer, md5.hexdigest(), self._address(key))
             return Small(content, answer["ETag"], _date(answer).timestamp(), _date(answer).timestamp())
@@ -150,7 +150,7 @@ class Objects:
                 answer = self.store.client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={first}-{last - 1}")
             except self.store.client.exceptions.ClientError as error:
                 if _is_absent(error) or error.response["Error"]["Code"] in {"416", "InvalidRange"}:
-                    raise GoneError("an object is gone, or shorter than it was", where=self._address(key)) from error
+                    raise GoneError("an object is gone, or shorter than before", where=self._address(key)) from error
                 raise
             data: bytes = answer["Body"].read()
             if len(data) != last - first:

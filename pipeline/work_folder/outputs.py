@@ -1,4 +1,4 @@
-"""Outputs of steps in a bucket: sent by whoever made them, read block by block by whoever needs them."""
+"""Outputs of steps in a bucket: sent by the writer, read block by block by any reader."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ WITHIN = [
 def test_place_that_a_source_would_read_is_refused(root: Path, source: str, written: str, key: str) -> None:
     """The second build took the first one's output for text, exit 0."""
     changes = {key: written if key == "work_folder" else [{"path": written}]}
-    with pytest.raises(ConfigError, match=f"{key} lies below a source") as caught:
+    with pytest.raises(ConfigError, match=f"{key} is inside a source") as caught:
         list_dataset(config(root, source, **changes))
     assert source in str(caught.value)
 
@@ -71,7 +71,7 @@ def test_place_that_no_source_reads_is_accepted(root: Path, source: str, written
 
 @pytest.mark.parametrize("source", ["outputs/tiny", "outputs/tiny/latest", "outputs/tiny/x/*.jsonl", "work/tiny/a"])
 def test_source_below_what_is_written_is_refused(root: Path, source: str) -> None:
-    with pytest.raises(ConfigError, match="lies below"):
+    with pytest.raises(ConfigError, match="is inside"):
         list_dataset(config(root, source))
 
 
@@ -96,7 +96,7 @@ def test_source_that_is_another_datasets_output_is_accepted(root: Path) -> None:
 )
 def test_places_in_buckets_are_compared_part_by_part(source: str, written: str, refused: bool) -> None:
     if refused:
-        with pytest.raises(ConfigError, match="below"):
+        with pytest.raises(ConfigError, match="inside"):
             require_apart([source], [("destinations", written)])
     else:
         require_apart([source], [("destinations", written)])
@@ -107,6 +107,6 @@ def test_output_that_a_link_among_the_sources_leads_to_is_refused(root: Path) ->
     (root / "outputs/tiny/v/documents").mkdir(parents=True)
     (root / "outputs/tiny/v/documents/b.jsonl").write_text('{"text": "b"}\n')
     for source in ("src", "src/**/*.jsonl"):
-        with pytest.raises(ConfigError, match="a source file lies in what the build writes") as caught:
+        with pytest.raises(ConfigError, match="a source file is inside what the build writes") as caught:
             list_dataset(config(root, source))
         assert os.fspath(root / "src/link/tiny/v/documents/b.jsonl") in str(caught.value)

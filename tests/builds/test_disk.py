@@ -103,4 +103,4 @@ def test_plan_states_peak_disk_with_both_settings_and_the_cost_of_a_refresh(tmp_
     build_dataset(load_config(file), workers=1)
     assert "refresh     nothing to read and nothing to write" in said()
     (tmp_path / "corpus" / "new.jsonl").write_bytes(lines_of(make_documents(9, seed=5), 900))
-    assert "of it given back before" in said()
+    assert "of it freed before" in said()

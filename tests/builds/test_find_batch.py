@@ -69,5 +69,5 @@ def test_batch_size_without_text_or_with_a_strange_table_is_refused(tmp_path) ->
     with pytest.raises(SourceError, match="no text"):
         find_batch([str(tmp_path / "a.jsonl")], tokenizer, tmp_path / "t.csv", sizes=(10,))
     (tmp_path / "t.csv").write_text("batch_bytes,tokens_per_s\n10,fast\n")
-    with pytest.raises(CorruptDataError, match="no table"):
+    with pytest.raises(CorruptDataError, match="not a table"):
         read_rates(tmp_path / "t.csv")

@@ -44,7 +44,7 @@ def test_memory_of_a_task_is_that_of_all_its_processes(tmp_path: Path, monkeypat
 
 def test_memory_of_no_pool_is_bounded_by_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CORPUSMILL_MEMORY_GIB", raising=False)
-    with pytest.raises(ConfigError, match="more memory than there is") as caught:
+    with pytest.raises(ConfigError, match="more memory than available") as caught:
         require_memory(config(tmp_path, shuffle={"seed": 1, "memory": "1PiB"}), where="test")
     assert "shuffle.memory" in str(caught.value)
     assert "the memory of this machine" in str(caught.value)

@@ -45,10 +45,10 @@ def test_build_that_cannot_end_says_every_reason_at_once_and_runs_nothing(
         dedup={"mode": "remove", "minimum_bytes": 100, "memory": "64GiB"},
         destinations=[{"path": str(tmp_path / "file" / "out")}, {"path": str(tmp_path / "fine")}],
     )
-    with pytest.raises(PermanentError, match="cannot begin, for 4 reasons") as caught:
+    with pytest.raises(PermanentError, match="cannot start, for 4 reasons") as caught:
         build_dataset(broken)
     said = str(caught.value)
-    for words in ("more memory than there is", "vocabulary file does not exist", "a source does not exist"):
+    for words in ("more memory than available", "vocabulary file does not exist", "a source does not exist"):
         assert words in said
     assert "a destination cannot be written" in said
     assert f"{tmp_path}/file" in said
@@ -90,11 +90,11 @@ def test_bos_without_a_bos_token_is_refused_before_anything_is_read(tmp_path: Pa
 )
 @pytest.mark.parametrize("name", ["cl100k_base", "ours"])
 def test_tokenizer_setting_without_effect_is_refused(tmp_path: Path, name: str, setting: dict[str, Any]) -> None:
-    """A tokenizer.json's own split and tokens counted, and what the configuration said of them was passed over."""
+    """A tokenizer.json's own split and tokens counted, and what the configuration said of them was skipped."""
     write_corpus(tmp_path / "corpus")
     file = {} if name == "cl100k_base" else {"file": written(described(GPT2), tmp_path)}
     for check in (check_dataset, build_dataset):
-        with pytest.raises(ConfigError, match="would not use") as caught:
+        with pytest.raises(ConfigError, match="would ignore") as caught:
             check(config(tmp_path, tokenizer={"name": name, **file, **setting}))
         assert f"tokenizer.{next(iter(setting))}" in str(caught.value)
 
@@ -120,7 +120,7 @@ def test_reasons_are_tried_again_only_if_each_may_be(errors: list[Any], kind: ty
         problems.raise_all()
 
 
-@pytest.mark.parametrize("harm", ["file", "file in the way", "link that leads nowhere", "latest", "not allowed"])
+@pytest.mark.parametrize("harm", ["file", "file in the way", "dangling link", "latest", "not allowed"])
 def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, harm: str) -> None:
     place = tmp_path / "out"
     built = config(tmp_path, destinations=[{"path": str(place / "deep")}])
@@ -129,7 +129,7 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, harm: str) -> 
     elif harm == "file in the way":
         (place / "deep").mkdir(parents=True)
         (place / "deep" / built.name).touch()
-    elif harm == "link that leads nowhere":
+    elif harm == "dangling link":
         place.symlink_to("gone")
     elif harm == "latest":
         (place / "deep" / built.name / "latest").mkdir(parents=True)

@@ -14,11 +14,11 @@ from corpusmill.commands.renamed import COMMANDS, OPTIONS
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 HEAD = """# Commands
 
-`corpusmill COMMAND --help` says all of this, too. Three rules hold everywhere. An option has the name of the
-configuration's key for the same thing; `eot` and `bos`, which are a token there and whether it is written, are
-`--eot-token`, `--bos-token` and `--eod`, `--bos`. Files that are read are arguments, and what is written goes to
-`--output`. A command on a configured dataset takes its configuration first. `python -m tests.commands.reference`
-writes this page, and a test runs every example.
+`corpusmill COMMAND --help` prints all of this, too. Three rules hold everywhere. An option is named like the
+configuration key; only `eot` and `bos`, which are both a token and a switch there, become `--eot-token`,
+`--bos-token` and `--eod`, `--bos`. Input files are arguments, and output goes to `--output`. A command on a
+configured dataset takes its configuration first. `python -m tests.commands.reference` writes this page, and a test
+runs every example.
 """
 
 
@@ -63,7 +63,9 @@ def render() -> str:
     for option, meanings in sorted(takes.items()):
         for meaning, names in meanings.items():
             parts.append(f"| `{option}` | {_cell(meaning)} | {', '.join(names)} |\n")
-    parts.append("\n## Old names\n\nThey are refused, and the error gives the new name.\n\n| old | now |\n|---|---|\n")
+    parts.append(
+        "\n## Old names\n\nOld names are refused with an error that states the new one.\n\n| old | now |\n|---|---|\n"
+    )
     parts += [f"| `{old}` | `{new}` |\n" for old, new in sorted({**COMMANDS, **OPTIONS}.items())]
     parts.append("| `export FORMAT CONFIG` | `export CONFIG --format FORMAT` |\n")
     parts.append("| `sample-corpus FOLDER` | `sample-corpus --output FOLDER` |\n")

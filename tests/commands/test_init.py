@@ -89,14 +89,14 @@ def test_init_of_mixed_formats_with_one_key_counts_each() -> None:
     pq.write_table(pa.table({"n": [1], "text": ["b"]}), "data/b.parquet")
     Path("data/readme.md").write_text("no source")
     output = init("data", *OPTIONS)
-    assert "1 .jsonl.gz, 1 .parquet); 1 file of other kinds passed over" in output
+    assert "1 .jsonl.gz, 1 .parquet); 1 file of other kinds skipped" in output
     assert "in 2 of 2 lines" in output
 
 
 def test_init_of_mixed_formats_without_a_common_key_names_file_and_keys() -> None:
     write_lines("data/a.jsonl", *[{"text": "a"}] * 5)
     pq.write_table(pa.table({"content": ["b"]}), "data/b.parquet")
-    with pytest.raises(SourceError, match="not all files hold text under one key") as caught:
+    with pytest.raises(SourceError, match="not all files have text under one key") as caught:
         init("data", *OPTIONS)
     details = dict(caught.value.details)
     assert details["where"] == "b.parquet"
@@ -155,14 +155,14 @@ def test_init_of_a_damaged_file_names_it() -> None:
 def test_init_keeps_a_file_that_is_there() -> None:
     write_lines("data/a.jsonl", {"text": "a"})
     Path("data.yaml").write_text("mine")
-    with pytest.raises(ConfigError, match="there is a file already"):
+    with pytest.raises(ConfigError, match="output file already exists"):
         init("data", *OPTIONS)
     assert Path("data.yaml").read_text() == "mine"
 
 
 def test_init_of_the_folder_that_it_would_build_into_is_refused() -> None:
     write_lines("a.jsonl", {"text": "a"})
-    with pytest.raises(ConfigError, match="lies below a source"):
+    with pytest.raises(ConfigError, match="is inside a source"):
         init(".", *OPTIONS, "--output", "a.yaml")
 
 

@@ -191,7 +191,7 @@ def test_form_that_names_a_place_beyond_the_data_folder_fails_the_plan_which_say
         context = {"ti": SimpleNamespace(xcom_push=handed_on.__setitem__), "params": {}}
         if "get_current_context" in task.__globals__:
             monkeypatch.setitem(task.__globals__, "get_current_context", lambda context=context: context)
-        with pytest.raises(ConfigError, match="beyond the configured roots") as caught:
+        with pytest.raises(ConfigError, match="outside the configured roots") as caught:
             task(params=dag.params.dump() | form)
         assert handed_on.get("why", str(caught.value)) == str(caught.value)
     assert not (tmp_path / "auth").exists()

@@ -192,7 +192,7 @@ def test_running_run_shows_how_far_it_is_and_reprocesses_nothing(ask: Ask, built
     buttons = [one for one in page.all("button") if "data-reprocess" in one]
     assert len(buttons) == shards
     assert all("disabled" in one for one in buttons)
-    assert "when this run has ended" in text
+    assert "once this run has ended" in text
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_green_run_of_which_a_cleared_task_failed_says_so_and_what_still_stands(
     page = Page(ask(f"build_dataset/{run}").text)
     text = " ".join(page.text.split())
     assert "index 00001 failed" in text
-    assert "What this run delivered stands" in text
+    assert "The delivery of this run is still valid" in text
     assert "index failed" in text  # its shard, in the table of them
     assert [one for one in page.all("a") if "tasks/index/mapped/1" in str(one.get("href"))]
 
@@ -311,7 +311,7 @@ def test_viewer_is_told_why_the_button_is_off_and_airflow_refuses_the_trigger(
 
 def test_report_is_shown_in_a_sandbox(ask: Ask, finished: str) -> None:
     answer = ask(f"build_dataset/{finished}/report")
-    assert "What flowed" in said(answer)
+    assert "Flow" in said(answer)
     assert answer.headers["content-security-policy"].startswith("sandbox;")
 
 
@@ -319,7 +319,7 @@ def test_run_without_a_report_gets_a_friendly_page(ask: Ask, built: Path, client
     run = seed_run(built, "young", until="index", state="running")
     answer = ask(f"build_dataset/{run}/report")
     assert answer.status_code == 404
-    assert "when the build has finished" in said(answer)
+    assert "once the build has finished" in said(answer)
 
 
 def test_run_that_does_not_exist_or_looks_like_a_path_finds_nothing(ask: Ask) -> None:
@@ -341,12 +341,12 @@ def test_work_folder_that_was_removed_is_said_to_be_gone(ask: Ask, copied: Path,
     shutil.rmtree(copied.parents[2])
     answer = ask(f"build_dataset/{run}")
     assert answer.status_code == 200
-    assert "The work folder is not there" in said(answer)
+    assert "The work folder is missing" in said(answer)
 
 
 def test_removed_configuration_is_said_with_what_to_do(ask: Ask, built: Path, client: Any) -> None:
     run = seed_run(built, "orphan", dag_id="dataset__tiny")
-    assert "Put the file back" in said(ask(f"dataset-report/{run}".replace("dataset-report", "dataset__tiny")))
+    assert "Restore the file" in said(ask(f"dataset-report/{run}".replace("dataset-report", "dataset__tiny")))
 
 
 def test_file_that_is_not_a_report_of_the_plans_work_folder_is_not_followed(
@@ -384,7 +384,7 @@ def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, clien
     run = seed_run(plan, "again", dag_id="reprocess_shard", conf=conf, reprocessed=memory)
     text = said(ask(f"reprocess_shard/{run}"))
     assert "shard 1 from tokenize" in text
-    assert "Nothing: every output is what it was" in text
+    assert "Nothing: by its digest, every output is unchanged" in text
 
 
 def test_page_of_a_run_names_the_plan_that_its_button_builds(ask: Ask, finished: str, built: Path) -> None:

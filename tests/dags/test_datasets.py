@@ -147,14 +147,14 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
     [
         (DEMO.replace("minimum_bytes: 200", "minimum_bites: 200"), ["minimum_bites", "did you mean minimum_bytes"]),
         (DEMO.replace("mode: remove", "mode: delete"), ["dedup.mode", "'delete'"]),
-        (DEMO, ["the file is not called as the dataset", "name: bad"]),
+        (DEMO, ["the file does not have the dataset's name", "name: bad"]),
         (named("bad", "\ndag: {schedule: sometimes}\n"), ["dag.schedule", "five cron fields"]),
         (named("bad", "\ndag: {schedule: '99 * * * *'}\n"), ["Airflow refuses the section dag"]),
         (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),
         (named("bad", "\ndag: {deadline: soon}\n"), ["dag.deadline", "30m, 12h, 2d"]),
         (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such stage", "tokenize"]),
         (named("bad", "\ndag: {schedule: '0 0 30 2 *'}\n"), ["Airflow refuses the section dag", "BadDate"]),
-        (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after holds the dataset itself"]),
+        (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after contains the dataset itself"]),
         (named("bad", "\ndag: {start: 2026-02-30}\n"), ["dag.start"]),
         (named("bad", "\ndag: {deadline: 99999999999d}\n"), ["dag.deadline"]),
         (DEMO.replace("memory: 128MiB", "memory: 99999999999999999999999TiB"), ["dedup.memory"]),
@@ -189,7 +189,7 @@ def test_deleted_file_with_a_run_under_way_keeps_its_dag_until_the_run_has_ended
 
     running.keep_copy("oscar", text)
     dag = parse().dags["dataset__oscar"]
-    assert "deleted or spoilt while a run was under way" in dag.doc_md
+    assert "deleted or broken during a run" in dag.doc_md
     assert dag.schedule is None
     (tmp_path / ".corpusmill/running/oscar.yaml").unlink()
     assert parse().dags == {}
@@ -254,7 +254,7 @@ def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(pars
         last=named("last", "\ndag: {after: [one]}\n"),
     )
     error = error_of(bag)
-    assert "wait for each other in a circle" in error
+    assert "wait for each other in a cycle" in error
     assert "one -> two -> one" in error or "two -> one -> two" in error
     assert "last.yaml" not in error
     assert bag.dags["dataset__one"].schedule is None
@@ -266,7 +266,7 @@ def test_datasets_that_wait_for_each_other_are_an_error_and_keep_their_dags(pars
 def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]) -> None:
     bag = parse(one=named("one", "\ndag: {after: [typo, two]}\n"), two=named("two"))
     assert bag.import_errors == {}
-    assert "waits for `typo`, of which there is no configuration" in bag.dags["dataset__one"].doc_md
+    assert "waits for `typo`, which has no configuration" in bag.dags["dataset__one"].doc_md
     assert "waits for" not in bag.dags["dataset__two"].doc_md
 
 
@@ -323,7 +323,7 @@ def test_plan_refuses_memory_that_the_pool_does_not_have_whatever_the_form_says(
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
     monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
-    with pytest.raises(ConfigError, match="more memory than there is"):
+    with pytest.raises(ConfigError, match="more memory than available"):
         plan(params=dag.params.dump() | {"dedup_memory": "1GiB"})
     assert "dedup.memory" in handed_on["why"]
     assert "at most 24 GiB" in handed_on["why"]

@@ -202,7 +202,7 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_starts_nobody(l
     assert (latest_of(live), events_of(live)) == (latest, events)
     assert len(versions_of(live) - versions) == 1  # delivered all the same
     assert "shuffle.seed" in live.log(TINY, "tried", "report")
-    assert "latest stays where it is" in live.log(TINY, "tried", "upload", map_index=0)
+    assert "latest does not move" in live.log(TINY, "tried", "upload", map_index=0)
 
 
 def test_plan_cleared_alone_fails_the_next_task_with_words_and_with_downstream_all_is_well(

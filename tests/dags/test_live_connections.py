@@ -91,5 +91,5 @@ def test_dry_run_estimates_with_the_connection(live: Live, built: str) -> None:
 def test_connection_that_airflow_does_not_know_fails_the_plan_once_in_words(live: Live, built: str) -> None:
     run = live.trigger("dataset__lost", "first")
     assert live.finish("dataset__lost", run) == "failed"
-    assert "Airflow knows no such connection" in live.log("dataset__lost", run, "plan")
+    assert "Airflow has no such connection" in live.log("dataset__lost", run, "plan")
     assert live.tasks("dataset__lost", run)["plan", -1]["try_number"] == 1

@@ -85,9 +85,9 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
         claim(config, second)
     said = capsys.readouterr().out
     assert second["ti"].handed_on["why"] in said
-    assert "another run of the dataset demo is under way" in said
+    assert "another run of the dataset demo is in progress" in said
     assert "run one of dataset__demo" in said
-    assert "this run goes on when that one has ended" in said
+    assert "this run continues when that one has ended" in said
 
 
 def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:
@@ -107,7 +107,7 @@ def test_run_of_another_airflow_is_waited_for_even_if_it_is_called_alike(
     assert running.this_airflow() == "there"
     with pytest.raises(AirflowRescheduleException):
         claim(config, context("one"))
-    assert "run one of dataset__demo, of another Airflow, last heard of " in capsys.readouterr().out
+    assert "run one of dataset__demo, of another Airflow, last renewed " in capsys.readouterr().out
     again = context("one", plan=plan_receipt)
     with pytest.raises(AirflowRescheduleException), running.held(plan_receipt, again, "there"):
         pytest.fail("another one has it")
@@ -251,7 +251,7 @@ def test_task_of_a_run_without_a_plan_fails_in_words_and_makes_no_folder(tmp_pat
     work.mkdir(exist_ok=True)
     work.rename(tmp_path / "elsewhere")
     with (
-        pytest.raises(PlanGoneError, match="the plan is no longer there") as caught,
+        pytest.raises(PlanGoneError, match="the plan no longer exists") as caught,
         running.held(receipt, context("one"), "here"),
     ):
         pass

@@ -40,7 +40,7 @@ def test_component_that_ends_by_itself_is_started_again_and_it_is_said(
         whole.update_output()
         said += capsys.readouterr().out
     assert said.count("began scheduler --skip-serve-logs\n") >= 3
-    assert "scheduler ended by itself (exit code 3): starting it again" in said
+    assert "scheduler exited (code 3): restarting it" in said
     whole.subcommands["scheduler"].join(30)  # or it would look for its program when the test has put PATH back
 
 

@@ -36,7 +36,7 @@ def test_airflow_that_was_tested_is_taken(version: str) -> None:
 def test_import_in_an_old_airflow_is_one_error(module: str, airflow_database: None, tmp_path: Path) -> None:
     done = imported(f"import airflow; airflow.__version__ = '3.0.6'; import {module}", tmp_path)
     assert done.stderr.count("Error: ") == 1
-    assert "does not run in this Airflow" in done.stderr
+    assert "does not support this Airflow" in done.stderr
 
 
 def test_import_of_halves_of_two_installations_names_both(tmp_path: Path, airflow_database: None) -> None:

@@ -110,13 +110,13 @@ def test_environment_that_cannot_run_steps_is_one_error_with_the_command_that_me
     assert got in text
     assert f"CORPUSMILL_PYTHON={python}" in text
     assert f'{python} -m pip install "corpusmill[worker]=={__version__}"' in text
-    with pytest.raises(PermanentError, match="does not fit"):  # a worker elsewhere, after the plan was made here
+    with pytest.raises(PermanentError, match="does not match"):  # a worker elsewhere, after the plan was made here
         worker.run_steps("plan/receipt.json", "download", "0", processes=1, again=False)
 
 
 def test_interpreter_that_is_not_there_is_the_same_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_PYTHON", str(tmp_path / "bin" / "python"))
-    with pytest.raises(PermanentError, match="does not fit") as caught:
+    with pytest.raises(PermanentError, match="does not match") as caught:
         worker.require_worker()
     assert "No such file" in str(caught.value)
 

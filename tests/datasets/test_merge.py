@@ -105,14 +105,14 @@ def test_merge_parts_tokens_that_do_not_fit_the_index_are_refused(tmp_path, chan
     prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
     data = prefix.with_name("p.bin").read_bytes()
     prefix.with_name("p.bin").write_bytes(data[:change] if change < 0 else data + b"\0" * change)
-    with pytest.raises(ConfigError, match="do not fit together"):
+    with pytest.raises(ConfigError, match="do not match"):
         merge_parts([prefix], tmp_path / "merged")
 
 
 def test_merge_files_tokens_that_do_not_fit_the_index_are_refused(tmp_path) -> None:
     path = write_nanoset(tmp_path, "p", [[1, 2, 3]])
     path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(ConfigError, match="do not fit together"):
+    with pytest.raises(ConfigError, match="do not match"):
         merge_files([path], tmp_path / "merged.ds")
 
 
@@ -132,13 +132,13 @@ def test_merge_files_loss_masks_are_concatenated(tmp_path) -> None:
 def test_merge_files_loss_mask_beside_some_files_only_is_refused(tmp_path, masked: int) -> None:
     paths = [write_nanoset(tmp_path, name, [[1, 2]]) for name in "ab"]
     nanoset.loss_path(paths[masked]).write_bytes(b"\1\0\1")
-    with pytest.raises(ConfigError, match="some have none"):
+    with pytest.raises(ConfigError, match="some do not"):
         merge_files(paths, tmp_path / "merged.ds")
     assert not list(tmp_path.glob("merged*"))
 
 
 def test_merge_files_loss_mask_of_another_length_is_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="does not fit its tokens"):
+    with pytest.raises(ConfigError, match="does not match its tokens"):
         merge_files([write_masked(tmp_path, "a", [[1, 2]], b"\1\0")], tmp_path / "merged.ds")
     assert not list(tmp_path.glob("merged*"))
 
@@ -146,7 +146,7 @@ def test_merge_files_loss_mask_of_another_length_is_refused(tmp_path) -> None:
 def test_merge_files_stale_loss_mask_under_the_output_name_is_refused(tmp_path) -> None:
     path = write_nanoset(tmp_path, "a", [[1, 2]])
     (tmp_path / "merged.ds.loss").write_bytes(b"\1\1\1")
-    with pytest.raises(ConfigError, match="the output is there already"):
+    with pytest.raises(ConfigError, match="the output already exists"):
         merge_files([path], tmp_path / "merged.ds")
 
 
@@ -160,7 +160,7 @@ def test_merge_exports_dot_in_the_output_name_is_no_extension(tmp_path, output: 
 def test_merge_output_that_is_there_is_refused_and_kept(tmp_path) -> None:
     prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
     before = contents(tmp_path, "p")
-    with pytest.raises(ConfigError, match="the output is there already"):
+    with pytest.raises(ConfigError, match="the output already exists"):
         merge_parts([prefix], prefix)
     assert contents(tmp_path, "p") == before
     with pytest.raises(ConfigError, match="nothing to merge"):

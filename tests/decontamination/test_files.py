@@ -76,7 +76,7 @@ def test_decontaminate_writes_a_line_for_each_hit(tmp_path: Path) -> None:
         {"benchmark": "again", "item": "copy", **place, "begin": other, "end": other + question - 1, "share": 1.0},
     ]
     assert "items: 2 of 2 items found, 2 hits\nagain: 1 of 1 items found, 1 hits\n" in said
-    assert "1 of 2 documents hold items, 1 lines rejected: broken_json" in said
+    assert "1 of 2 documents contain items, 1 lines rejected: broken_json" in said
 
 
 def test_decontaminate_without_hits_leaves_an_empty_file(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_anchors_text_without_windows_has_none(tmp_path: Path, documents: list[b
 
 @pytest.mark.parametrize("minimum_bytes", [-1, 0, 1, 6])
 def test_kgram_bytes_below_seven_is_refused_with_the_reason(minimum_bytes: int) -> None:
-    with pytest.raises(ConfigError, match=r"7 or more: a shorter range can lie between two characters"):
+    with pytest.raises(ConfigError, match=r"7 or more: a shorter range may contain no whole character"):
         kgram_bytes(minimum_bytes)
 
 
@@ -167,7 +167,7 @@ def test_kgram_bytes_fits_the_window_and_the_place(minimum_bytes: int) -> None:
     ],
 )
 def test_write_anchors_offsets_that_do_not_fit_are_refused(tmp_path: Path, data: bytes, offsets: list[int]) -> None:
-    with pytest.raises(CorruptDataError, match="do not fit its text"):
+    with pytest.raises(CorruptDataError, match="do not match its text"):
         write_anchors(np.frombuffer(data, np.uint8), np.array(offsets, np.uint64), 7, tmp_path)
 
 

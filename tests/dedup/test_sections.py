@@ -48,14 +48,14 @@ def test_sections_bytes_are_compared_before_they_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("section", [-1, 2])
 def test_sections_one_that_is_not_there_is_refused(tmp_path: Path, section: int) -> None:
     write_sections(tmp_path, "rows", [np.array([1])] * 2)
-    with pytest.raises(CorruptDataError, match="does not fit its index"):
+    with pytest.raises(CorruptDataError, match="does not match its index"):
         Sections(tmp_path).read("rows", section)
 
 
 def test_sections_shortened_file_is_refused(tmp_path: Path) -> None:
     write_sections(tmp_path, "rows", [np.array([[1, 9], [12, 20]])])
     (tmp_path / "rows").write_bytes((tmp_path / "rows").read_bytes()[:-8])
-    with pytest.raises(CorruptDataError, match="does not fit its index"):
+    with pytest.raises(CorruptDataError, match="does not match its index"):
         Sections(tmp_path).read("rows", 0, columns=2)
 
 

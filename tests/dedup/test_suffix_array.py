@@ -75,7 +75,7 @@ def test_suffix_array_of_an_empty_shard_is_empty(tmp_path: Path) -> None:
 
 def test_suffix_array_of_another_text_is_refused(tmp_path: Path) -> None:
     write_suffix_array(array(b"\xffabc"), tmp_path)
-    with pytest.raises(CorruptDataError, match="does not fit its text"):
+    with pytest.raises(CorruptDataError, match="does not match its text"):
         open_suffix_array(tmp_path, 5)
 
 

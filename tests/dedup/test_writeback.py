@@ -275,7 +275,7 @@ def test_annotate_key_without_a_place_is_an_error(key: str) -> None:
 def test_source_that_changed_since_it_was_indexed_is_an_error(changed: bytes, block_bytes: int) -> None:
     indexed = b'{"text": "aaa"}\n{"text": "bbb"}\n'
     with pytest.raises(
-        CorruptDataError, match=r"(?s)not the one that was indexed.*web/a\.jsonl, line [12]\b.*reprocess"
+        CorruptDataError, match=r"(?s)differs from the one that was indexed.*web/a\.jsonl, line [12]\b.*reprocess"
     ):
         write_back_indexed(indexed, changed, [[], [(0, 1)]], block_bytes=block_bytes)
 
@@ -293,7 +293,7 @@ def test_source_that_changed_since_it_was_indexed_is_an_error(changed: bytes, bl
     ],
 )
 def test_ranges_that_do_not_fit_the_documents_are_an_error(ranges: Ranges) -> None:
-    with pytest.raises(CorruptDataError, match=r"(?s)do not fit.*web/a\.jsonl"):
+    with pytest.raises(CorruptDataError, match=r"(?s)do not match.*web/a\.jsonl"):
         write_back(b'{"text": "aaa"}\n{"text": "bbb"}\n', ranges)
 
 

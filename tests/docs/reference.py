@@ -22,14 +22,14 @@ CONFIGURATION = f"""{WRITTEN_BY}# Configuration
 
 A dataset is one YAML file. `corpusmill init` writes a first one, `corpusmill config example --short` prints 12 lines
 that run, and `corpusmill config example` prints every key. An unknown key is an error that names the nearest known one.
-What silently changes the bytes of a dataset has no default. Sizes are bytes, or have a unit: `256MiB`, `10GB`. Relative
-paths start at `CORPUSMILL_ROOT`, else at the current folder.
+Settings that silently change a dataset's bytes have no default. Sizes are bytes, or have a unit: `256MiB`, `10GB`.
+Relative paths start at `CORPUSMILL_ROOT`, else at the current folder.
 
-In the tables, *required* means: once the section is there.
+In the tables, *required* means: if the section is present.
 """
 FORMATS = f"""{WRITTEN_BY}# Formats
 
-What lies in a delivered dataset, and between the steps. These are the words of the modules that write the files.
+The files of a delivered dataset and between steps, in the words of the modules that write them.
 """
 FILES_OF_FORMATS = {
     "Megatron": "export/megatron.py",

@@ -119,7 +119,7 @@ def test_writer_left_by_an_exception_leaves_no_text_shard(tmp_path: Path) -> Non
     write(tmp_path, {"a": b'{"text": "whole"}'})
     with pytest.raises(KeyError):
         write_and_fail()
-    with pytest.raises(CorruptDataError, match="not whole"):
+    with pytest.raises(CorruptDataError, match="incomplete"):
         open_text_shard(tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_open_damaged_file_is_an_error(tmp_path: Path, name: str, damage: str) -
     if name == "tokenized" and damage == "grown":  # the text of the last document; only a digest can tell
         assert open_text_shard(tmp_path).document_bytes(4) == b"]"
     else:
-        with pytest.raises(CorruptDataError, match=r"(?s)not whole.*next"):
+        with pytest.raises(CorruptDataError, match=r"(?s)incomplete.*next"):
             open_text_shard(tmp_path)
 
 

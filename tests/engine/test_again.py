@@ -87,7 +87,7 @@ def test_cleared_task_that_fails_keeps_its_receipt_for_other_tasks_and_its_retry
     (progress,) = [one for one in other.progress() if one.stage == "tokenize"]
     assert progress.units_done == len(build.units("tokenize")) - 1
     (told,) = [one for one in preview(other) if one.stage == "tokenize" and one.fate == "run"]
-    assert (told.unit, told.why) == (shard, "it was to run again, and has not finished since")
+    assert (told.unit, told.why) == (shard, "it was marked to run again, and has not finished since")
 
     open_build(build.plan_receipt).run_task("tokenize", shard)  # a retry: it is not called cleared any more
     assert build.finished_at("tokenize", shard) > before

@@ -104,7 +104,7 @@ def test_claim_of_another_airflow_or_machine_stands_until_it_was_not_heard_of_fo
     claim_dataset(work, holder, lambda _: True)
     for seconds_ago in (0, EXPIRES_SECONDS - 60):
         last_heard_of(work, seconds_ago)
-        with pytest.raises(RunUnderWayError, match=rf"{holder.run}.*last heard of \d+ seconds ago") as caught:
+        with pytest.raises(RunUnderWayError, match=rf"{holder.run}.*last renewed \d+ seconds ago") as caught:
             claim_dataset(work, ME, lambda run: pytest.fail(f"{run} is not this scheduler's"))
         assert ("of another Airflow" in str(caught.value)) == (holder == ABROAD)
         with pytest.raises(RunUnderWayError), claimed(work):

@@ -115,7 +115,7 @@ def test_upload_of_an_older_run_leaves_latest_at_the_newer_one_and_says_so(
     for unit in first.units("upload"):
         first.run("upload", unit)
     assert latest(tmp_path) == newest
-    assert "latest stays where it is" in caplog.text
+    assert "latest does not move" in caplog.text
     receipt = open_build(rebuilt[0]).run("report", "report")
     summary = from_json((receipt.parent / "summary.json").read_bytes())
     assert "a newer run has delivered" in summary.latest_stays
@@ -129,7 +129,7 @@ def test_reprocess_takes_the_delivered_plan_not_that_of_a_dry_run(rebuilt: tuple
     assert find_plan(work, name) == rebuilt[1]
     assert find_plan(work, name, dry.parent.name) == dry
     assert find_plan(work, name, rebuilt[0].parent.name) == rebuilt[0]
-    with pytest.raises(ConfigError, match="no such plan any more"):
+    with pytest.raises(ConfigError, match="no longer has this plan"):
         find_plan(work, name, "tiny-0123456789abcdef")
     with pytest.raises(PermanentError, match="would leave its folder"):
         find_plan(work, name, "../plan")

@@ -44,7 +44,9 @@ def test_step_that_reads_what_it_does_not_name_fails_and_says_what(
     changed = Graph(replace(one, run=reading) if one is stage else one for one in GRAPH)
     monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
     write_corpus(tmp_path / "corpus", documents=24)
-    with pytest.raises(UndeclaredInputError, match="anchor 00000 reads from a step that it does not name") as caught:
+    with pytest.raises(
+        UndeclaredInputError, match="anchor 00000 reads from a step that is not among its inputs"
+    ) as caught:
         build_dataset(check_config(configuration(tmp_path), where="a test"), workers=1)
     assert "got       index 00001" in str(caught.value) or "got       download 00000" in str(caught.value)
     assert not list(tmp_path.glob("work/tiny/anchor/*/receipt.json"))

@@ -96,14 +96,14 @@ def test_numpy_j04_other_number_of_tokens_is_refused_and_leaves_nothing(tmp_path
 
 
 def test_numpy_j03_narrowing_that_would_lose_an_id_is_refused(tmp_path):
-    with pytest.raises(CorruptDataError, match="does not fit"):
+    with pytest.raises(CorruptDataError, match="does not match"):
         write_shard(tmp_path / "x.npy", [np.array([1, 70_000], U4)], 2, np.dtype("<u2"))
     write_shard(tmp_path / "x.npy", [np.array([1, 65_535], U4)], 2, np.dtype("<u2"))
     assert open_shard(tmp_path / "x.npy").tolist() == [1, 65_535]
 
 
 def test_numpy_piece_that_is_not_a_stream_is_refused(tmp_path):
-    with pytest.raises(CorruptDataError, match="does not fit"):
+    with pytest.raises(CorruptDataError, match="does not match"):
         write_shard(tmp_path / "x.npy", [np.ones((2, 2), U4)], 4, U4)
 
 

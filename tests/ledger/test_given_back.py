@@ -53,7 +53,7 @@ def test_given_back_step_keeps_its_receipt_its_time_and_its_other_files(tmp_path
 def test_given_back_output_that_is_opened_is_a_damaged_step_that_says_so(folder: Path) -> None:
     receipt = give_back(folder, ("*",))
     assert receipt is not None
-    with pytest.raises(DamagedStepError, match="was given back") as caught:
+    with pytest.raises(DamagedStepError, match="was freed") as caught:
         Blocks(folder, receipt).require(["tokens"])
     assert (caught.value.stage, caught.value.unit) == ("stage", "unit")
 

@@ -223,6 +223,6 @@ def test_run_once_too_many_open_files_is_permanent_and_names_the_limit(tmp_path)
     def opens_too_many(folder: Path) -> Outcome:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with pytest.raises(PermanentError, match="index 00000 needs more open files than it may have") as caught:
+    with pytest.raises(PermanentError, match="index 00000 needs more open files than allowed") as caught:
         run_once(STEP, tmp_path, opens_too_many)
     assert "ulimit -n" in str(caught.value)

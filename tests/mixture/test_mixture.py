@@ -313,7 +313,7 @@ def test_token_count_scales_are_powers_of_ten(text: str, tokens: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "B", "-1", "1e9", "nan", "0", "12 B", "9999999999T"])
 def test_token_count_other_text_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="a number of tokens is such as"):
+    with pytest.raises(ValueError, match="a number of tokens looks like"):
         token_count(text)
 
 

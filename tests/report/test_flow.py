@@ -41,7 +41,7 @@ def test_flow_picture_half_lost_halves_the_band() -> None:
     page = Page(flow_picture(build(Flow(into=100, out=50, lost={"empty": 50}), Flow(into=50, out=50))))
     assert thicknesses(page) == [(BAND, BAND), (BAND / 2, BAND / 2), (BAND / 2, BAND / 2)]
     assert "\N{MINUS SIGN}50 empty" in page.text
-    assert "stage0: empty, 50 documents (50.0 % of what came in)" in page.text
+    assert "stage0: empty, 50 documents (50.0 % of the input)" in page.text
 
 
 def test_flow_picture_one_of_a_billion_lost_still_falls_visibly() -> None:
@@ -114,5 +114,5 @@ def test_flow_picture_extremes_stay_inside_the_picture(summary: BuildSummary) ->
 
 
 def test_flow_picture_nothing_counted_says_so() -> None:
-    assert "no stage has counted anything yet" in flow_picture(examples.planned())
-    assert "no stage has counted anything yet" in flow_picture(build(None, None))
+    assert "no stage has finished yet" in flow_picture(examples.planned())
+    assert "no stage has finished yet" in flow_picture(build(None, None))

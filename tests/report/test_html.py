@@ -124,10 +124,10 @@ def test_render_html_estimate_stands_beside_what_came_out() -> None:
         EstimatedFigure(name="duplicate text", unit="share", estimated=0.1, actual=0.133, lower_bound=True),
     )
     text = Page(render_html(examples.usual().model_copy(update={"estimate": estimate}))).text
-    section = text[text.index("Estimate against") :]
+    section = text[text.index("Estimate and result") :]
     assert re.search(r"\u2717\s*tokens\s*1.00 M\s*900 K to 1.00 M\s*1.05 M\s*1.05", section)
     assert re.search(r"\u2713\s*duplicate text\s*at least 10.0 %\s*13.3 %\s*1.33", section)
-    assert "Estimate against" not in Page(render_html(examples.usual())).text
+    assert "Estimate and result" not in Page(render_html(examples.usual())).text
 
 
 def test_render_html_requests_stand_with_their_stage_and_repeated_tokens_in_the_packing() -> None:

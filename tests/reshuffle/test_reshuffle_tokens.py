@@ -172,7 +172,7 @@ def test_shuffle_only_npy_two_splits_and_no_eot_and_no_record_are_refused(tmp_pa
         reshuffle_npy(train + test, tmp_path / "out", **options(tmp_path), eot_id=EOT)
     with pytest.raises(ConfigError, match="no document begins"):
         reshuffle_npy(train, tmp_path / "out", **options(tmp_path), eot_id=7)
-    with pytest.raises(ConfigError, match="must be said"):
+    with pytest.raises(ConfigError, match="must be chosen"):
         reshuffle_npy(train, tmp_path / "out", **options(tmp_path))
     assert not (tmp_path / "out").exists()
 

@@ -196,7 +196,7 @@ def test_shuffle_text_command_says_how_many_lines(tmp_path) -> None:
 
 
 def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> None:
-    """`shuffle-text` and `shuffle` passed over linked folders, whose lines were then missing."""
+    """`shuffle-text` and `shuffle` skipped linked folders, whose lines were then missing."""
     for folder in ("real", "src/.hidden"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.jsonl").write_text(f'"{folder}"\n')
@@ -208,5 +208,5 @@ def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> No
     shuffle_text(inputs, str(tmp_path / "out"), seed=1, memory_bytes=1 << 20, scratch=tmp_path / "scratch")
     assert (tmp_path / "out").read_text() == '"real"\n'
     (tmp_path / "src/gone.jsonl").symlink_to("nowhere")
-    with pytest.raises(SourceError, match="leads nowhere"):
+    with pytest.raises(SourceError, match="dangling"):
         list_inputs(inputs, (".jsonl",))

@@ -89,12 +89,12 @@ def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_veri
         (
             "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE as INDEX\n"
             "STAGE = replace(INDEX, name='mine', after=('yours',))",
-            ["waits for one that is not there", "stage mine", "yours"],
+            ["waits for one that does not exist", "stage mine", "yours"],
         ),
         (
             "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE as INDEX\n"
             "STAGE = replace(INDEX, name='mine', after=('mine',))",
-            ["in a circle", "stage mine"],
+            ["in a cycle", "stage mine"],
         ),
     ],
     ids=["raises", "is no stage", "is not there", "name is taken", "waits for nothing", "circle"],

@@ -134,7 +134,7 @@ def endless(document: Document) -> bool:
 def test_step_that_never_ends_is_stopped_whatever_on_error_says() -> None:
     for on_error in ("fail", "keep", "drop"):
         error = error_of(endless, "", "text", seconds=1, on_error=on_error)
-        assert "more than 1 seconds of processor time" in str(error)
+        assert "more than 1 seconds of CPU time" in str(error)
         assert error.line == 2
 
 
@@ -167,11 +167,11 @@ def test_batch_answers_with_a_list_or_with_reasons() -> None:
         ("xyz", "a str"),
         (None, "a NoneType"),
         (iter([1, 2, 3]), "iterator"),
-        (Reasons(("a",), np.array([0, 2, 1])), "codes cannot be used"),
-        (Reasons(("a",), np.array([0, -1, 1])), "codes cannot be used"),
-        (Reasons(("a",), np.array([0, 1])), "codes cannot be used"),
-        (Reasons(("a",), np.array([0.0, 1.0, 1.0])), "codes cannot be used"),
-        (Reasons(("a\n",), np.array([0, 1, 1])), "reasons cannot be used"),
+        (Reasons(("a",), np.array([0, 2, 1])), "codes are invalid"),
+        (Reasons(("a",), np.array([0, -1, 1])), "codes are invalid"),
+        (Reasons(("a",), np.array([0, 1])), "codes are invalid"),
+        (Reasons(("a",), np.array([0.0, 1.0, 1.0])), "codes are invalid"),
+        (Reasons(("a\n",), np.array([0, 1, 1])), "reasons are invalid"),
     ],
 )
 def test_batch_without_an_answer_for_each_document_fails(given: Any, message: str) -> None:

@@ -158,7 +158,7 @@ def test_s3_download_of_others_object_is_compared_with_the_checksum_that_the_sto
         return data[:-1] + bytes([data[-1] ^ 1])
 
     monkeypatch.setattr(S3Store, "read_range", damaged)
-    with pytest.raises(ChecksumMismatchError, match="not what the store says") as caught:
+    with pytest.raises(ChecksumMismatchError, match="not match the store's checksum") as caught:
         fetch(store, wanted, tmp_path / "damaged", tmp_path / "partial")
     assert "twice, with the same outcome" in str(caught.value)
     assert f"{kind}" in str(caught.value)
@@ -183,7 +183,7 @@ def test_gcs_download_of_others_object_is_compared_with_its_crc32c(gcs, hasty, t
                 fetch(store, wanted, path, tmp_path / "partial")
                 assert path.read_bytes() == CONTENT
             else:
-                with pytest.raises(ChecksumMismatchError, match="not what the store says"):
+                with pytest.raises(ChecksumMismatchError, match="not match the store's checksum"):
                     fetch(store, wanted, path, tmp_path / "partial")
                 assert not path.exists()
             assert front.dealt["corrupted"] >= 1

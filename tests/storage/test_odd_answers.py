@@ -201,5 +201,5 @@ def test_source_whose_name_holds_brackets_is_listed(tmp_path: Path, rclone, rclo
 
 def test_destination_below_a_source_whose_name_holds_brackets_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data[1]").mkdir()
-    with pytest.raises(ConfigError, match="lies below a source"):
+    with pytest.raises(ConfigError, match="is inside a source"):
         require_apart([str(tmp_path / "data[1]")], [("destinations", str(tmp_path / "data[1]" / "out"))])

@@ -96,7 +96,7 @@ def test_command_of_other_sources_is_refused_before_it_removes_anything(tmp_path
     run(tmp_path, command, "corpus/a.jsonl")
     before = content(tmp_path / "out")
     for other in (command, *({"dedup", "tokenize"} - {command})):
-        with pytest.raises(ConfigError, match="another command, or the same one of other sources"):
+        with pytest.raises(ConfigError, match="the output of another command or of other sources"):
             run(tmp_path, other, "corpus/deep/b.jsonl" if other == command else "corpus/a.jsonl")
         assert content(tmp_path / "out") == before
     run(tmp_path, command, "corpus/a.jsonl", "corpus/deep/b.jsonl")
@@ -126,7 +126,7 @@ def test_command_that_broke_off_while_it_delivered_leaves_nothing_to_the_next(tm
 def test_command_refuses_an_output_below_its_inputs(tmp_path, corpus, command: str, output: str) -> None:
     options = ["--tokenizer", "cl100k_base"] if command == "tokenize" else ["--work-folder", str(tmp_path / "work")]
     arguments = [command, str(corpus), "--output", str(tmp_path / output), *options]
-    with pytest.raises(ConfigError, match="--output lies below a source"):
+    with pytest.raises(ConfigError, match="--output is inside a source"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 

@@ -44,7 +44,7 @@ def test_open_verified_changed_file_is_refused_by_name(tmp_path) -> None:
     path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     for expected in checksums(CONTENT):
         with (
-            pytest.raises(SourceError, match="changed while") as caught,
+            pytest.raises(SourceError, match="changed during") as caught,
             open_verified(path, expected, name="web/a") as stream,
         ):
             stream.read(10)

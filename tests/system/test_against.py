@@ -240,10 +240,10 @@ BAD = {
     "no text under the key": (
         {"text_field": "content"},
         RejectedDocumentsError,
-        "lines of a reference are not documents",
+        "lines of a reference are malformed",
     ),
     "its own source": ("tiny", ConfigError, "a file counts twice"),
-    "empty": ("empty", SourceError, "a reference holds no text"),
+    "empty": ("empty", SourceError, "a reference has no text"),
 }
 
 
@@ -297,7 +297,7 @@ def test_dedup_command_against_a_folder_leaves_what_a_build_leaves(tmp_path: Pat
     options = ["--minimum-bytes", str(MINIMUM), "--against", str(references), "--work-folder", str(tmp_path / "alone")]
     told = CliRunner().invoke(app, ["dedup", str(tmp_path / "tiny"), "--output", str(tmp_path / "clean"), *options])
     assert told.exit_code == 0
-    assert f"of these stand in {references}" in told.output
+    assert f"of these are in {references}" in told.output
     clean = {name: (tmp_path / "clean" / name).read_bytes() for name in ("b1.jsonl", "b2.jsonl")}
     assert clean == documents(tmp_path)
     assert not (tmp_path / "clean" / "a1.jsonl").exists()

@@ -66,14 +66,14 @@ def build(root: Path, **changes: object) -> Path:
         ),
         (
             {"tokenizer": {"name": "cl100k_base", "sha256": "0" * 64}},
-            ["not the one that tokenizer.sha256 or the lock names", "got"],
+            ["differs from the one that tokenizer.sha256 or the lock names", "got"],
         ),
         ({"destinations": [{"path": "ftp://host/x"}]}, ["there is no store for this kind of location", "ftp://host/x"]),
         (
             {"work_folder": "CORPUS/work"},
-            ["work_folder lies below a source", "next build would read what this one wrote"],
+            ["work_folder is inside a source", "next build would read what this one wrote"],
         ),
-        ({"destinations": [{"path": "CORPUS"}]}, ["destinations lies below a source"]),
+        ({"destinations": [{"path": "CORPUS"}]}, ["destinations is inside a source"]),
         ({"shufle": {"seed": 1}}, ["ConfigError", "shufle", "did you mean shuffle?"]),
     ],
 )
@@ -97,7 +97,7 @@ def test_cli_config_check_valid_file_says_what_it_found(tmp_path, monkeypatch, c
 
 
 def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, monkeypatch, capsys) -> None:
-    """A folder's .json, .ndjson, .jsonl.xz or .txt was passed over without a word."""
+    """A folder's .json, .ndjson, .jsonl.xz or .txt was skipped without a word."""
     write_corpus(tmp_path / "corpus", documents=8)
     config = config_file(tmp_path)
 
@@ -106,13 +106,13 @@ def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, m
         assert code == 0
         return output
 
-    assert "passed over" not in run("config", "check", str(config)) + run("plan", str(config))
+    assert "skipped" not in run("config", "check", str(config)) + run("plan", str(config))
     without = run("build", str(config), "--workers", "1")
-    assert "passed over" not in without
+    assert "skipped" not in without
     version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())
     for name in ("b.json", "c.ndjson", "d.txt", "e.jsonl.xz", "_SUCCESS", ".x.swp"):
         (tmp_path / "corpus" / name).write_text("{}\n")
-    said = "4 files of other kinds passed over: b.json, c.ndjson, d.txt, ..."
+    said = "4 files of other kinds skipped: b.json, c.ndjson, d.txt, ..."
     assert said in run("config", "check", str(config))
     plan = run("plan", str(config))
     assert said in plan
@@ -175,7 +175,7 @@ def test_build_bad_lines_are_quarantined_counted_and_the_rest_goes_on(tmp_path) 
 
 def test_build_too_many_bad_lines_fail_with_examples(tmp_path) -> None:
     source(tmp_path, lines_of(["good"] * 100) + b"{broken\n")
-    with pytest.raises(RejectedDocumentsError, match="1 of 101 lines are not documents") as caught:
+    with pytest.raises(RejectedDocumentsError, match="1 of 101 lines are malformed") as caught:
         build(tmp_path)
     for words in (
         "a.jsonl line 101: broken_json",
@@ -240,7 +240,7 @@ def test_build_source_with_one_other_byte_after_download_is_refused(tmp_path, en
         planned.run("index", "00000")
     assert path.name in str(caught.value)
     if ending != ".jsonl.zst":  # zstd may find its own checksum wrong first
-        assert "changed while the dataset was being built" in str(caught.value)
+        assert "changed during the build" in str(caught.value)
         assert "xxh3_128" in str(caught.value)
     assert planned.find("index", "00000") is None
 

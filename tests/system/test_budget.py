@@ -219,7 +219,7 @@ def test_report_says_how_often_documents_are_shown(tmp_path: Path, capsys: pytes
     assert "2.5 epochs" in capsys.readouterr().out
     page = next((tmp_path / "work").rglob("report.html")).read_text()
     books = summary.budget.sources[0]
-    assert "How often sources are shown" in page
+    assert "How often each source is used" in page
     assert all(f"{documents:,} shown {times} times" in page for times, documents in books.by_times)
     flows = {stage.stage: stage for stage in summary.stages}["budget"]
     assert flows.tokens.out == sum(source.shown_tokens for source in summary.budget.sources)
@@ -228,11 +228,11 @@ def test_report_says_how_often_documents_are_shown(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("budget", "shuffle", "match"),
     [
-        ({"book": "1 epoch"}, {"seed": 1}, "no entry of source.paths"),
+        ({"book": "1 epoch"}, {"seed": 1}, "not an entry of source.paths"),
         ({"books": "0 epochs"}, {"seed": 1}, "more than 0"),
-        ({"books": "0 tokens"}, {"seed": 1}, "such as 20B"),
+        ({"books": "0 tokens"}, {"seed": 1}, "looks like 20B"),
         ({"books": "101 epochs"}, {"seed": 1}, "at most 100 epochs"),
-        ({"books": "much"}, {"seed": 1}, "such as 20B tokens or 2.5 epochs"),
+        ({"books": "much"}, {"seed": 1}, "looks like 20B tokens or 2.5 epochs"),
         ({"books": "2 epochs"}, {"order": "source"}, "needs shuffle.order: random"),
     ],
 )

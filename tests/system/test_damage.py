@@ -159,4 +159,4 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
     lies["left"] = 99
     with pytest.raises(BalanceError, match="twice") as caught:
         build(tmp_path, shuffle={"seed": 8})
-    assert "the program is wrong" in str(caught.value)
+    assert "it is a bug" in str(caught.value)

@@ -182,7 +182,7 @@ def test_other_decisions_or_another_condition_read_no_source_again(tmp_path: Pat
 def test_condition_that_cannot_be_read_is_an_error_of_the_plan(tmp_path: Path) -> None:
     write_sources(tmp_path)
     write_decisions(tmp_path, "jsonl", scores())
-    with pytest.raises(ConfigError, match="a condition cannot be read"):
+    with pytest.raises(ConfigError, match="a condition cannot be parsed"):
         plan_dataset(settings(tmp_path, **decided(tmp_path, keep="score > other")), to_build=True)
 
 

@@ -182,7 +182,7 @@ def test_approval_of_cuts_says_how_much_text_goes(tmp_path: Path) -> None:
     asked = GRAPH["decontaminate"].approval
     assert asked is not None
     lost = 2 * len(QUESTION[:-1])
-    assert f"**2 of 30 documents hold items of benchmarks and would lose {lost} bytes of text.**" in asked(of)
+    assert f"**2 of 30 documents contain items of benchmarks and would lose {lost} bytes of text.**" in asked(of)
 
 
 def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> No
     of = build(decontaminated(tmp_path, *benchmarks))
     (report,) = of.units("report")
     page = (of.folder("report", report) / "report.html").read_text()
-    assert "<b>3</b> of 30 documents hold items of benchmarks and were" in page
+    assert "<b>3</b> of 30 documents contain benchmark items and were" in page
     found = summarize(of).contamination
     assert found is not None
     assert [(one.name, one.items, one.undecidable, one.items_met, one.hits) for one in found.benchmarks] == [
@@ -278,7 +278,7 @@ def test_benchmark_is_pinned_by_what_the_command_prints(tmp_path: Path) -> None:
     assert said.count(sha256) == 1
     build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
     write_benchmark(tmp_path, "kettles", OTHER)
-    with pytest.raises(ConfigError, match="a benchmark is not the one that the configuration pins"):
+    with pytest.raises(ConfigError, match="a benchmark differs from the one that the configuration pins"):
         build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
 
 

@@ -153,8 +153,8 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
 @pytest.mark.parametrize(
     ("dedup", "said"),
     [
-        ({"mode": "remove", "minimum_bytes": 6}, "between two characters"),
-        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "promises to keep"),
+        ({"mode": "remove", "minimum_bytes": 6}, "no whole character"),
+        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "keep: every_string keeps"),
         ({"mode": "annotate", "drop_empty": True}, "drop_empty needs mode remove"),
         ({"mode": "delete"}, "'remove', 'annotate' or 'none'"),
     ],
@@ -171,7 +171,7 @@ def test_dedup_command_short_minimum_exits_1_and_says_why(tmp_path: Path, monkey
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 1
-    assert "between two characters" in capsys.readouterr().err
+    assert "no whole character" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("memory", "partitions"), [("1GiB", 4), ("16KiB", 16)])

@@ -154,7 +154,7 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
         "how unevenly the sources spread over the files (1: as chance spreads them)",
     }
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert sum("unlike what chance gives" in one for one in said) == 3
+    assert sum("shuffled order is improbable" in one for one in said) == 3
     console = Console(file=io.StringIO(), record=True, width=200)
     print_summary(summary, Path("report.html"), console)
     assert "warning: improbable order (p < 0.001): try another seed" in console.export_text()
@@ -207,7 +207,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
         ({"file_name": "x.npy"}, "must hold"),
         ({"file_name": "../{split}{number}.npy"}, "no '..'"),
         ({"file_name": "{split}{number}{x}.npy"}, "no other braces"),
-        ({"test_name": "train"}, "the same"),
+        ({"test_name": "train"}, "must differ"),
         ({"layout": "bin", "checkpoints": True}, "belong to npy"),
     ],
 )

@@ -113,7 +113,7 @@ def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(
     dry = open_build(plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="test")))
     assert dry.plan_folder in {one.folder for one in find_garbage(second.work, GRAPH)}
     remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
-    with pytest.raises(PermanentError, match="the plan is no longer there") as caught:
+    with pytest.raises(PermanentError, match="the plan no longer exists") as caught:
         _ = open_build(dry.plan_receipt).config
     assert "clear the task plan with everything downstream" in str(caught.value)
 
@@ -136,7 +136,7 @@ def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
     said = render_garbage(garbage, removed=False)
     assert snapshot(second.work) == before
     assert f"{sum(one.size_bytes for one in garbage):,}  bytes in {len(garbage)} folders" in said
-    assert said.endswith("can be removed; nothing was")
+    assert said.endswith("can be removed; nothing was removed")
     assert all(str(one.folder) in said for one in garbage)
 
 
@@ -226,7 +226,7 @@ def test_gc_without_any_plan_refuses(rebuilt) -> None:
 def test_gc_unreadable_plan_refuses(rebuilt) -> None:
     _, second = rebuilt
     (second.plan_folder / "plan.json").write_bytes(b"{")
-    with pytest.raises(PermanentError, match="a plan that is needed cannot be read"):
+    with pytest.raises(PermanentError, match="a needed plan cannot be read"):
         find_garbage(second.work, GRAPH)
 
 

@@ -79,7 +79,7 @@ def test_gc_command_lists_and_removes_only_when_asked(config: Path) -> None:
     (killed / "tokenized").write_bytes(b"half")
     said = run("gc", config)
     assert re.search(rf"\b4  {killed}  it has no receipt", said), said
-    assert "can be removed; nothing was" in said
+    assert "can be removed; nothing was removed" in said
     assert killed.is_dir()
     assert "removed" in run("gc", config, "--remove")
     assert not killed.exists()

@@ -73,7 +73,7 @@ def test_locate_fuzzy_removal_names_the_repeats_and_what_lies_between(tmp_path, 
     assert removed_bytes == built.total("union", "removed_bytes")
     assert built.total("union", "fuzzy_bytes") > 0
     assert several > 10
-    assert any("between some (dedup.fuzzy_share)" in render_located(locate(built, *place)) for place in texts)
+    assert any("between repeats (dedup.fuzzy_share)" in render_located(locate(built, *place)) for place in texts)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_locate_document_that_was_too_short_says_which_setting_left_it_out(
     found = locate(selected, "c.jsonl", 3)
     assert isinstance(found, Located)
     assert (found.tokens, found.records, found.too_short_for) == (0, (), reason)
-    assert f"left out as too short, {reason}: in no record" in render_located(found)
+    assert f"too short, {reason}: in no record" in render_located(found)
     (empty,) = locate_id(selected, "empty")
     long = locate_id(selected, "first")[0]
     assert [empty.too_short_for, long.too_short_for] == ["", ""]

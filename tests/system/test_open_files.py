@@ -63,7 +63,7 @@ def test_build_with_too_few_open_files_says_so_and_a_higher_hard_limit_mends_it(
     sources(tmp_path)
     done = build_bounded(tmp_path, TOO_FEW, TOO_FEW)
     assert done.returncode == 1
-    assert "needs more open files than it may have" in done.stderr
+    assert "needs more open files than allowed" in done.stderr
     assert "Traceback" not in done.stderr
     done = build_bounded(tmp_path, TOO_FEW, 4096)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -79,7 +79,7 @@ def test_peek_record_that_is_not_there_is_refused(outputs, pattern: str) -> None
 
 def test_peek_file_outside_a_dataset_is_refused(tmp_path) -> None:
     (tmp_path / "x.ds").write_bytes(b"")
-    with pytest.raises(SourceError, match="does not lie in a finished dataset"):
+    with pytest.raises(SourceError, match="is not in a finished dataset"):
         peek_record(tmp_path / "x.ds", 0, 1)
 
 

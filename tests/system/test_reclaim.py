@@ -284,7 +284,7 @@ def test_verify_says_given_back_and_sees_damage_at_the_destination(root: Path) -
     built = open_build(plan_dataset(configured(root)))
     verification = verify_build(built)
     assert verification.findings == ()
-    assert "given back (reclaim: eager)" in render(verification)
+    assert "freed (reclaim: eager)" in render(verification)
     delivered = next((root / "outputs" / "tiny" / "latest").resolve().rglob("*.npy"))
     delivered.write_bytes(b"\0" * delivered.stat().st_size)
     assert [finding.where for finding in verify_build(built).findings] == [str(delivered)]

@@ -117,13 +117,13 @@ def test_plan_changed_setting_is_named_with_both_values(root) -> None:
     reasons = [line.strip() for line in text.splitlines() if "run: " in line]
     assert len(reasons) == 3  # of the stage that the setting changes, of upload and report; none of those between
     assert reasons[1:] == ["run: runs every time"] * 2
-    assert text.endswith("it is reused if that comes out as it was.")
+    assert text.endswith("it is reused if that input does not change.")
 
 
 def test_plan_new_dataset_says_new(tmp_path) -> None:
     write_files(tmp_path / "corpus", 1)
     text = render_preview(preview(open_build(plan_dataset(settings(tmp_path)))))
-    assert text == "nothing of it is built yet: all 18 stages will run, from download to report"
+    assert text == "nothing is built yet: all 18 stages will run, from download to report"
 
 
 def test_plan_added_file_of_a_built_dataset_names_the_new_shard_alone(root) -> None:
@@ -188,7 +188,7 @@ def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_
     edit_in_place(root / "corpus" / "part1.jsonl")
     fields = {"source": {"paths": [str(root / "corpus")], "shard_bytes": 1, "id_field": "name"}}
     changed = check_config(configuration(root, **fields), where="test")
-    with pytest.raises(SourceError, match="changed while the dataset was being built") as caught:
+    with pytest.raises(SourceError, match="changed during the build") as caught:
         build_dataset(changed, workers=1)
     assert "build with --verify" in str(caught.value)
     build_dataset(changed, workers=1, verify=True)
@@ -283,7 +283,7 @@ def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
 
 @pytest.mark.parametrize(("stage", "shard"), [("gather", "00001"), ("tokenize", "00009"), ("tokenise", "00001")])
 def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard: str) -> None:
-    with pytest.raises(ConfigError, match=r"there is no such shard|does not work on shards") as caught:
+    with pytest.raises(ConfigError, match=r"there is no such shard|does not process shards") as caught:
         ask_for_shard(build(root), stage, shard)
     assert "\n  next " in str(caught.value)
 

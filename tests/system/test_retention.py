@@ -112,17 +112,17 @@ def test_everything_of_a_dataset_that_another_reads_is_refused(three: tuple[Path
 
 def test_everything_of_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work" / "tiny").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="no run of a dataset began"):
+    with pytest.raises(ConfigError, match="no run of a dataset has started"):
         everything(tmp_path / "work" / "tiny")
 
 
 def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list[str]]) -> None:
     root, (first, second, third) = three
     size = sum(path.stat().st_size for path in (root / "outputs" / "tiny" / first).rglob("*") if path.is_file())
-    assert gc(root) == "no version may go\n"
+    assert gc(root) == "no version can be removed\n"
     said = gc(root, "--keep-versions", 2)
     assert f"{size:,}  {root / 'outputs' / 'tiny' / first}  " in said
-    assert "can be removed; nothing was" in said
+    assert "can be removed; nothing was removed" in said
     assert there(root) == {first, second, third}
     assert "bytes removed" in gc(root, "--keep-versions", 2, "--remove")
     assert there(root) == {second, third}
@@ -138,7 +138,7 @@ def test_what_latest_names_stays_however_old_it_is(three: tuple[Path, list[str]]
     pointer.write_text(json.dumps({"version": first}))
     assert old(root, keep=1) == [second]
     pointer.write_text('{"vers')
-    with pytest.raises(PermanentError, match="nothing says which version is the latest"):
+    with pytest.raises(PermanentError, match="the latest version is unknown"):
         old(root, keep=1)
     pointer.unlink()
     assert old(root, keep=1) == [second, first]
@@ -221,7 +221,7 @@ def test_keep_versions_that_cannot_be_told_apart_all_stay_and_the_run_delivers(
     torn.touch()
     with caplog.at_level(logging.WARNING):
         build(root, SEEDS[0], keep_versions=1)
-    assert "old versions of tiny stay where they are" in caplog.text
+    assert "old versions of tiny are kept" in caplog.text
     assert there(root) == set(versions)
     torn.unlink()
     build(root, SEEDS[0], keep_versions=1)
@@ -233,4 +233,4 @@ def test_keep_versions_is_how_many_gc_keeps_unless_it_is_told(three: tuple[Path,
     with (root / "tiny.yaml").open("a") as file:
         file.write("keep_versions: 1\n")
     assert all(version in gc(root) for version in (first, second))
-    assert gc(root, "--keep-versions", 3) == "no version may go\n"
+    assert gc(root, "--keep-versions", 3) == "no version can be removed\n"

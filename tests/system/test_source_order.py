@@ -246,4 +246,4 @@ def test_random_order_without_a_seed_and_a_sample_in_source_order_are_refused(ro
     assert "seed is required unless order is source" in str(raised.value)
     with pytest.raises(ConfigError) as raised:
         config(root, exports={"megatron": {}, "sample_documents": 5})
-    assert "a uniform sample of a random order alone" in str(raised.value)
+    assert "a uniform sample only in random order" in str(raised.value)

@@ -247,7 +247,7 @@ def test_step_whose_source_changed_behind_the_plan_is_refused(filters: Path, tmp
         of.run(stage, "00001")
         of.run(stage, "00002")
     filters.write_text(STEPS + "\n")
-    with pytest.raises(StepChangedError, match="not the code that was planned"):
+    with pytest.raises(StepChangedError, match="differs from the planned code"):
         of.run("filter", "00000")
 
 

@@ -63,7 +63,7 @@ def test_locked_configuration_refuses_a_vocabulary_that_changed(config, tmp_path
     vocabulary = description["model"]["vocab"]
     vocabulary["!"], vocabulary['"'] = vocabulary['"'], vocabulary["!"]
     written(description, tmp_path)
-    with pytest.raises(TokenizerError, match="the tokenizer is not the one that the configuration is locked to"):
+    with pytest.raises(TokenizerError, match="the tokenizer differs from the one that the configuration is locked to"):
         run(*command, config)
     assert not (tmp_path / "outputs").exists()
 

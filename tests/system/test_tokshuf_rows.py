@@ -271,7 +271,7 @@ def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_
     with pytest.raises(BalanceError, match="does not balance") as caught:
         run_steps(plan_receipt, "manifest", "manifest")
     assert "contexts content" in str(caught.value)
-    assert "the program is wrong" in str(caught.value)
+    assert "it is a bug" in str(caught.value)
     assert not (tmp_path / "outputs").exists()
 
 

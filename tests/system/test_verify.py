@@ -160,7 +160,7 @@ def test_verify_damaged_cell_leaves_the_exports_of_its_documents_without_finding
         ("nanoset/*.index", 0, bytes(8), "the end of document 0 cannot be"),
         ("numpy/*/*.npy", 200, b"\xff" * 4, "token 18 is not in the vocabulary"),
         ("numpy/*/*.npy", -4, None, "the shard is truncated"),
-        ("webdataset/*.tar", 156, b"5", "a tar header is not as it was written"),
+        ("webdataset/*.tar", 156, b"5", "a tar header is not as written"),
         ("webdataset/*.tar", -512, None, "the archive is truncated"),
     ],
 )
@@ -303,7 +303,7 @@ def test_verify_destination_gone_is_one_finding(built, version, tmp_path) -> Non
         (found,) = findings(built)
     finally:
         shutil.move(tmp_path / "away", version)
-    assert (found.what, found.where) == ("a destination holds nothing of this version", str(version))
+    assert (found.what, found.where) == ("a destination has nothing of this version", str(version))
 
 
 def test_verify_several_faults_are_all_named_in_order_of_the_steps(built, version) -> None:

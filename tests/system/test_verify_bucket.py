@@ -60,7 +60,7 @@ def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp
     (found,) = findings(built)
     assert (found.where, found.what) == (
         f"s3://ready/{named['Key']}",
-        "a file at a destination is not the one that was sent",
+        "a file at a destination differs from the one that was sent",
     )
 
 

@@ -87,7 +87,7 @@ def test_ending_token_two_candidates_are_listed_with_the_key_to_set(tmp_path) ->
 def test_ending_token_malformed_neighbour_is_an_error_that_quotes_nothing(tmp_path) -> None:
     path = written(with_special(), tmp_path)
     beside(tmp_path, "tokenizer_config.json", '{"secret')
-    with pytest.raises(TokenizerError, match="a file beside the tokenizer is malformed") as caught:
+    with pytest.raises(TokenizerError, match="a file next to the tokenizer is malformed") as caught:
         load_tokenizer(path)
     assert "secret" not in str(caught.value)
 

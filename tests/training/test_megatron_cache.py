@@ -83,15 +83,15 @@ DAMAGES = {
     "floats": (rewritten("sample_index.npy", lambda array: array.astype(float)), "has another form"),
     "one_column": (rewritten("sample_index.npy", lambda array: array[:, 0]), "has another form"),
     "no_rows": (rewritten("shuffle_index.npy", lambda array: array[0]), "has another form"),
-    "foreign_document": (rewritten("document_index.npy", lambda array: array + 5), "does not fit"),
-    "negative_document": (rewritten("document_index.npy", lambda array: array - 9), "does not fit"),
-    "other_starts": (rewritten("sample_index.npy", lambda array: array + np.array([0, 1])), "does not fit"),
-    "negative_starts": (rewritten("sample_index.npy", lambda array: array - np.array([0, 3])), "does not fit"),
-    "backwards": (rewritten("sample_index.npy", lambda array: array[::-1]), "does not fit"),
-    "far_row": (rewritten("shuffle_index.npy", lambda array: array.astype(np.int64) + 10**9), "does not fit"),
-    "negative_row": (rewritten("shuffle_index.npy", lambda array: array.astype(np.int64) - 10**9), "does not fit"),
-    "fewer_samples": (rewritten("shuffle_index.npy", lambda array: array[:-1]), "does not fit"),
-    "part_of_an_epoch": (rewritten("document_index.npy", lambda array: array[:-1]), "does not fit"),
+    "foreign_document": (rewritten("document_index.npy", lambda array: array + 5), "does not match"),
+    "negative_document": (rewritten("document_index.npy", lambda array: array - 9), "does not match"),
+    "other_starts": (rewritten("sample_index.npy", lambda array: array + np.array([0, 1])), "does not match"),
+    "negative_starts": (rewritten("sample_index.npy", lambda array: array - np.array([0, 3])), "does not match"),
+    "backwards": (rewritten("sample_index.npy", lambda array: array[::-1]), "does not match"),
+    "far_row": (rewritten("shuffle_index.npy", lambda array: array.astype(np.int64) + 10**9), "does not match"),
+    "negative_row": (rewritten("shuffle_index.npy", lambda array: array.astype(np.int64) - 10**9), "does not match"),
+    "fewer_samples": (rewritten("shuffle_index.npy", lambda array: array[:-1]), "does not match"),
+    "part_of_an_epoch": (rewritten("document_index.npy", lambda array: array[:-1]), "does not match"),
 }
 
 
@@ -116,7 +116,7 @@ def read_all(folder: Path, lengths: np.ndarray) -> None:
 @pytest.mark.parametrize("lengths", [[*LENGTHS, 4], LENGTHS[:-1], [one + 1 for one in LENGTHS], LENGTHS[::-1]])
 def test_cache_of_files_that_changed_is_refused(tmp_path: Path, lengths: list[int]) -> None:
     write_draws(tmp_path, "/x/web", LENGTHS, samples=20)
-    with pytest.raises(CorruptDataError, match="does not fit the dataset's files"):
+    with pytest.raises(CorruptDataError, match="does not match the dataset's files"):
         read_all(tmp_path, np.array(lengths, np.int32))
 
 
@@ -126,7 +126,7 @@ def test_blend_that_draws_what_is_not_there_is_refused(tmp_path: Path, which: in
     write_blend(tmp_path, parts, [(0, 0), (which, number)])
     run = cached_runs(tmp_path)[0]
     assert run.sample(0)[1] == 0
-    with pytest.raises(CorruptDataError, match="a blend draws what is not there"):
+    with pytest.raises(CorruptDataError, match="a blend draws a missing sample"):
         run.sample(1)
 
 
@@ -163,7 +163,7 @@ def test_description_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 def test_description_that_says_something_else_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     description, _ = write_draws(tmp_path / "whole", "/x/web", LENGTHS, samples=20)
     save(tmp_path / "changed", description | change, {})
-    with pytest.raises(CorruptDataError, match="of another version of Megatron"):
+    with pytest.raises(CorruptDataError, match="from another version of Megatron"):
         cached_runs(tmp_path / "changed")
 
 

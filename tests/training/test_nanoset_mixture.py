@@ -106,15 +106,15 @@ def changed(root: Path, folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("changes", "asked", "match"),
     [
-        ({}, {"seed": 5}, "the mixture is of another run"),
-        ({}, {"sequence_tokens": 32}, "the mixture is of another run"),
+        ({}, {"seed": 5}, "the mixture is for another run"),
+        ({}, {"sequence_tokens": 32}, "the mixture is for another run"),
         ({}, {"split": "9,1,0"}, "follows from the tokens of a sequence"),
         ({}, {"megatron_cache": "x"}, "no such export"),
-        ({"sequence_tokens": 20}, {}, "the mixture is of other files"),
+        ({"sequence_tokens": 20}, {}, "the mixture is for other files"),
         ({"ours": {"folder": "/elsewhere/web/0123456789ab"}}, {}, "does not draw from this dataset"),
-        ({"ours": {"nanoset": None}}, {}, "no mixture of Nanosets"),
-        ({"ours": {"weight": -1}}, {}, "no mixture of Nanosets"),
-        ({"sources": []}, {}, "no mixture of Nanosets"),
+        ({"ours": {"nanoset": None}}, {}, "not a mixture of Nanosets"),
+        ({"ours": {"weight": -1}}, {}, "not a mixture of Nanosets"),
+        ({"sources": []}, {}, "not a mixture of Nanosets"),
     ],
 )
 def test_mixture_of_another_run_or_dataset_is_refused(root, tmp_path, changes, asked, match: str) -> None:

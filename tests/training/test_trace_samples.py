@@ -187,7 +187,7 @@ def test_cache_of_two_runs_is_refused_until_they_are_told_apart(root, config, ca
 @pytest.mark.parametrize(
     ("prefix", "words"),
     [
-        ("/far/books_00000_text_document", "not named as a part of this dataset"),
+        ("/far/books_00000_text_document", "does not have the name of a part of this dataset"),
         ("/far/tiny/0123456789ab/megatron/tiny_00000_text_document", "is of version 0123456789ab"),
     ],
 )
@@ -206,7 +206,7 @@ def test_cache_of_another_version_that_lies_here_is_refused_by_its_digests(root,
     (tmp_path / "out/tiny/latest").resolve().rename(tmp_path / "moved")
     prefix = tmp_path / "moved/megatron" / prefixes(root)[0].name
     write_draws(tmp_path / "cache", str(prefix), [*map(len, documents_of(prefix))], samples=5, sequence=SEQUENCE)
-    with pytest.raises(PermanentError, match="another content than this dataset's part of that name"):
+    with pytest.raises(PermanentError, match="differs from this dataset's part of that name"):
         corpusmill.trace_samples(config, 0, megatron_cache=tmp_path / "cache")
 
 
@@ -219,7 +219,7 @@ def test_cache_of_a_path_that_is_not_here_is_read_if_it_fits_and_refused_if_not(
     for sample in corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "fits"):
         require_tokens(sample, [rows[one][token] for one, token in drawn[sample.number]], texts)
     write_draws(tmp_path / "stale", far, lengths[::-1], samples=20, sequence=SEQUENCE)
-    with pytest.raises(CorruptDataError, match="the index cache does not fit the dataset's files"):
+    with pytest.raises(CorruptDataError, match="the index cache does not match the dataset's files"):
         list(corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "stale"))
 
 
@@ -245,7 +245,7 @@ def test_blend_that_draws_twice_from_a_prefix_checks_both_draws(root, config, te
     for number, expected in ((0, whole[1][3]), (1, more[1][3])):
         (sample,) = corpusmill.trace_samples(config, number, megatron_cache=tmp_path)
         require_tokens(sample, [rows[one][token] for one, token in expected], texts)
-    with pytest.raises(CorruptDataError, match="does not fit the dataset's files"):
+    with pytest.raises(CorruptDataError, match="does not match the dataset's files"):
         list(corpusmill.trace_samples(config, 0, 3, megatron_cache=tmp_path))
 
 

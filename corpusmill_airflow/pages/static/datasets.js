@@ -59,7 +59,7 @@ async function keepUp() {
       say(await refresh(location.href, ["datasets"]));
       showOpened();
     } catch {
-      say("Airflow does not answer. This page tries again by itself.");
+      say("Airflow does not respond. This page will retry.");
     }
   }
   setTimeout(keepUp, PAUSE_MS);

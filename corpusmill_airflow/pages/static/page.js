@@ -81,10 +81,10 @@ async function ask(method, path, body) {
 function why(status, detail) {
   const reason = typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "";
   const words = {
-    401: "You are not logged in any more. Log in to Airflow again, then reload this page.",
-    403: "You may look at this page, but not start work from it. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
-    404: "The DAG that does this is not there. See Airflow's import errors.",
-    409: "Airflow is starting such a run already. Wait a moment and try again.",
+    401: "You are no longer logged in. Log in to Airflow again, then reload this page.",
+    403: "You may view this page, but not start runs from it. Ask an administrator of this Airflow for a role that may (with its simple login: user or above). Nothing was changed.",
+    404: "The DAG for this is missing. See Airflow's import errors.",
+    409: "Airflow is already starting such a run. Wait a moment and try again.",
     422: "Airflow did not accept the values.",
   };
   return `${words[status] ?? `Airflow answered ${status}.`}${reason && status !== 403 ? ` (${reason})` : ""}`;

@@ -64,7 +64,7 @@ function addCopyButtons(root) {
     button.className = "small copy";
     button.textContent = "Copy";
     button.addEventListener("click", async () => {
-      button.textContent = (await copy(text)) ? "Copied" : "Select and copy by hand";
+      button.textContent = (await copy(text)) ? "Copied" : "Select and copy manually";
       setTimeout(() => { button.textContent = "Copy"; }, 2500);
     });
     text.before(button);
@@ -154,7 +154,7 @@ async function clearTask(task) {
   await ask("POST", `/api/v2/dags/${encodeURIComponent(head().dag)}/clearTaskInstances`, {
     dry_run: false, dag_run_id: head().run, task_ids: [[task, place]], only_failed: false, include_downstream: true,
   });
-  answer("The shard's task and what follows begin again. This page shows how far they are.", false);
+  answer("The shard's task and what follows begin again. This page shows their progress.", false);
   begunAgain = Date.now();
   keepUp();
 }
@@ -178,7 +178,7 @@ async function keepUp() {
       showFiltered();
       await showReport();
     } catch {
-      say("Airflow does not answer. This page tries again by itself.");
+      say("Airflow does not respond. This page will retry.");
     }
   }
   keepUpLater();

@@ -211,7 +211,7 @@ def test_trace_samples_of_a_cache_of_another_run_is_refused_by_what_differs(tmp_
     assert "holds several runs" in traced(**ours, seed=1, split="70,20,10")
     for other in ({"seed": 3}, {"sequence_tokens": 65}, {"split": "80,10,10"}):
         assert "holds no run on this dataset" in traced(**ours, **other)
-    assert "not named as a part of this dataset" in traced(**theirs)
+    assert "does not have the name of a part of this dataset" in traced(**theirs)
 
 
 def test_megatron_m24_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:
