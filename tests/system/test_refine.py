@@ -186,3 +186,9 @@ def test_reprocessed_shard_of_late_steps_is_the_same(root: Path) -> None:
 def test_late_step_with_annotate_is_refused(root: Path) -> None:
     with pytest.raises(ConfigError, match="put it before: index"):
         build(root, dedup={"mode": "annotate", "minimum_bytes": MINIMUM_BYTES})
+
+
+def test_late_step_with_annotated_hits_is_refused(root: Path) -> None:
+    wanted = {"benchmarks": [{"name": "b", "path": str(root / "b.jsonl")}], "action": "annotate"}
+    with pytest.raises(ConfigError, match="put it before: index"):
+        build(root, decontamination=wanted)
