@@ -98,17 +98,7 @@ class DatasetConfig(Section):
             )
         return self
 
-    def steps_before(self, place: str) -> list[StepConfig]:
-        """The steps of a place, in order: `index` (text as it was read), or `writeback` (deduplicated text)."""
-        return [step for step in self.steps or () if step.before == place]
-
-    @property
-    def wants_windows(self) -> bool:
-        """Whether the windows that repeat are listed, not only their bytes: to keep whole copies, or to tell which text
-        is lost with a document that a step drops after deduplication."""
-        removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
-        return self.dedup.keep == "every_string" or removing
-
+    @model_validator(mode="after")
     def _annotations_have_a_place(self) -> DatasetConfig:
         wanted, dedup = self.decontamination, self.dedup
         if wanted is None or wanted.action != "annotate":
@@ -131,6 +121,17 @@ class DatasetConfig(Section):
                 " one place"
             )
         return self
+
+    def steps_before(self, place: str) -> list[StepConfig]:
+        """The steps of a place, in order: `index` (text as it was read), or `writeback` (deduplicated text)."""
+        return [step for step in self.steps or () if step.before == place]
+
+    @property
+    def wants_windows(self) -> bool:
+        """Whether the windows that repeat are listed, not only their bytes: to keep whole copies, or to tell which text
+        is lost with a document that a step drops after deduplication."""
+        removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
+        return self.dedup.keep == "every_string" or removing
 
     def all_decisions(self) -> list[DecisionsConfig]:
         """What says which documents go, the first to say so first: the list of `forget`, then `decisions`."""

@@ -316,7 +316,8 @@ def test_refused_approval_is_not_asked_again(dag: DAG) -> None:
     assert approve.retries == 0
     assert approve.fail_on_reject
     assert "find_ranges.union" in approve.get_flat_relative_ids(upstream=True)
-    assert {"tokenize", "writeback"} <= approve.downstream_task_ids
+    assert approve.downstream_task_ids == {"refine"}
+    assert {"tokenize", "writeback"} <= approve.get_flat_relative_ids(upstream=False)
 
 
 def test_second_stage_with_an_approval_has_a_task_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
