@@ -67,15 +67,18 @@ def rules_of(threshold: str | float) -> NDArray[np.float64]:
     return np.array(((WEIGHED, LEAST_TELLING, threshold),) if isinstance(threshold, float) else RULES[threshold])
 
 
-def too_little(seeds: Seeds) -> NDArray[np.bool_]:
-    """bool (sequences,): those that not even a copy is a hit of, as they are too short or tell too little."""
+def too_little(seeds: Seeds, margin: float = 0.0) -> NDArray[np.bool_]:
+    """bool (sequences,): those that not even a copy is a hit of, as they are too short or tell too little.
+
+    `margin`: how much more than enough still counts as too little.
+    """
     telling = (seeds.weights[:, ALONE] * np.minimum(1, VARIANTS * seeds.weights[:, RAREST])).astype(np.float64)
     ends = np.concatenate([np.zeros(1), np.cumsum(telling)])
     words = np.concatenate([np.zeros(1, np.int64), np.cumsum(seeds.weights[:, RAREST] > 0)])
     first, end = seeds.bounds[:-1].astype(np.int64), seeds.bounds[1:].astype(np.int64)
     behind = first + seeds.questions.astype(np.int64)
     short = words[end] - words[first] < np.where(words[behind] == words[first], LONG_ANSWER, LEAST_WORDS)
-    little: NDArray[np.bool_] = short | (ends[end] - ends[first] < RULES["default"][0][1])
+    little: NDArray[np.bool_] = short | (ends[end] - ends[first] < RULES["default"][0][1] + margin)
     return little
 
 

@@ -134,6 +134,8 @@ def _told_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.ui
             low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])
             for start, end in removed[low:high].tolist():
                 stays[start - origin : end - origin] = False
+            if build.config.dedup.drop_empty and not stays.any():
+                continue  # the document goes
             places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
             about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
             hits.setdefault(document, []).append({**about, **places})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from corpusmill.storage import StoredFile
 
 UNIT = "index"
+ROUNDING = 1e-3  # of what a sequence tells: the search adds it up in another order
 
 
 def benchmarks_of(config: DatasetConfig) -> list[Benchmark]:
@@ -98,12 +99,13 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     files = [[StoredFile(**file.model_dump(exclude={"part"})) for file in of_benchmark] for of_benchmark in planned]
     seeds, entries, facts = index_benchmarks(build.config, files)
     write_seeds(folder, seeds, entries)
-    (met, seeds_met), little = Searcher(seeds).met_alone(), too_little(seeds)
+    met, seeds_met = Searcher(seeds).met_alone()
+    little = ~met & too_little(seeds, ROUNDING)
     counts = {
         "items": sum(fact.items for fact in facts),
         "items_indexed": sum(entry.part == "item" for entry in entries),
         "sequences": seeds.sequences,
-        "sequences_met": int(np.count_nonzero(met & ~little)),
+        "sequences_met": int(np.count_nonzero(met)),
         "sequences_undecidable": int(np.count_nonzero(little)),
         "seeds": len(seeds.postings),
         "seeds_met": seeds_met,

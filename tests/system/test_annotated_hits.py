@@ -87,6 +87,18 @@ def test_hits_of_text_that_is_removed_in_part_name_what_is_left_of_it(tmp_path: 
     assert len(text) < len(shared)
 
 
+def test_hits_of_a_document_that_is_dropped_as_empty_go_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    rows = [{"id": "0", "text": f"before {QUESTION}"}, {"id": "1", "text": QUESTION}]
+    (folder / "part.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dedup = {**REMOVE, "drop_empty": True}
+    of = build(decontaminated(tmp_path, write_benchmark(tmp_path, "both", QUESTION), action="annotate", dedup=dedup))
+    (row,) = rows_of(outputs(tmp_path), tmp_path).values()
+    assert [hit["item"] for hit in row["contamination"]] == ["both/0"]
+    assert of.total("decontaminate", "hits") == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
