@@ -121,5 +121,5 @@ def test_epochs_of_an_amount_are_whole_ones_and_a_rest_without_rounding(there, a
      f"{MOST_EPOCHS + 1} epochs", "9999999999T tokens", "1 epoch ", "٣ epochs", "1  epoch"],
 )  # fmt: skip
 def test_amount_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"such as|at most"):
+    with pytest.raises(ValueError, match=r"looks like|at most"):
         parse_amount(text)

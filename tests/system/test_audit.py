@@ -53,7 +53,7 @@ def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path
     with monkeypatch.context() as patched:
         patched.setattr(Tokenizer, "encode_counted", splitting)
         run_build(receipt, workers=1, until="tokenize")
-    with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
+    with pytest.raises(VerificationError, match="engine gigatoken produced other ids than tiktoken") as caught:
         run_build(receipt, workers=1)
     assert "a1.jsonl, line" in str(caught.value)
     with pytest.raises(StepMissingError):

@@ -182,7 +182,7 @@ def test_approval_of_cuts_says_how_much_text_goes(tmp_path: Path) -> None:
     asked = GRAPH["decontaminate"].approval
     assert asked is not None
     lost = 2 * len(QUESTION[:-1])
-    assert f"**2 of 30 documents contain items of benchmarks and would lose {lost} bytes of text.**" in asked(of)
+    assert f"**2 of 30 documents contain benchmark items and would lose {lost} bytes of text.**" in asked(of)
 
 
 def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> None:

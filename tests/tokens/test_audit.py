@@ -48,7 +48,7 @@ def test_audit_one_other_id_fails_with_text_ids_and_place(cl100k) -> None:
     ids = cl100k.encode([text])[0].copy()
     expected = ids.tolist()
     ids[2] += 1
-    with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
+    with pytest.raises(VerificationError, match="engine gigatoken produced other ids than tiktoken") as caught:
         audit_documents([("a.jsonl, line 7", text, ids)], cl100k)
     for said in (
         "a.jsonl, line 7",
@@ -120,7 +120,7 @@ def test_audit_document_over_1_mib_is_never_compared_whole(cl100k) -> None:
 def test_audit_long_document_whose_written_ids_changed_fails_anywhere(cl100k, place: int) -> None:
     documents = written_by(cl100k, long_text(), 2)
     documents[1][2][place] ^= 1
-    with pytest.raises(VerificationError, match="not those that engine gigatoken gives now") as caught:
+    with pytest.raises(VerificationError, match="differ from those that engine gigatoken produces now") as caught:
         audit_documents(documents, cl100k)
     assert "a.jsonl, line 2" in str(caught.value)
 
@@ -136,7 +136,7 @@ def test_audit_engine_that_is_wrong_about_one_word_fails_in_a_window(cl100k) -> 
     short, long = b"No such word. ", long_text()
     documents = [(f"line {line}", text, broken.encode([text])[0]) for line, text in enumerate([short, long])]
     assert audit_documents(documents[:1], broken).documents == 1
-    with pytest.raises(VerificationError, match="engine gigatoken gave other ids than tiktoken") as caught:
+    with pytest.raises(VerificationError, match="engine gigatoken produced other ids than tiktoken") as caught:
         audit_documents(documents, broken)
     assert "line 1, from byte" in str(caught.value)
     assert "' says:" in str(caught.value)
