@@ -19,7 +19,7 @@ that this build does not need are fetched twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -194,7 +194,8 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     done.searched_files, done.searched_bytes = len(files), sum(path.stat().st_size for path in files)
     done.remains = [str(path) for path, _ in search.in_files(files)]
     for folder, endpoint_url in _buckets(build):
-        with _noted(done, folder):
+        # What of the work folder cannot be read is an error: nothing would be proven.
+        with nullcontext() if folder == address_of(build.work) else _noted(done, folder):
             for one in search_bucket(folder, endpoint_url, search, build.work / SCRATCH):
                 done.searched_files += 1
                 done.searched_bytes += one.size_bytes

@@ -39,6 +39,7 @@ def objects_holding(client: Any, text: bytes) -> list[str]:
     return [key for key, body in bodies.items() if any(form in body for form in forms)]
 
 
+@pytest.mark.slow
 def test_purge_leaves_no_object_of_a_work_folder_with_the_text(root: Path, moto_client: Any) -> None:
     write_list(root, {"id": "2-3"})
     build(settings(root, "also", **IN_BUCKET))  # whose filter wrote the shard anew, with the text
