@@ -12,7 +12,7 @@ the dataset's work folder was superseded by another plan, another setting or ano
 * a folder without a receipt is garbage: its step starts again from clean in any case;
 * a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
 * what all datasets of a work folder have in common (Stage.common) is garbage when no such plan of any of them reaches
-  it; in a bucket it stays, because a machine need not know all datasets there;
+  it; in a bucket, where no lock says that somebody reads it, only if it is as old as abandoned outputs have to be;
 * removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
 
@@ -43,7 +43,7 @@ from corpusmill.ledger.receipt import parse_receipt
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.work_folder.outputs import abandoned, remove_abandoned
 from corpusmill.work_folder.outputs import remove as remove_outputs
-from corpusmill.work_folder.small import is_shared, refresh_all, remove, remove_all
+from corpusmill.work_folder.small import age_seconds, folders_below, is_shared, refresh_all, remove, remove_all
 
 STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
@@ -88,31 +88,35 @@ def find_garbage(
         folders_of_build, stages_of_build = _reached(open_build(plan, graph))
         reached |= folders_of_build
         unfinished |= stages_of_build
+    longest = _longest_task_seconds(config)
     found = []
     for folder in folders:
         finished = (folder / RECEIPT_NAME).exists()
         needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
             found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
-    return [*found, *_common_garbage(work, graph, plans), *_abandoned(work, folders, config)]
+    return [*found, *_common_garbage(work, graph, plans, longest), *_abandoned(work, folders, longest)]
 
 
-def _common_garbage(work: Path, graph: Graph, plans: list[Path]) -> list[Garbage]:
+def _common_garbage(work: Path, graph: Graph, plans: list[Path], longest: float) -> list[Garbage]:
     """What stages that all datasets share hold, and no plan that one of them needs; `plans`: those of this one."""
+    home = work.parent / COMMON
     stages = [stage.name for stage in graph if stage.common]
-    folders = [folder for stage in stages for folder in _step_folders(work.parent / COMMON / stage)]
-    if not folders or is_shared(work):
-        return []
-    beside = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
+    for stage in stages:
+        refresh_all(home / stage, RECEIPT_NAME)
+    folders = [folder for stage in stages for folder in _step_folders(home / stage)]
+    left = _abandoned(home, folders, longest)
+    if not folders:
+        return left
+    beside = [folder for folder in folders_below(work.parent) if folder not in {work, home}]
     reached: set[Path] = set()
     for plan in [*plans, *(plan for other in beside for plan in needed_plans(other))]:
         folders_of_build, unfinished = _reached(open_build(plan, graph), stages)
         reached |= folders_of_build | {folder for folder in folders if folder.parent.name in unfinished}
-    return [
-        Garbage(folder, _size_bytes(folder), SUPERSEDED)
-        for folder in folders
-        if folder not in reached and not _is_locked(folder)
-    ]
+    unneeded = [folder for folder in folders if folder not in reached and not _is_locked(folder)]
+    if is_shared(work):
+        unneeded = [folder for folder in unneeded if age_seconds(folder / RECEIPT_NAME) > longest]
+    return [*(Garbage(folder, _size_bytes(folder), SUPERSEDED) for folder in unneeded), *left]
 
 
 def superseded(folder: Path) -> Garbage:
@@ -125,13 +129,17 @@ def abandoned_attempt(attempt: Path) -> Garbage:
     return Garbage(attempt, 0, ABANDONED, is_attempt=True)
 
 
-def _abandoned(work: Path, folders: list[Path], config: DatasetConfig | None) -> list[Garbage]:
+def _longest_task_seconds(config: DatasetConfig | None) -> float:
+    """Twice what a task may take: what is older, no task under way has made or counts on."""
+    return 2 * ((config and config.dag) or ScheduleConfig()).task_timeout.total_seconds()
+
+
+def _abandoned(home: Path, folders: list[Path], longest: float) -> list[Garbage]:
     """Outputs in a bucket that no receipt names, and that are older than any task that could still name them."""
-    if not is_shared(work):
+    if not is_shared(home):
         return []
     named = {receipt.attempt for folder in folders if (receipt := _receipt(folder))}
-    limit = ((config and config.dag) or ScheduleConfig()).task_timeout
-    left = abandoned(work, named, 2 * limit.total_seconds())
+    left = abandoned(home, named, longest)
     return [Garbage(place, size_bytes, ABANDONED, is_attempt=True) for place, size_bytes in left]
 
 

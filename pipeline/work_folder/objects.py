@@ -163,11 +163,21 @@ class Objects:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Every object whose key begins with `prefix`, in the store's order."""
-        token = ""
-        while True:
-            page = self.store.call("list", self._address(prefix), partial(self._page, prefix, token))
+        for page in self._pages(prefix):
             for row in page.get("Contents", []):
                 yield Listed(row["Key"], row["Size"], row["LastModified"].timestamp(), row["ETag"])
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """What stands between `prefix` and the next slash, of all keys that have both; each once."""
+        for page in self._pages(prefix, "/"):
+            for row in page.get("CommonPrefixes", []):
+                yield row["Prefix"].removeprefix(prefix).rstrip("/")
+
+    def _pages(self, prefix: str, delimiter: str = "") -> Iterator[Any]:
+        token = ""
+        while True:
+            page = self.store.call("list", self._address(prefix), partial(self._page, prefix, token, delimiter))
+            yield page
             if not page["IsTruncated"]:
                 return
             token = page["NextContinuationToken"]
@@ -184,8 +194,9 @@ class Objects:
 
         abort(self.store, upload)
 
-    def _page(self, prefix: str, token: str) -> Any:
+    def _page(self, prefix: str, token: str, delimiter: str = "") -> Any:
         more = {"ContinuationToken": token} if token else {}
+        more |= {"Delimiter": delimiter} if delimiter else {}
         return self.store.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **more)
 
     def clock(self) -> float:

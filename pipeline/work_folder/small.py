@@ -69,6 +69,15 @@ def names_below(folder: Path, prefix: str) -> list[Path]:
     return sorted(folder / name for name in keys if name.count("/") == 1 and name.partition("/")[2].startswith(prefix))
 
 
+def folders_below(folder: Path) -> list[Path]:
+    """Every folder directly below one, in order of name; none of a bucket's is brought here."""
+    there = object_of(folder)
+    if there is None:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    bucket, key = there
+    return sorted(folder / name for name in objects_of(bucket).folders(f"{key}/"))
+
+
 def age_seconds(path: Path) -> float:
     """How long ago a small file was written, by the clock of its store alone; refreshes it. Infinite if it is gone."""
     there = object_of(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.engine.garbage import find_garbage
+from corpusmill.engine.garbage import Garbage, find_garbage, remove_garbage
+from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify.verification import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -41,7 +43,7 @@ def documents(root: Path, name: str) -> list[str]:
 
 
 def test_reference_dataset_in_a_bucket_is_indexed_once_for_all_machines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str, moto_client: Any
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
     earlier = settings(tmp_path, "earlier", str(tmp_path / "work"))
@@ -67,3 +69,33 @@ def test_reference_dataset_in_a_bucket_is_indexed_once_for_all_machines(
             assert not any(".common" in str(one.folder) for one in find_garbage(made.work, GRAPH))
             assert documents(tmp_path, name) == documents(tmp_path, "locally")
     assert plan_dataset(settings(tmp_path, "locally", str(tmp_path / "work"), latest))
+    require_collected_when_unneeded(tmp_path, moto_client, latest)
+
+
+def require_collected_when_unneeded(root: Path, client: Any, latest: str) -> None:
+    """What both datasets had in common stays while one of them needs it, and until it is old; then all of it goes."""
+    with machine(root / "mirrors", "second"):
+        alone = settings(root, "second", "s3://corpus/mill")
+        made = open_build(build_dataset(alone, workers=1))
+        assert not common_garbage(made.work, collecting_at_once(alone))  # the other dataset needs it
+    with machine(root / "mirrors", "third"):
+        alone = settings(root, "first", "s3://corpus/mill")
+        made = open_build(build_dataset(alone, workers=1))
+        assert not common_garbage(made.work)
+        found = common_garbage(made.work, collecting_at_once(alone))
+        assert {garbage.folder.parent.name for garbage in found} == {"reference", "reference_index"}
+        remove_garbage(made.work, GRAPH, found)
+        assert not common_garbage(made.work, collecting_at_once(alone))
+        assert "Contents" not in client.list_objects_v2(Bucket="corpus", Prefix="mill/.common/")
+        again = open_build(build_dataset(settings(root, "first", "s3://corpus/mill", latest), workers=1))
+        assert documents(root, "first") == documents(root, "locally")
+        assert not verify_build(again).findings
+
+
+def collecting_at_once(config: DatasetConfig) -> DatasetConfig:
+    """The same dataset, of which whatever no task under way can need is old enough to go."""
+    return config.model_copy(update={"dag": ScheduleConfig(task_timeout=timedelta(0))})
+
+
+def common_garbage(work: Path, config: DatasetConfig | None = None) -> list[Garbage]:
+    return [garbage for garbage in find_garbage(work, GRAPH, config=config) if ".common" in garbage.folder.parts]
