@@ -128,7 +128,7 @@ def test_tokenize_command_input_that_is_not_there_is_refused(tmp_path) -> None:
 
 def test_tokenize_command_output_beside_the_sources_is_refused(tmp_path) -> None:
     (tmp_path / "x.jsonl").write_bytes(lines_of(["text"]))
-    with pytest.raises(ConfigError, match="lies below --output"):
+    with pytest.raises(ConfigError, match="is inside --output"):
         tokenize(tmp_path / "x.jsonl", "--tokenizer", "cl100k_base", "--output", tmp_path)
     assert (tmp_path / "x.jsonl").read_bytes() == lines_of(["text"])
 
