@@ -65,13 +65,15 @@ def seconds_between(first: str, last: str) -> float:
 
 def overhead(live: Live) -> dict[str, float]:
     """Seconds per mapped no-op, the best and the worst of two runs."""
-    found = []
+    actual = []
     for run in ("one", "two"):
         live.trigger("nothing_at_all", run)
         assert live.finish("nothing_at_all", run) == "success"
         tasks = live.tasks("nothing_at_all", run).values()
-        found.append(seconds_between(min(one["start_date"] for one in tasks), max(one["end_date"] for one in tasks)))
-    return {"best": round(min(found) / TASKS, 3), "worst": round(max(found) / TASKS, 3)}
+        actual.append(
+            seconds_between(min(task["start_date"] for task in tasks), max(task["end_date"] for task in tasks))
+        )
+    return {"best": round(min(actual) / TASKS, 3), "worst": round(max(actual) / TASKS, 3)}
 
 
 def read_once(folder: Path) -> None:
@@ -88,7 +90,7 @@ def under_airflow(live: Live) -> dict[str, float]:
     live.trigger("dataset__airflow", "build")
     assert live.finish("dataset__airflow", "build", LONGEST_SECONDS, every_seconds=5) == "success"
     run = live.call("GET", "/api/v2/dags/dataset__airflow/dagRuns/build")
-    tasks = [one for one in live.tasks("dataset__airflow", "build").values() if one["duration"] is not None]
+    tasks = [task for task in live.tasks("dataset__airflow", "build").values() if task["duration"] is not None]
     return {"seconds": round(seconds_between(run["start_date"], run["end_date"]), 1), "tasks": len(tasks)}
 
 
@@ -161,8 +163,8 @@ def corpus(folder: Path, megabytes: int) -> None:
             left = megabytes * 1_000_000 // SHARDS
             while left > 0:
                 mark = f" {next(copies)} "
-                for one in pieces:
-                    left -= file.write(orjson.dumps({"text": mark.join(one)}) + b"\n")
+                for piece in pieces:
+                    left -= file.write(orjson.dumps({"text": mark.join(piece)}) + b"\n")
                     if left <= 0:
                         break
 

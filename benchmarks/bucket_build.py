@@ -95,17 +95,18 @@ def main() -> None:
             outcome = measure(asked.corpus, asked.scratch, asked.place, kind, number)
             if number:  # the first compiles
                 runs[kind].append(outcome)
-    assert len({one["version"] for of_kind in runs.values() for one in of_kind}) == 1
-    least = {kind: min(of_kind, key=lambda one: one["cpu_seconds"]) for kind, of_kind in runs.items()}
+    assert len({item["version"] for of_kind in runs.values() for item in of_kind}) == 1
+    least = {kind: min(of_kind, key=lambda item: item["cpu_seconds"]) for kind, of_kind in runs.items()}
     of_folder = least["folder"]["cpu_seconds"]
     result = {
         "runs": runs,
-        "cpu_of_a_folders": {kind: round(one["cpu_seconds"] / of_folder, 2) for kind, one in least.items()},
+        "cpu_of_a_folders": {kind: round(item["cpu_seconds"] / of_folder, 2) for kind, item in least.items()},
         "requests_per_gb_of_text": {
-            kind: round(one["requests"] / one["text_bytes"] * 1e9) for kind, one in least.items()
+            kind: round(item["requests"] / item["text_bytes"] * 1e9) for kind, item in least.items()
         },
         "bytes_moved_per_byte_of_text": {
-            kind: round((one["bytes_read"] + one["bytes_sent"]) / one["text_bytes"], 2) for kind, one in least.items()
+            kind: round((item["bytes_read"] + item["bytes_sent"]) / item["text_bytes"], 2)
+            for kind, item in least.items()
         },
     }
     write_result("bucket_build", (__doc__ or "").partition("\n")[0].removeprefix("Claim: "), result)

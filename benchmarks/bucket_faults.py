@@ -94,7 +94,7 @@ def left(folder: Path, place: str) -> dict[str, int]:
         bucket, key = object_of(work) or ("", "")
         objects = objects_of(bucket)
         keys = [row.key for row in objects.list(f"{key}/")]
-        receipts = [one for one in keys if one.endswith(f"/{RECEIPT_NAME}")]
+        receipts = [key for key in keys if key.endswith(f"/{RECEIPT_NAME}")]
         named = set()
         for receipt in receipts:
             path = work / receipt.removeprefix(f"{key}/")
@@ -102,7 +102,7 @@ def left(folder: Path, place: str) -> dict[str, int]:
             small = objects.get(receipt)
             path.write_bytes(small.content if small else b"")
             named.add(read_receipt(path).attempt)
-        attempts = {one.split(f"/{OUTPUTS}/")[1].split("/")[1] for one in keys if f"/{OUTPUTS}/" in one}
+        attempts = {key.split(f"/{OUTPUTS}/")[1].split("/")[1] for key in keys if f"/{OUTPUTS}/" in key}
         garbage = {place.name for place, _ in abandoned(work, named, -3600)}
         assert named <= attempts
         assert attempts - named == garbage

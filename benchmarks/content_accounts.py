@@ -114,7 +114,7 @@ def main() -> None:
         total = build_once(corpus)
         spent = {name: round(seconds / total, 4) for name, seconds in sorted(SPENT.items())}
         rounds.append({"cpu_seconds": round(total, 2), "shares": spent, "share": round(sum(spent.values()), 4)})
-    figures = {"rounds": rounds, "median_share": round(statistics.median(one["share"] for one in rounds), 4)}
+    figures = {"rounds": rounds, "median_share": round(statistics.median(item["share"] for item in rounds), 4)}
     print(json.dumps(figures, indent=1))
     print(write_result("content_accounts", "share of CPU of content sums, decoding, digests on opening", figures))
 

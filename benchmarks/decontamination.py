@@ -83,11 +83,11 @@ def of_other_draws(half: int) -> dict[str, object]:
     """Of several draws: the least recall and precision, and of each way the sum and the worst draw."""
     rule = planted.covered_words(planted.benchmark_items())
     draws = [planted.measure(planted.plant(half, draw), rule) for draw in OTHER_DRAWS]
-    met, documents = (sum((getattr(one, name) for one in draws), Counter()) for name in ("met", "documents"))
-    worst = {way: min(one.met[way] for one in draws) for way in planted.WAYS}
+    met, documents = (sum((getattr(draw, name) for draw in draws), Counter()) for name in ("met", "documents"))
+    worst = {way: min(draw.met[way] for draw in draws) for way in planted.WAYS}
     return {
-        "least_recall": round(min(one.recall() for one in draws), 3),
-        "least_precision": round(min(one.precision() for one in draws), 3),
+        "least_recall": round(min(draw.recall() for draw in draws), 3),
+        "least_precision": round(min(draw.precision() for draw in draws), 3),
         **{way: f"{met[way]} of {documents[way]}, at worst {worst[way]}" for way in planted.WAYS},
         **{way: f"{met[way]} of {documents[way]}" for way in ("near", "clean")},
     }
@@ -96,18 +96,18 @@ def of_other_draws(half: int) -> dict[str, object]:
 def of_all_items() -> dict[str, str]:
     """Every item of half 1, and every near miss, as texts of their own, in each way: without the chance of a sample."""
     rule, chance = planted.covered_words(planted.benchmark_items()), random.Random(0)
-    items = [one for one in planted.benchmark_items() if len(one.question.split()) >= planted.LEAST_WORDS]
+    items = [item for item in planted.benchmark_items() if len(item.question.split()) >= planted.LEAST_WORDS]
     outcome = {}
     for way, rewrite in planted.WAYS.items():
-        texts = [(one.id, rewrite(one, chance)) for one in items if planted.half_of(one.id) == 1]
+        texts = [(item.id, rewrite(item, chance)) for item in items if planted.half_of(item.id) == 1]
         texts = [(name, text) for name, text in texts if len(text.split()) >= planted.LEAST_WORDS]
         met = rule([text for _, text in texts])
         outcome[way] = f"{sum(name in names for (name, _), names in zip(texts, met, strict=True))} of {len(texts)}"
     del outcome["short items"]  # those are among the others here
     near = planted.near_misses()
-    found = [(one, names) for one, names in zip(near, rule([one.text for one in near]), strict=True) if names]
-    print(*(f"near: {one.text!r} {sorted(names)}" for one, names in found), sep="\n")
-    return {**outcome, "near": f"{len(found)} of {len(near)}"}
+    actual = [(item, names) for item, names in zip(near, rule([item.text for item in near]), strict=True) if names]
+    print(*(f"near: {item.text!r} {sorted(names)}" for item, names in actual), sep="\n")
+    return {**outcome, "near": f"{len(actual)} of {len(near)}"}
 
 
 def shared_by_two(seeds: Seeds, entries: list[Entry]) -> dict[str, int]:
@@ -123,7 +123,7 @@ def shared_by_two(seeds: Seeds, entries: list[Entry]) -> dict[str, int]:
         for process in processes:
             process.join()
         size = sum(path.stat().st_size for path in Path(folder).iterdir() if path.name in held[0]["files"])
-    sums = {f"{name.lower()}_of_both": sum(one[name] for one in held) for name in ("Rss", "Pss", "Private_Dirty")}
+    sums = {f"{name.lower()}_of_both": sum(item[name] for item in held) for name in ("Rss", "Pss", "Private_Dirty")}
     return {"index_bytes": size, **sums}
 
 

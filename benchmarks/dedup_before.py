@@ -49,7 +49,7 @@ def seconds(corpus: str, mode: str, minimum_bytes: int) -> dict[str, Any]:
     with contextlib.redirect_stdout(sys.stderr):
         done = dedup.deduplicate(config, output, workers=1)
     taken: dict[str, Any] = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began}
-    taken |= {name: sum(one.seconds for one in done.build.receipts(name)) for name in ("index", "writeback")}
+    taken |= {name: sum(receipt.seconds for receipt in done.build.receipts(name)) for name in ("index", "writeback")}
     written = hashlib.sha256()
     for path in sorted(Path(output).rglob("*.zst")):
         written.update(f"{path.relative_to(output)}\n".encode() + path.read_bytes())
@@ -83,7 +83,7 @@ def ask(side: subprocess.Popen[str], *run: object) -> dict[str, Any]:
 
 
 def compare(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> dict[str, Any]:
-    assert len({one.pop("written") for one in (*before, *now)}) == 1, "not the same bytes"
+    assert len({item.pop("written") for item in (*before, *now)}) == 1, "not the same bytes"
     figures: dict[str, Any] = {}
     for clock in before[0]:
         pairs = [(old[clock], new[clock]) for old, new in zip(before, now, strict=True)]
@@ -92,7 +92,7 @@ def compare(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> dict[str
             "seconds_before": round(statistics.median(old for old, _ in pairs), 2),
             "seconds_now": round(statistics.median(new for _, new in pairs), 2),
             "rate_of_before": round(statistics.median(ratios), 3),
-            "rate_of_before_by_round": [round(one, 3) for one in ratios],
+            "rate_of_before_by_round": [round(ratio, 3) for ratio in ratios],
         }
     return figures
 

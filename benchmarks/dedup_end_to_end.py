@@ -35,7 +35,7 @@ def run(corpus: str, minimum_bytes: int, mode: str) -> dict[str, object]:
         done = deduplicate(config, output, workers=1)
         seconds = time.process_time() - began
         stages = {
-            stage: round(sum(one.seconds for one in done.build.receipts(stage)), 2)
+            stage: round(sum(receipt.seconds for receipt in done.build.receipts(stage)), 2)
             for stage in (*GRAPH.before("writeback"), "writeback")
             if done.build.units(stage)
         }

@@ -155,8 +155,8 @@ def main() -> None:
     Path("/proc/sys/vm/drop_caches").write_text("1")
     command = [sys.executable, __file__, *sys.argv[1:], "--find", str(shards)]
     taken = within(int(arguments.limit * 1e9), command)
-    found = json.loads((copies / "found.json").read_text())
-    steps = found.pop("cpu_seconds")
+    actual = json.loads((copies / "found.json").read_text())
+    steps = actual.pop("cpu_seconds")
     text_bytes = sum((copies / str(number) / "tokenized").stat().st_size for number in range(shards))
     figures = {
         "text_bytes": text_bytes,
@@ -164,9 +164,9 @@ def main() -> None:
         "a_letter_changed_every": arguments.changed_every,
         **taken,
         "megabytes_per_cpu_second": round(text_bytes / 1e6 / sum(steps.values()), 1),
-        "scratch_bytes_per_text_byte": round(found.pop("scratch_bytes") / text_bytes, 3),
+        "scratch_bytes_per_text_byte": round(actual.pop("scratch_bytes") / text_bytes, 3),
         "cpu_seconds_of_steps": steps,
-        **found,
+        **actual,
         "checked": check(copies, shards),
     }
     print(json.dumps(figures, indent=1))

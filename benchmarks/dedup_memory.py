@@ -69,8 +69,8 @@ def within(limit_bytes: int, command: list[str]) -> dict[str, Any]:
         (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
 
     def enter() -> None:
-        for one in (group, cpu_group):
-            (one / "cgroup.procs").write_text(str(os.getpid()))
+        for item in (group, cpu_group):
+            (item / "cgroup.procs").write_text(str(os.getpid()))
 
     began = time.monotonic()
     try:
@@ -103,7 +103,7 @@ def stages(work: Path) -> dict[str, Any]:
         own = figures.setdefault(read["stage"], Counter())
         own["seconds"] += read["seconds"]
         own["peak_rss_bytes"] = max(own["peak_rss_bytes"], read["peak_rss_bytes"])
-        own["disk_bytes"] += sum(one["size_bytes"] for one in read["outputs"])
+        own["disk_bytes"] += sum(item["size_bytes"] for item in read["outputs"])
         own["steps"] += 1
     return {name: {key: round(value, 2) for key, value in own.items()} for name, own in figures.items()}
 
@@ -142,9 +142,9 @@ def main() -> None:
     figures = [
         measure(source, arguments.scratch, int(limit * 1e9), arguments.minimum_bytes) for limit in arguments.limits
     ]
-    for one in figures:
-        one["scratch_bytes_per_text_byte"] = scratch_share(one)
-        print(json.dumps(one, indent=1))
+    for figure in figures:
+        figure["scratch_bytes_per_text_byte"] = scratch_share(figure)
+        print(json.dumps(figure, indent=1))
     print(
         write_result(arguments.name, "text of several times the memory: at most 1/0.6 of the time", {"runs": figures})
     )

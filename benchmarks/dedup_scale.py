@@ -119,12 +119,12 @@ def _series(
         done = copies
         command = [sys.executable, __file__, str(arguments.corpus), str(arguments.scratch), "--copies", str(copies)]
         for _ in range(2 if copies < 10 else 1):  # the first compiles
-            found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            actual = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             shutil.rmtree(copied / "scratch")
-        figures.append(json.loads(found))
-        print(found, flush=True)
+        figures.append(json.loads(actual))
+        print(actual, flush=True)
     shutil.rmtree(copied)
-    slowest = min(one["megabytes_per_cpu_second"] for one in figures) / figures[0]["megabytes_per_cpu_second"]
+    slowest = min(figure["megabytes_per_cpu_second"] for figure in figures) / figures[0]["megabytes_per_cpu_second"]
     return {"sizes": figures, "slowest_to_smallest": round(slowest, 3)}
 
 

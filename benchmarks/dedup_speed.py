@@ -58,7 +58,7 @@ def ours(shards: list[TextShard], minimum_bytes: int, folder: Path) -> dict[str,
         done = find_ranges([shard.folder for shard in shards], minimum_bytes, folder / f"round{number}", PARTITIONS)
         shutil.rmtree(folder / f"round{number}")
         rounds.append(done)
-    best = min(rounds[1:], key=lambda one: one.seconds)
+    best = min(rounds[1:], key=lambda item: item.seconds)
     return {
         "text_bytes": text_bytes,
         "removed_share": round(covered(best.ranges) / text_bytes, 4),

@@ -59,9 +59,9 @@ def find_ranges(
 
     def open_step(name: str, units: int) -> list[tuple[int, Path]]:
         folders[name] = [Sections(folder / f"{name}{unit}") for unit in range(units)]
-        for one in folders[name]:
-            one.folder.mkdir(parents=True)
-        return [(unit, one.folder) for unit, one in enumerate(folders[name])]
+        for item in folders[name]:
+            item.folder.mkdir(parents=True)
+        return [(unit, folder.folder) for unit, folder in enumerate(folders[name])]
 
     def ended(name: str) -> None:
         marks.append(time.process_time())
@@ -77,14 +77,14 @@ def find_ranges(
     done.partitions = (
         partitions if isinstance(partitions, int) else partitions(done.counts["anchors"], done.counts["largest_bucket"])
     )
-    anchors = [AnchorSlices(one.folder) for one in folders["anchor"]]
+    anchors = [AnchorSlices(folder.folder) for folder in folders["anchor"]]
     for part, own in open_step("shared", done.partitions):
         count({"candidates": share(anchors, part, done.partitions, minimum_bytes, own)["candidates"]})
     ended("shared")
     for shard, own in open_step("context", len(texts)):
         answer_contexts(TextFile(texts[shard] / "tokenized"), folders["shared"], shard, slicing, own)
     ended("context")
-    repeats = [open_anchors(one.folder).repeats for one in folders["anchor"]]
+    repeats = [open_anchors(folder.folder).repeats for folder in folders["anchor"]]
     settled = []
     for part, own in open_step("settle", done.partitions):
         more = {"repeats": repeats} if part == 0 else {}
@@ -97,12 +97,12 @@ def find_ranges(
         answer_borders(TextFile(texts[shard] / "tokenized"), folders["settle"], shard, slicing, own)
     ended("border")
     for part, own in open_step("match", done.partitions):
-        found = match_borders(folders["settle"][part], folders["border"], part, slicing, settled_windows=settled[part])
-        found.write(own, with_windows=False)
+        actual = match_borders(folders["settle"][part], folders["border"], part, slicing, settled_windows=settled[part])
+        actual.write(own, with_windows=False)
         count_repeated(folders["shared"][part], folders["settle"][part], folders["border"], part)
     ended("match")
     for shard, own in open_step("union", len(texts)):
-        rows = [one.read(MATCH_RANGES, shard, columns=2) for one in folders["match"]]
+        rows = [folder.read(MATCH_RANGES, shard, columns=2) for folder in folders["match"]]
         done.ranges.append(union_ranges(np.concatenate(rows)))
         write_ranges(own / "remove_ranges", done.ranges[-1])
     ended("union")

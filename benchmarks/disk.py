@@ -108,7 +108,7 @@ def main() -> int:
     claim = f"with reclaim: eager, a build with everything on takes at most {MOST_PER_TEXT_BYTE} bytes per byte of text"
     claim += f", and estimate states the peak within {CLOSE:.0%}"
     print(write_result("disk", claim, figures).read_text())
-    close = all(abs(one["stated_by_measured"] - 1) <= CLOSE for one in figures.values())
+    close = all(abs(figure["stated_by_measured"] - 1) <= CLOSE for figure in figures.values())
     return 0 if close and figures["eager"]["peak_per_text_byte"] <= MOST_PER_TEXT_BYTE else 1
 
 

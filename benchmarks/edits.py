@@ -63,13 +63,13 @@ def main() -> None:
         return
     seeds = {} if arguments.anew else earlier()
     number = 0
-    while sum(one["steps"] for one in seeds.values()) < arguments.steps:
+    while sum(seed["steps"] for seed in seeds.values()) < arguments.steps:
         if str(number) not in seeds:
             seeds[str(number)] = one_seed(number)
-            kinds = sum((Counter(one["kinds"]) for one in seeds.values()), Counter[str]())
+            kinds = sum((Counter(seed["kinds"]) for seed in seeds.values()), Counter[str]())
             figures = {
                 "steps": kinds["steps"],
-                "differences": sum(one["difference"] is not None for one in seeds.values()),
+                "differences": sum(seed["difference"] is not None for seed in seeds.values()),
                 "kinds": dict(sorted(kinds.items())),
                 "seeds": seeds,
             }

@@ -134,7 +134,7 @@ def main() -> int:
         measured = [(read(python, ours, folder), read(python, plain, folder)) for _ in range(WARM + ROUNDS)][WARM:]
         # With what Python has compiled of ours by now.
         grown = installed_bytes(folder / "airflow-env") - before
-    least = [min(one[side]["seconds"] for one in measured) for side in (0, 1)]
+    least = [min(item[side]["seconds"] for item in measured) for side in (0, 1)]
     ratio = least[0] / least[1]
     figures: dict[str, Any] = {
         "airflow": version,

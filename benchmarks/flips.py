@@ -33,20 +33,20 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - every step flushes its files, which co
 
 
 def figures_of(flips: list[Flip]) -> dict[str, Any]:
-    told = [one for one in flips if one.end != "no meaning"]
-    by_steps = Counter("none" if not one.extra else "its producer" if one.alone else "others" for one in told)
+    told = [flip for flip in flips if flip.end != "no meaning"]
+    by_steps = Counter("none" if not item.extra else "its producer" if item.alone else "others" for item in told)
     return {
         "flips": len(flips),
-        "by_place": dict(sorted(Counter(one.place for one in flips).items())),
-        "kinds_of_files": len({(one.place, one.kind) for one in flips}),
-        "ends": dict(sorted(Counter(one.end for one in flips).items())),
-        "found_by_verify_before": sum(one.seen for one in told),
-        "well_afterwards": sum(not one.left for one in told),
+        "by_place": dict(sorted(Counter(flip.place for flip in flips).items())),
+        "kinds_of_files": len({(flip.place, flip.kind) for flip in flips}),
+        "ends": dict(sorted(Counter(flip.end for flip in flips).items())),
+        "found_by_verify_before": sum(item.seen for item in told),
+        "well_afterwards": sum(not item.left for item in told),
         "steps_that_ran_beside_the_usual": dict(sorted(by_steps.items())),
-        "delivered_wrong": [asdict(one) for one in flips if one.end == "wrong"],
-        "called_well": [asdict(one) for one in told if not one.seen],
-        "not_made_good": [asdict(one) for one in told if one.left or one.end not in ENDS],
-        "by_others_than_its_producer": [asdict(one) for one in told if one.extra and not one.alone],
+        "delivered_wrong": [asdict(flip) for flip in flips if flip.end == "wrong"],
+        "called_well": [asdict(item) for item in told if not item.seen],
+        "not_made_good": [asdict(item) for item in told if item.left or item.end not in ENDS],
+        "by_others_than_its_producer": [asdict(item) for item in told if item.extra and not item.alone],
     }
 
 

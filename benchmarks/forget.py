@@ -146,7 +146,7 @@ def main() -> None:
         }
         for name, ids in chosen.items():
             before = listed.read_text() if listed.exists() else ""
-            listed.write_text(before + "".join(json.dumps({"id": one}) + "\n" for one in ids))
+            listed.write_text(before + "".join(json.dumps({"id": token}) + "\n" for token in ids))
             config = config_of(corpus, root, listed, shard_bytes)
             again, seconds = timed(lambda config=config: open_build(build_dataset(config, workers=1)))
             figures[name] = {

@@ -52,7 +52,7 @@ def main() -> None:
             for path, fault in done.faults.items():
                 print(f"  {fault}: tests/fuzz/cases/{path}", flush=True)
             figures[target.name]["faults"] = len(done.faults)
-    faults = sum(one["faults"] for one in figures.values())
+    faults = sum(figure["faults"] for figure in figures.values())
     if given.aims:
         earlier = json.loads(RESULT.read_text())["figures"] if given.names and RESULT.exists() else {}
         claim = "changed inputs are read as their oracles read them, or refused"

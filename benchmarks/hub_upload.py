@@ -95,13 +95,13 @@ def main() -> None:
         hub.start()
         os.environ["HF_ENDPOINT"] = ours.recv()
         for number in range(asked.rounds):
-            one = written(Path(root) / f"ours-{number}", asked.files, asked.file_mib << 20, 2 * number)
+            item = written(Path(root) / f"ours-{number}", asked.files, asked.file_mib << 20, 2 * number)
             other = written(Path(root) / f"theirs-{number}", asked.files, asked.file_mib << 20, 2 * number + 1)
-            ways = [("ours", lambda: by_us(one, f"{number:012x}")), ("theirs", lambda: by_upload_folder(other))]  # noqa: B023
+            ways = [("ours", lambda: by_us(item, f"{number:012x}")), ("theirs", lambda: by_upload_folder(other))]  # noqa: B023
             for suffix in ("", " again"):
                 for name, upload in ways if number % 2 else reversed(ways):
                     seconds[name + suffix].append(upload())
-            for path in [*one.iterdir(), *other.iterdir(), *(Path(root) / "objects").iterdir()]:
+            for path in [*item.iterdir(), *other.iterdir(), *(Path(root) / "objects").iterdir()]:
                 path.unlink()
         ours.send("enough")
         hub.join()

@@ -105,13 +105,13 @@ def main() -> int:
                 print(name, measured[name][-1], flush=True)
         assert measured[OURS[0]][0]["dags"] == measured["plain"][0]["dags"] == count
         # What else the machine does inflates processor time, too: the least of the rounds is nearest to the work's own.
-        least = {name: min(one["parsed"] for one in measured[name]) for name in files}
+        least = {name: min(item["parsed"] for item in measured[name]) for name in files}
         stands, seconds = processed(folder, environment)
     ratio = sum(least[name] for name in OURS) / least["plain"]
     figures: dict[str, object] = {
         "datasets": count,
         **{
-            f"{name}, {part} seconds of processor": [round(one[part], 2) for one in measured[name]]
+            f"{name}, {part} seconds of processor": [round(item[part], 2) for item in measured[name]]
             for name in files
             for part in ("parsed", "serialized")
         },

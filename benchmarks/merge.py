@@ -89,9 +89,9 @@ def copied(prefixes: list[Path], out: Path) -> Spent:
 def peak_bytes(prefixes: list[Path], out: Path) -> int:
     out.mkdir()
     command = [sys.executable, "-c", PEAK, *_arguments(prefixes, out)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     shutil.rmtree(out)
-    return int(said.split()[-1])
+    return int(printed.split()[-1])
 
 
 def _arguments(prefixes: list[Path], out: Path) -> list[str]:
@@ -104,8 +104,8 @@ def compared(large: list[Path], out: Path, rounds: int) -> dict[str, float]:
     for number in range(rounds):
         for of_cp in (number % 2 == 0, number % 2 == 1):
             (theirs if of_cp else ours).append((copied if of_cp else merged)(large, out))
-    merge_seconds, cp_seconds = (min(one.seconds for one in side) for side in (ours, theirs))
-    merge_cpu, cp_cpu = (min(one.cpu_seconds for one in side) for side in (ours, theirs))
+    merge_seconds, cp_seconds = (min(item.seconds for item in side) for side in (ours, theirs))
+    merge_cpu, cp_cpu = (min(item.cpu_seconds for item in side) for side in (ours, theirs))
     return {
         "merge_seconds": round(merge_seconds, 3),
         "cp_seconds": round(cp_seconds, 3),

@@ -25,7 +25,7 @@ def parts(sources: list[Path], kept: list[Path], scratch: Path) -> dict[str, flo
 
     def timed(name, work, items):
         began = time.process_time()
-        done = [work(one) for one in items]
+        done = [work(item) for item in items]
         seconds[name] = round(time.process_time() - began, 2)
         return done
 

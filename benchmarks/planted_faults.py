@@ -56,13 +56,13 @@ def main() -> None:
                 table.write(json.dumps(verdicts[key]) + "\n")
                 table.flush()
                 print(f"{by}: {key}: {how}", flush=True)
-    found = [verdicts[key_of(fault.what, fault.scenario, fault.edit)] for fault in FAULTS]
+    actual = [verdicts[key_of(fault.what, fault.scenario, fault.edit)] for fault in FAULTS]
     lists: dict[str, dict[str, str]] = {by: {} for by in (BUILD, VERIFY, GOLDEN, NOTHING)}
-    for row in found:
+    for row in actual:
         lists[row["by"]][f"{row['room']}: {row['key']}"] = row["how"]
     accounts = sum(how.startswith("account") for how in lists[BUILD].values())
     figures = {
-        "faults": len(found),
+        "faults": len(actual),
         "caught_by_the_build": len(lists[BUILD]),
         "of_them_by_an_account": accounts,
         "caught_by_verify": len(lists[VERIFY]),
@@ -72,7 +72,7 @@ def main() -> None:
         "by_a_golden_digest_alone": lists[GOLDEN],
         "without_effect": lists[NOTHING],
     }
-    print(write_result("planted_faults", f"{len(found)} planted faults: by what each is caught", figures))
+    print(write_result("planted_faults", f"{len(actual)} planted faults: by what each is caught", figures))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
     shards = []
     words = np.random.Philox(key=1)
     for number in range(-(-total_bytes // (4 * SHARD_TOKENS))):
-        one = folder / f"tokens-{number:05d}"
-        one.mkdir(parents=True)
-        with (one / "tokens").open("wb") as file:
+        item = folder / f"tokens-{number:05d}"
+        item.mkdir(parents=True)
+        with (item / "tokens").open("wb") as file:
             for _ in range(8):
                 ids = (words.random_raw(SHARD_TOKENS // 16).view(np.uint32) % np.uint32(100_000)).astype("<u4")
                 file.write(ids.data)
@@ -45,12 +45,12 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
         ends = np.cumsum(lengths, dtype=np.uint64)
         ends = ends[ends < SHARD_TOKENS]
         ends = np.append(ends, np.uint64(SHARD_TOKENS))
-        (one / "ends").write_bytes(ends.astype("<u8").data)
-        (one / "source_ends").write_bytes(np.array([len(ends)], "<u8").data)
+        (item / "ends").write_bytes(ends.astype("<u8").data)
+        (item / "source_ends").write_bytes(np.array([len(ends)], "<u8").data)
         about = {"dtype": "uint32", "tokenizer": "random", "sha256": "0" * 64, "vocabulary_size": 100_001}
         about |= {"eot_id": 100_000, "pad_id": 100_000, "bos_id": None, "revision": ""}
-        (one / "token_shard.json").write_text(json.dumps(about))
-        shards.append(one)
+        (item / "token_shard.json").write_text(json.dumps(about))
+        shards.append(item)
     return shards
 
 
@@ -68,23 +68,23 @@ def ours(folder: Path) -> dict[str, object]:
     cells = cells_needed(token_bytes, sum(shard.documents for shard in opened), MEMORY)
     scattered, before, records = [], [0, 0], 0
     for number, shard in enumerate(opened):
-        one = folder / f"scatter-{number:05d}"
-        one.mkdir()
+        item = folder / f"scatter-{number:05d}"
+        item.mkdir()
         done = scatter_records(
-            context_records(shard, CONTEXT), seed=1, kind="contexts", shard=number, cells=cells, folder=one
+            context_records(shard, CONTEXT), seed=1, kind="contexts", shard=number, cells=cells, folder=item
         )
         before = [(before[word] + done.digest[word]) % (1 << 64) for word in (0, 1)]
         records += done.records
-        scattered.append(one)
+        scattered.append(item)
     scatter_cpu = time.process_time()
     after, gathered = [0, 0], 0
     for cell in range(cells):
-        one = folder / "cell"
-        one.mkdir()
-        found = gather_cell([open_scattered(shard, cell) for shard in scattered], cell, one)
-        after = [(after[word] + found.digest[word]) % (1 << 64) for word in (0, 1)]
-        gathered += found.records
-        shutil.rmtree(one)
+        item = folder / "cell"
+        item.mkdir()
+        actual = gather_cell([open_scattered(shard, cell) for shard in scattered], cell, item)
+        after = [(after[word] + actual.digest[word]) % (1 << 64) for word in (0, 1)]
+        gathered += actual.records
+        shutil.rmtree(item)
     assert (before, records) == (after, gathered)
     return {
         "token_bytes": token_bytes,
@@ -144,7 +144,7 @@ def text_terashuf_like(folder: Path) -> dict[str, object]:
 
 
 TEXT_PROGRAMS = (text_ours, text_ours_in_memory, text_gnu_shuf, text_terashuf_like)
-PROGRAMS = {one.__name__: one for one in (ours, numpy_in_memory, *TEXT_PROGRAMS)}
+PROGRAMS = {item.__name__: item for item in (ours, numpy_in_memory, *TEXT_PROGRAMS)}
 
 
 def measure(name: str, folder: Path) -> dict[str, object]:
@@ -156,12 +156,12 @@ def measure(name: str, folder: Path) -> dict[str, object]:
 
 def run_program(name: str, folder: Path) -> None:
     began = time.monotonic()
-    said = PROGRAMS[name](folder)
+    printed = PROGRAMS[name](folder)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu = sum(one.ru_utime + one.ru_stime for one in used)
-    peak = max(one.ru_maxrss for one in used) * 1024
+    cpu = sum(item.ru_utime + item.ru_stime for item in used)
+    peak = max(item.ru_maxrss for item in used) * 1024
     figures = {"cpu_seconds": round(cpu, 2), "wall_seconds": round(time.monotonic() - began, 2), "peak_bytes": peak}
-    print(json.dumps(said | figures))
+    print(json.dumps(printed | figures))
 
 
 def with_rate(figures: dict[str, object], size_bytes: int) -> dict[str, object]:
@@ -184,8 +184,8 @@ def contexts_figures(folder: Path, size_bytes: int) -> dict[str, object]:
     measure("ours", folder / "warm")  # compiles the kernels
     shutil.rmtree(folder / "warm")
     write_token_shards(folder, size_bytes)
-    found = {name: measure(name, folder) for name in ("ours", "numpy_in_memory")}
-    rated = {name: with_rate(one, int(str(one["token_bytes"]))) for name, one in found.items()}
+    actual = {name: measure(name, folder) for name in ("ours", "numpy_in_memory")}
+    rated = {name: with_rate(item, int(str(item["token_bytes"]))) for name, item in actual.items()}
     return {"memory_budget_bytes": MEMORY, **rated}
 
 
@@ -197,7 +197,7 @@ def lines_figures(folder: Path, size_bytes: int) -> dict[str, object]:
     write_lines(folder / "in.jsonl", size_bytes)
     size = (folder / "in.jsonl").stat().st_size
     return {"text_bytes": size} | {
-        one.__name__: with_rate(measure(one.__name__, folder), size) for one in TEXT_PROGRAMS
+        item.__name__: with_rate(measure(item.__name__, folder), size) for item in TEXT_PROGRAMS
     }
 
 

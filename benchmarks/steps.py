@@ -56,7 +56,7 @@ def cpu_of_build(corpus: Path, root: Path, steps: list[dict[str, Any]]) -> tuple
     began = time.process_time()
     receipt = build_dataset(config, workers=1)
     spent, build = time.process_time() - began, open_build(receipt)
-    of_stage = {stage: sum(one.seconds for one in build.receipts(stage)) for stage in build.graph.names}
+    of_stage = {stage: sum(receipt.seconds for receipt in build.receipts(stage)) for stage in build.graph.names}
     asked = of_stage["filter"] + of_stage["refine"]
     return spent, build.total("index", "text_bytes_out"), asked / sum(of_stage.values())
 
@@ -66,7 +66,8 @@ def batches_of(path: Path) -> list[Batch]:
     with path.open("rb") as raw, open_decompressed(raw, path.name) as lines:
         read = list(read_documents(lines, source=path.name, text_field="text", id_field="id"))
     return [
-        Batch(one.text, one.bounds[:-1] + 1, one.bounds[1:], lambda _: ("", "", 1), one.bounds[:-1]) for one in read
+        Batch(item.text, item.bounds[:-1] + 1, item.bounds[1:], lambda _: ("", "", 1), item.bounds[:-1])
+        for item in read
     ]
 
 
@@ -81,7 +82,7 @@ def speed(use: str, batches: list[Batch]) -> float:
         for batch in batches:
             asked.answers(batch)
         seconds.append(time.process_time() - began)
-    return round(sum(int((one.ends - one.starts).sum()) for one in batches) / 1e6 / min(seconds), 1)
+    return round(sum(int((batch.ends - batch.starts).sum()) for batch in batches) / 1e6 / min(seconds), 1)
 
 
 def main() -> None:
@@ -110,7 +111,7 @@ def main() -> None:
         middle = {kind: statistics.median(of) for kind, of in seconds.items()}
         figures |= {
             "text_bytes": text_bytes,
-            "cpu_seconds": {kind: [round(one, 2) for one in of] for kind, of in seconds.items()},
+            "cpu_seconds": {kind: [round(item, 2) for item in of] for kind, of in seconds.items()},
             "share_of_the_stages_time": {kind: round(statistics.median(shares[kind]), 4) for kind in changed},
             "cost_share": {kind: round(middle[kind] / middle["without"] - 1, 4) for kind in changed},
         }

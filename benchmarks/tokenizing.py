@@ -42,15 +42,15 @@ def ours(files: list[str]) -> dict[str, Any]:
     text_bytes = tokens = 0
     for _ in range(REPEATS):
         began = time.process_time()
-        for one in tokenize_files(files, tokenizer, folder / "out"):
-            text_bytes, tokens = text_bytes + one.text_bytes, tokens + one.tokens
+        for file in tokenize_files(files, tokenizer, folder / "out"):
+            text_bytes, tokens = text_bytes + file.text_bytes, tokens + file.tokens
         seconds.append(time.process_time() - began)
     shutil.rmtree(folder)
     return {
         "text_bytes": text_bytes,
         "tokens": tokens,
         "cpu_seconds": sum(seconds),
-        "mb_per_cpu_second_by_pass": [round(text_bytes / REPEATS / 1e6 / one, 1) for one in seconds],
+        "mb_per_cpu_second_by_pass": [round(text_bytes / REPEATS / 1e6 / second, 1) for second in seconds],
     }
 
 
@@ -73,7 +73,7 @@ def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
         "work_folder": str(root / "work"),
     }
     build = open_build(plan_dataset(check_config(config, where="benchmark")))
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for stage in (stage for wave in GRAPH.waves("audit") for stage in wave if build.units(stage)):
         seconds = []
         for unit in build.units(stage):
@@ -81,13 +81,13 @@ def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
             build.run(stage, unit)
             seconds.append(time.process_time() - began)
         peak = max(receipt.peak_rss_bytes for receipt in build.receipts(stage))
-        found[stage] = {"cpu_seconds": round(sum(seconds), 3), "peak_rss_bytes": peak}
+        actual[stage] = {"cpu_seconds": round(sum(seconds), 3), "peak_rss_bytes": peak}
         if stage == "audit":  # its first unit is the dataset's: the tricky strings, once a build whatever its size
-            found[stage]["of_it_once_a_build"] = round(seconds[0], 4)
-    found["tokenize"]["text_bytes"] = build.total("tokenize", "text_bytes_encoded")
-    found["audit"] |= {key: build.total("audit", key) for key in ("documents", "text_bytes", "compared_bytes")}
+            actual[stage]["of_it_once_a_build"] = round(seconds[0], 4)
+    actual["tokenize"]["text_bytes"] = build.total("tokenize", "text_bytes_encoded")
+    actual["audit"] |= {key: build.total("audit", key) for key in ("documents", "text_bytes", "compared_bytes")}
     shutil.rmtree(root)
-    return found
+    return actual
 
 
 def stages(files: list[str]) -> dict[str, Any]:
@@ -102,17 +102,19 @@ def stages(files: list[str]) -> dict[str, Any]:
     _copy(files, sources, 1)
     once = build_until_audit(sources, audited)  # loads libraries, compiles kernels
     _copy(files, sources, -(-STAGES_TEXT_BYTES // once["tokenize"]["text_bytes"]))
-    found = build_until_audit(sources, audited)
+    actual = build_until_audit(sources, audited)
     shutil.rmtree(sources)
-    text_bytes = found["tokenize"]["text_bytes"]
-    audit, tokenize, index = (found[stage]["cpu_seconds"] for stage in ("audit", "tokenize", "index"))
+    text_bytes = actual["tokenize"]["text_bytes"]
+    audit, tokenize, index = (actual[stage]["cpu_seconds"] for stage in ("audit", "tokenize", "index"))
     return {
-        **found,
+        **actual,
         "text_bytes": text_bytes,
         "cpu_seconds": index + tokenize,
         "tokenize_mb_per_cpu_second": round(text_bytes / 1e6 / tokenize, 1),
         "audit_share": round(audit / tokenize, 4),
-        "audit_share_without_what_is_once_a_build": round((audit - found["audit"]["of_it_once_a_build"]) / tokenize, 4),
+        "audit_share_without_what_is_once_a_build": round(
+            (audit - actual["audit"]["of_it_once_a_build"]) / tokenize, 4
+        ),
         "new_process_cpu_seconds": _new_process_cpu_seconds(),
     }
 
@@ -155,8 +157,8 @@ def long_documents(files: list[str]) -> dict[str, Any]:
     code += f"print(json.dumps(t.build_until_audit(pathlib.Path({str(sources)!r}), {{}})))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # without `text`
     shutil.rmtree(sources)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "text_bytes": found["tokenize"]["text_bytes"], "cpu_seconds": found["tokenize"]["cpu_seconds"]}
+    actual: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {**actual, "text_bytes": actual["tokenize"]["text_bytes"], "cpu_seconds": actual["tokenize"]["cpu_seconds"]}
 
 
 def as_tokshuf(files: list[str]) -> dict[str, float]:
@@ -217,9 +219,9 @@ def run(name: str, files: list[str], python: str = sys.executable) -> dict[str, 
     """One subject in a process of its own, so that its peak memory is its own."""
     command = [python, __file__, "--run", name, *files]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-    found: dict[str, Any] = json.loads(printed)
-    found["mb_per_cpu_second"] = round(found["text_bytes"] / 1e6 / found["cpu_seconds"], 2)
-    return found
+    actual: dict[str, Any] = json.loads(printed)
+    actual["mb_per_cpu_second"] = round(actual["text_bytes"] / 1e6 / actual["cpu_seconds"], 2)
+    return actual
 
 
 def main() -> None:
@@ -229,9 +231,9 @@ def main() -> None:
     parser.add_argument("corpus", nargs="+")
     given = parser.parse_args()
     if given.run:
-        found = RUNS[given.run](given.corpus)
+        actual = RUNS[given.run](given.corpus)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({**found, "peak_rss_bytes": peak}))
+        print(json.dumps({**actual, "peak_rss_bytes": peak}))
         return
     from results import write_result
 
@@ -239,12 +241,12 @@ def main() -> None:
     figures: dict[str, object] = {}
     speed = {}
     for name in ("ours", "as_tokshuf", "stages", "long_documents"):
-        figures[name] = found = run(name, files)
-        speed[name] = found["mb_per_cpu_second"]
+        figures[name] = actual = run(name, files)
+        speed[name] = actual["mb_per_cpu_second"]
     figures["times_as_tokshuf"] = round(speed["ours"] / speed["as_tokshuf"], 1)
     if given.datatrove_python:
-        figures["datatrove"] = found = run("datatrove", files[:1], given.datatrove_python)
-        figures["times_datatrove"] = round(speed["ours"] / found["mb_per_cpu_second"], 1)
+        figures["datatrove"] = actual = run("datatrove", files[:1], given.datatrove_python)
+        figures["times_datatrove"] = round(speed["ours"] / actual["mb_per_cpu_second"], 1)
     print(json.dumps(figures, indent=1))
     claim = (
         "80 MB/s of text per core, 5 times tiktoken as tokshuf drives it, 30 times datatrove,"

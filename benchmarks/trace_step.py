@@ -74,7 +74,7 @@ def write_cache(folder: Path, prefix: Path, samples: int) -> None:
     }
     for epoch in range(epochs):
         arrays["document_index"][epoch * len(lengths) : (epoch + 1) * len(lengths)] = np.arange(len(lengths))
-    stride = next(one for one in range(samples * 5 // 8, samples) if np.gcd(one, samples) == 1)
+    stride = next(number for number in range(samples * 5 // 8, samples) if np.gcd(number, samples) == 1)
     for first in range(0, samples + 1, 1 << 20):
         numbers = np.arange(first, min(first + (1 << 20), samples + 1))
         epoch, token = np.divmod(numbers * SEQUENCE_TOKENS, int(ends[-1]))
@@ -128,9 +128,9 @@ def main() -> None:
             answers = [timed([*command, "--step", str(step)]) for step in steps]
             figures[f"batch_of_{batch}"] = {
                 "answers": len(answers),
-                "median_seconds": round(statistics.median(one for one, _ in answers), 3),
-                "slowest_seconds": round(max(one for one, _ in answers), 3),
-                "median_cpu_seconds": round(statistics.median(one for _, one in answers), 3),
+                "median_seconds": round(statistics.median(item for item, _ in answers), 3),
+                "slowest_seconds": round(max(item for item, _ in answers), 3),
+                "median_cpu_seconds": round(statistics.median(item for _, item in answers), 3),
             }
     finally:
         shutil.rmtree(root)

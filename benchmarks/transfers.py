@@ -43,7 +43,7 @@ Times = tuple[float, float]  # wall seconds, CPU seconds of this process and its
 
 def cpu_seconds() -> float:
     own = psutil.Process()
-    return sum(sum(one.cpu_times()[:2]) for one in (own, *own.children()))
+    return sum(sum(item.cpu_times()[:2]) for item in (own, *own.children()))
 
 
 def timed(call: Callable[[], object]) -> Times:
@@ -108,20 +108,20 @@ def compared(contenders: dict[str, Callable[[], object]], size_bytes: int = FILE
     times: dict[str, list[Times]] = {name: [] for name in contenders}
     for turn in range(REPEATS + 1):
         for name, call in contenders.items():
-            one = timed(call)
-            times[name] += [one] if turn else []
+            item = timed(call)
+            times[name] += [item] if turn else []
     best = {name: min(wall for wall, _ in all_) for name, all_ in times.items()}
     middle = {name: median(wall for wall, _ in all_) for name, all_ in times.items()}
     cpu = {name: median(cpu for _, cpu in all_) for name, all_ in times.items()}
 
     def share(seconds: dict[str, float]) -> float:
-        return round(min(one for name, one in seconds.items() if name != "ours") / seconds["ours"], 3)
+        return round(min(second for name, second in seconds.items() if name != "ours") / seconds["ours"], 3)
 
     return {
         "megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in best.items()},
         "median_megabytes_per_second": {name: round(size_bytes / 1e6 / wall) for name, wall in middle.items()},
-        "cpu_seconds_of_client_and_server": {name: round(one, 2) for name, one in cpu.items()},
-        "share_of_each_peer": {name: round(one / best["ours"], 3) for name, one in best.items() if name != "ours"},
+        "cpu_seconds_of_client_and_server": {name: round(item, 2) for name, item in cpu.items()},
+        "share_of_each_peer": {name: round(item / best["ours"], 3) for name, item in best.items() if name != "ours"},
         "share_of_best_peer": share(best),
         "share_of_best_peer_by_medians": share(middle),
         "share_of_best_peer_by_cpu": share(cpu),

@@ -36,20 +36,20 @@ def rounds_of(table: Path) -> list[Round]:
 
 
 def harmed(rounds: Iterable[Round]) -> int:
-    return sum(sum(one.harmed.values()) for one in rounds)
+    return sum(sum(item.harmed.values()) for item in rounds)
 
 
 def figures_of(rounds: list[Round]) -> dict[str, Any]:
     ended: dict[str, Counter[str]] = {store: Counter() for store in KINDS}
-    for one in rounds:
-        ended[one.store][one.end] += 1
+    for item in rounds:
+        ended[item.store][item.end] += 1
     return {
         "answers_harmed": harmed(rounds),
-        "by_kind": {kind: sum(one.harmed[kind] for one in rounds) for kind in LIES},
-        "by_store": {store: harmed(one for one in rounds if one.store == store) for store in KINDS},
+        "by_kind": {kind: sum(item.harmed[kind] for item in rounds) for kind in LIES},
+        "by_store": {store: harmed(item for item in rounds if item.store == store) for store in KINDS},
         "rounds": len(rounds),
         "rounds_ended": {store: dict(sorted(ends.items())) for store, ends in ended.items()},
-        "files_and_parts_without_checksum": sum(one.without_checksum for one in rounds),
+        "files_and_parts_without_checksum": sum(item.without_checksum for item in rounds),
         "rounds_that_delivered_something_wrong": sum(ends["wrong"] for ends in ended.values()),
     }
 

@@ -140,7 +140,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
             plan_receipt = path_of(ask("plan", config=as_json, to_build=not params.get("dry_run")))
         keep_connections(plan_receipt, connections)
         planned = open_build(plan_receipt).plan
-        of_references = [[file.location for file in one.files()] for one in planned.references or ()]
+        of_references = [[file.location for file in reference.files()] for reference in planned.references or ()]
         require_listed(config, operators, (file.location for file in planned.files()), of_references)
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
         if not params.get("dry_run"):

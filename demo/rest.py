@@ -54,9 +54,9 @@ class Api:
         self._wait_until_parsed()
         kind = run.partition("_")[0] + "_"
         unfinished = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns?state=running&state=queued&limit=100")["dag_runs"]
-        for one in unfinished:
-            if one["dag_run_id"].startswith(kind):
-                self.give_up(one["dag_run_id"])
+        for other in unfinished:
+            if other["dag_run_id"].startswith(kind):
+                self.give_up(other["dag_run_id"])
         self._call("PATCH", f"/api/v2/dags/{DAG}?update_mask=is_paused", {"is_paused": False})
         try:
             self._call("POST", f"/api/v2/dags/{DAG}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": {}})
@@ -75,34 +75,34 @@ class Api:
     def result(self, run: str, task: str) -> str | None:
         """What a task handed on (the path of its receipt), or None if it has not finished."""
         try:
-            found = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")
+            value = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
-        return str(json.loads(found["value"]) if found["value"].startswith('"') else found["value"])
+        return str(json.loads(value["value"]) if value["value"].startswith('"') else value["value"])
 
     def failed_tasks(self, run: str) -> list[FailedTask]:
         """Every task of the run that failed by itself, the first one first."""
         query = "state=failed&order_by=end_date&limit=100"
         tasks = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances?{query}")["task_instances"]
-        return [FailedTask(_name(one), self._log(run, one)) for one in tasks]
+        return [FailedTask(_name(task), self._log(run, task)) for task in tasks]
 
     def run_page(self, run: str) -> str:
         """Address of the run in the UI."""
         return f"{self.server.url}/dags/{DAG}/runs/{run}"
 
-    def _log(self, run: str, one: dict[str, Any]) -> str:
-        place = f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{one['task_id']}/logs/{one['try_number']}"
-        events = self._call("GET", f"{place}?map_index={one['map_index']}&full_content=true")["content"]
+    def _log(self, run: str, task: dict[str, Any]) -> str:
+        place = f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
+        events = self._call("GET", f"{place}?map_index={task['map_index']}&full_content=true")["content"]
         lines = [line for event in events for line in _lines(event)]
         return "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:])
 
     def _wait_until_parsed(self) -> None:
         deadline = time.monotonic() + PARSE_SECONDS
         while time.monotonic() < deadline:
-            found = self._call("GET", f"/api/v2/dags?dag_id_pattern={DAG}")["dags"]
-            if any(one["dag_id"] == DAG and not one["is_stale"] for one in found):
+            dags = self._call("GET", f"/api/v2/dags?dag_id_pattern={DAG}")["dags"]
+            if any(dag["dag_id"] == DAG and not dag["is_stale"] for dag in dags):
                 return
             errors = self._call("GET", "/api/v2/importErrors")["import_errors"]
             if errors:
@@ -129,8 +129,8 @@ class Api:
         raise AssertionError("not reached")
 
 
-def _name(one: dict[str, Any]) -> str:
-    return f"{one['task_id']} {one['rendered_map_index']}" if one["rendered_map_index"] else str(one["task_id"])
+def _name(task: dict[str, Any]) -> str:
+    return f"{task['task_id']} {task['rendered_map_index']}" if task["rendered_map_index"] else str(task["task_id"])
 
 
 def _lines(event: dict[str, Any]) -> list[str]:

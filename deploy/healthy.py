@@ -11,8 +11,10 @@ def main(url: str) -> int:
     """0 or 1."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(url, timeout=10) as answer:
-        said = json.load(answer)
-    return int(any(one.get("status") == "unhealthy" for one in said.values() if isinstance(one, dict)))
+        answered = json.load(answer)
+    return int(
+        any(component.get("status") == "unhealthy" for component in answered.values() if isinstance(component, dict))
+    )
 
 
 if __name__ == "__main__":

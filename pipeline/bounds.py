@@ -49,8 +49,11 @@ def named_places(config: DatasetConfig) -> Iterator[tuple[str, Place]]:
     for decisions in config.all_decisions():
         endpoint_url = decisions.endpoint_url if decisions.path.startswith("s3://") else None
         yield "forget" if decisions.name == FORGOTTEN else "decisions", (decisions.path, endpoint_url)
-    for one in config.destinations:
-        yield "destinations", (one.path, one.endpoint_url if one.path.startswith("s3://") else None)
+    for destination in config.destinations:
+        yield (
+            "destinations",
+            (destination.path, destination.endpoint_url if destination.path.startswith("s3://") else None),
+        )
     yield "work_folder", (config.work_folder, None)
     if vocabulary := config.tokenizer.path():
         yield "tokenizer.file" if config.tokenizer.file else "tokenizer.name", (vocabulary, None)

@@ -25,10 +25,10 @@ _CRON_FIELD = re.compile(r"^[\dA-Za-z*/,\-#?]+$")
 
 
 def _duration(value: object) -> object:
-    found = _DURATION.match(value) if isinstance(value, str) else None
+    match = _DURATION.match(value) if isinstance(value, str) else None
     if isinstance(value, timedelta):
         return value
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST.total_seconds():
         raise ValueError(
             f"a duration is a number above 0 with m, h or d (30m, 12h, 2d), at most {_LONGEST.days}d,"

@@ -70,8 +70,8 @@ def moto(s3_endpoint: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch) ->
     moto_client.create_bucket(Bucket="corpus")
     yield s3_endpoint
     for page in moto_client.get_paginator("list_objects_v2").paginate(Bucket="corpus"):
-        for one in page.get("Contents", []):
-            moto_client.delete_object(Bucket="corpus", Key=one["Key"])
+        for item in page.get("Contents", []):
+            moto_client.delete_object(Bucket="corpus", Key=item["Key"])
     moto_client.delete_bucket(Bucket="corpus")
 
 

@@ -71,11 +71,11 @@ class GcsFront(FaultyProxy):
             name = hashlib.sha256(f"{path} {self._requests}".encode()).hexdigest()
             metadata = {key.lower(): value for key, value in client.headers.items()}
             self.uploads[name] = (path, metadata, {})
-            said = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
+            printed = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
             return (
                 200,
                 [],
-                said.replace("Result>", "Result xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>", 1).encode(),
+                printed.replace("Result>", "Result xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>", 1).encode(),
             )
         name = query["uploadId"][0]
         if name not in self.uploads:
@@ -95,13 +95,13 @@ class GcsFront(FaultyProxy):
 
     def _listed(self, bucket: str, prefix: str) -> bytes:
         keys = [(unquote(path).removeprefix(f"/{bucket}/"), name) for name, (path, _, _) in self.uploads.items()]
-        found = "".join(
+        actual = "".join(
             f"<Upload><Key>{escape(key)}</Key><UploadId>{name}</UploadId></Upload>"
             for key, name in sorted(keys)
             if key.startswith(prefix)
         )
         namespace = "xmlns='http://s3.amazonaws.com/doc/2006-03-01/'"
-        return f"<ListMultipartUploadsResult {namespace}>{found}</ListMultipartUploadsResult>".encode()
+        return f"<ListMultipartUploadsResult {namespace}>{actual}</ListMultipartUploadsResult>".encode()
 
     def _store(self, path: str, metadata: dict[str, str], content: bytes) -> None:
         bucket, _, key = path.lstrip("/").partition("/")

@@ -51,10 +51,10 @@ class Hub:
     def entry(self, path: str) -> dict[str, object]:
         data = self.files[path]
         oid = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-        one: dict[str, object] = {"type": "file", "path": path, "size": len(data), "oid": oid}
+        item: dict[str, object] = {"type": "file", "path": path, "size": len(data), "oid": oid}
         if len(data) >= LARGE_BYTES:
-            one["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
-        return one
+            item["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+        return item
 
     def get(self, client: BaseHTTPRequestHandler) -> None:
         address = urlsplit(client.path)

@@ -63,15 +63,15 @@ class WritableHub(Hub):
         return self.commits.get(commit)
 
     def content(self, revision: str, path: str) -> bytes:
-        one = (self.tree(revision) or {})[path]
-        return one if isinstance(one, bytes) else (self.folder / one[0]).read_bytes()
+        item = (self.tree(revision) or {})[path]
+        return item if isinstance(item, bytes) else (self.folder / item[0]).read_bytes()
 
     def answer(self, client: BaseHTTPRequestHandler) -> None:
         """Deal a fault, or answer."""
         asked = f"{client.command} {unquote(urlsplit(client.path).path)}"
         with self.lock:
             self.log.append(asked)
-            hit = next((one for one in self.faults if one[0] in asked), None)
+            hit = next((fault for fault in self.faults if fault[0] in asked), None)
             if hit:
                 self.faults.remove(hit)
         if hit and hit[1] == "cut":
@@ -155,7 +155,7 @@ class WritableHub(Hub):
         if path.startswith("/lfs/"):
             return self.json(client, {})
         if path == "/datasets/owner/name.git/info/lfs/objects/batch":
-            return self.json(client, {"objects": [self._action(one) for one in json.loads(body)["objects"]]})
+            return self.json(client, {"objects": [self._action(load) for load in json.loads(body)["objects"]]})
         if self.private is None or not path.startswith("/api/datasets/owner/name"):
             return self._nothing(client, "RepoNotFound")
         if api == "tag":
@@ -173,12 +173,12 @@ class WritableHub(Hub):
             files = json.loads(body)["files"]
             modes = [
                 {
-                    "path": one["path"],
-                    "uploadMode": "lfs" if one["size"] >= LARGE_BYTES else "regular",
+                    "path": file["path"],
+                    "uploadMode": "lfs" if file["size"] >= LARGE_BYTES else "regular",
                     "shouldIgnore": False,
-                    **({"oid": _oid(tree[one["path"]])} if one["path"] in tree else {}),
+                    **({"oid": _oid(tree[file["path"]])} if file["path"] in tree else {}),
                 }
-                for one in files
+                for file in files
             ]
             return self.json(client, {"files": modes})
         return self._commit(client, rest, [json.loads(line) for line in body.splitlines()])
@@ -235,17 +235,17 @@ def _refs(names: dict[str, str], kind: str) -> list[dict[str, str]]:
     return [{"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": commit} for name, commit in names.items()]
 
 
-def _oid(one: Any) -> str:
+def _oid(item: Any) -> str:
     """Under which the hub knows a content: sha256 of an LFS object, git's sha1 of a small file."""
-    if isinstance(one, bytes):
-        return hashlib.sha1(b"blob %d\0" % len(one) + one, usedforsecurity=False).hexdigest()
-    return str(one[0])
+    if isinstance(item, bytes):
+        return hashlib.sha1(b"blob %d\0" % len(item) + item, usedforsecurity=False).hexdigest()
+    return str(item[0])
 
 
-def _entry(path: str, one: Any) -> dict[str, Any]:
-    if isinstance(one, bytes):
-        return {"type": "file", "path": path, "size": len(one), "oid": _oid(one)}
-    sha256, size = one
+def _entry(path: str, item: Any) -> dict[str, Any]:
+    if isinstance(item, bytes):
+        return {"type": "file", "path": path, "size": len(item), "oid": _oid(item)}
+    sha256, size = item
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
     large = {"oid": sha256, "size": size, "pointerSize": len(pointer)}
     return {"type": "file", "path": path, "size": size, "oid": _oid(pointer), "lfs": large}

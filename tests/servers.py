@@ -35,9 +35,9 @@ class Server:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as item:
+        item.bind(("127.0.0.1", 0))
+        return int(item.getsockname()[1])
 
 
 @contextmanager
@@ -47,8 +47,8 @@ def _started(command: list[str], port: int, log: Path) -> Iterator[None]:
     try:
         deadline = time.monotonic() + 30
         while True:
-            with socket.socket() as one:
-                if one.connect_ex(("127.0.0.1", port)) == 0:
+            with socket.socket() as item:
+                if item.connect_ex(("127.0.0.1", port)) == 0:
                     break
             if server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{command[0]} did not start: {log.read_text()}")
@@ -93,8 +93,8 @@ def rclone(rclone_server: Server, rclone_client: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    for one in rclone_client.list_objects_v2(Bucket="corpus").get("Contents", []):
-        rclone_client.delete_object(Bucket="corpus", Key=one["Key"])
+    for item in rclone_client.list_objects_v2(Bucket="corpus").get("Contents", []):
+        rclone_client.delete_object(Bucket="corpus", Key=item["Key"])
     return rclone_server
 
 

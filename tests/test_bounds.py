@@ -73,9 +73,9 @@ def refusal(form: dict[str, Any]) -> str:
 def test_form_that_names_a_place_beyond_the_data_folder_is_refused_with_its_key(
     root: Path, form: dict[str, Any], key: str
 ) -> None:
-    said = refusal(form)
-    assert key in said
-    assert str(root) in said  # what may be named
+    printed = refusal(form)
+    assert key in printed
+    assert str(root) in printed  # what may be named
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_form_may_name_the_data_folder_and_what_the_operators_file_says(root: Pa
 
 
 def test_every_place_of_a_form_is_named_at_once(root: Path) -> None:
-    said = refusal({"source_paths": ["/a"], "work_folder": "/b", "destinations": ["/c"], "tokenizer_file": "/d"})
-    assert [line.split()[-1] for line in said.splitlines()[1:5]] == ["/a", "/c", "/b", "/d"]
+    printed = refusal({"source_paths": ["/a"], "work_folder": "/b", "destinations": ["/c"], "tokenizer_file": "/d"})
+    assert [line.split()[-1] for line in printed.splitlines()[1:5]] == ["/a", "/c", "/b", "/d"]
 
 
 def test_configured_roots_stand_in_for_the_data_folder_each_with_its_endpoint(

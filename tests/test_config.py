@@ -27,17 +27,19 @@ def test_config_example_file_is_valid() -> None:
 def test_config_example_file_names_every_key() -> None:
     values = yaml.safe_load(EXAMPLE.read_text())
 
-    def keys(model: type, found: object, path: str) -> None:
+    def keys(model: type, actual: object, path: str) -> None:
         for name, field in model.model_fields.items():  # type: ignore[attr-defined]
-            assert name in found, f"{path}{name} is not in the example"  # type: ignore[operator]
+            assert name in actual, f"{path}{name} is not in the example"  # type: ignore[operator]
             inner = [
-                one
-                for one in getattr(field.annotation, "__args__", (field.annotation,))
-                if hasattr(one, "model_fields")
+                item
+                for item in getattr(field.annotation, "__args__", (field.annotation,))
+                if hasattr(item, "model_fields")
             ]
             for section in inner:
-                value = found[name]  # type: ignore[index]
-                value = {key: one for item in value for key, one in item.items()} if isinstance(value, list) else value
+                value = actual[name]  # type: ignore[index]
+                value = (
+                    {key: entry for item in value for key, entry in item.items()} if isinstance(value, list) else value
+                )
                 keys(section, value, f"{path}{name}.")
 
     keys(DatasetConfig, values, "")
@@ -101,11 +103,11 @@ def test_config_sizes_with_units_are_bytes() -> None:
         ("{seed: 1}", "{seed: true}", ["shuffle.seed", "valid integer", "got True"]),
     ],
 )
-def test_config_bad_value_names_key_and_mend(old: str, new: str, said: list[str]) -> None:
+def test_config_bad_value_names_key_and_mend(old: str, new: str, printed: list[str]) -> None:
     assert old in MINIMAL
     with pytest.raises(ConfigError) as caught:
         parse_config(MINIMAL.replace(old, new), where="x.yaml")
-    for words in ["x.yaml", *said]:
+    for words in ["x.yaml", *printed]:
         assert words in str(caught.value)
 
 

@@ -92,11 +92,11 @@ def test_content_sum_of_another_text_is_refused() -> None:
 
 
 def test_kernels_refuse_what_leaves_the_array() -> None:
-    one, two = np.array([1], np.uint64), np.array([2], np.uint64)
+    item, two = np.array([1], np.uint64), np.array([2], np.uint64)
     with pytest.raises(IndexError):
-        token_sums(np.zeros(2, np.uint16), one, two, one)
+        token_sums(np.zeros(2, np.uint16), item, two, item)
     with pytest.raises(IndexError):
-        text_hashes(np.zeros(1, np.uint8), one, two)
+        text_hashes(np.zeros(1, np.uint8), item, two)
 
 
 def test_weighted_sum_of_nothing_is_nothing() -> None:

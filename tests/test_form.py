@@ -136,11 +136,11 @@ def test_fields_cover_every_configuration_key_once() -> None:
 
 
 def test_fields_carry_a_title_and_help_from_the_example() -> None:
-    said = {item.name: item.help for item in FIELDS}
-    assert all(said.values())
-    assert said["minimum_bytes"] == "Repeats of at least this many bytes are duplicates (7 or more)."
-    assert said["numpy_layout"].startswith("npy | bin (nanoGPT")
-    assert said["shard_bytes"].endswith("256MiB, 10GB. Default: 256MiB.")
+    printed = {item.name: item.help for item in FIELDS}
+    assert all(printed.values())
+    assert printed["minimum_bytes"] == "Repeats of at least this many bytes are duplicates (7 or more)."
+    assert printed["numpy_layout"].startswith("npy | bin (nanoGPT")
+    assert printed["shard_bytes"].endswith("256MiB, 10GB. Default: 256MiB.")
 
 
 def test_empty_fields_take_what_the_chosen_configuration_says() -> None:

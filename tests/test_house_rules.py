@@ -131,15 +131,15 @@ def parsed(path: Path) -> ast.Module:
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    found = set()
+    actual = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= (
+            actual |= (
                 {node.module} if node.module != "corpusmill" else {f"corpusmill.{alias.name}" for alias in node.names}
             )
-    return found
+    return actual
 
 
 def called(tree: ast.AST) -> set[str]:
@@ -164,7 +164,7 @@ def test_pipeline_file_keeps_the_house_rules(path: Path) -> None:
     tree = parsed(path)
     name = path.relative_to(PIPELINE).as_posix()
     imported = imports_of(tree)
-    assert not {one.split(".")[0] for one in imported} & (FORBIDDEN_IMPORTS - MAY_IMPORT_FORBIDDEN.get(name, set()))
+    assert not {item.split(".")[0] for item in imported} & (FORBIDDEN_IMPORTS - MAY_IMPORT_FORBIDDEN.get(name, set()))
     assert not called(tree) & (FORBIDDEN_CALLS - MAY_DRAW.get(name, set()))
     assert "isal" not in imported or name in MAY_IMPORT_ISAL
     if name not in MAY_READ_THE_CLOCK:
@@ -181,7 +181,7 @@ def test_rooms_import_those_below_them_alone() -> None:
     imported: dict[str, set[str]] = {}
     for module, others in import_graph().items():
         room = module.split(".")[1] if "." in module else ""
-        imported.setdefault(room, set()).update(one.split(".")[1] for one in others if "." in one)
+        imported.setdefault(room, set()).update(other.split(".")[1] for other in others if "." in other)
     imported.pop("", None)
     assert {room: " ".join(sorted(rooms - {room})) for room, rooms in imported.items()} == MAY_IMPORT
 
@@ -248,7 +248,7 @@ OUTSIDE = sorted(
 def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
     tree = parsed(path)
     loaders = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
-    assert not {one.split(".")[0] for one in imports_of(tree)} & loaders
+    assert not {item.split(".")[0] for item in imports_of(tree)} & loaders
     assert not called(tree) & {"eval", "exec", "load_all", "unsafe_load", "full_load"}
     for node in ast.walk(tree):
         if called_name(node) == "load" and ast.unparse(node).startswith("yaml.load"):
@@ -266,7 +266,7 @@ def test_airflows_side_needs_none_of_the_workers_packages() -> None:
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     of_airflow = {"jinja2", "rich"}  # which needs them itself
-    named = [re.split(r"[^\w-]", one)[0].replace("-", "_") for one in project["optional-dependencies"]["worker"]]
+    named = [re.split(r"[^\w-]", item)[0].replace("-", "_") for item in project["optional-dependencies"]["worker"]]
     code = (
         "import importlib, sys\n"
         f"sys.modules.update(dict.fromkeys({sorted({*named} - of_airflow)!r}))\n"

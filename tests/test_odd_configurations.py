@@ -60,11 +60,11 @@ ODD_TEXTS = [
 
 
 @pytest.mark.parametrize(("line", "said"), ODD_TEXTS, ids=[line[:24].strip() for line, _ in ODD_TEXTS])
-def test_config_odd_text_is_an_error_with_file_and_key(line: str, said: str) -> None:
+def test_config_odd_text_is_an_error_with_file_and_key(line: str, printed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(f"{MINIMAL}{line}\n", where="x.yaml")
     assert "x.yaml" in str(caught.value)
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
     assert len(str(caught.value)) < 2000
 
 

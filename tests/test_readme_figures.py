@@ -21,8 +21,8 @@ ROWS += [match.groupdict() for match in SENTENCES.finditer(TEXT)]
 
 def numbers_in(value: Any) -> Iterator[float]:
     if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from numbers_in(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from numbers_in(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield float(value)
 
@@ -40,4 +40,4 @@ def test_readme_every_bold_figure_stands_in_its_result_file(row: dict[str, str])
     for figure in bold:
         digits = len(figure.partition(".")[2])
         wanted = float(figure.replace(",", ""))
-        assert any(round(one, digits) == wanted for one in figures), f"{figure} is not in {row['file']}"
+        assert any(round(figure, digits) == wanted for figure in figures), f"{figure} is not in {row['file']}"

@@ -42,11 +42,11 @@ def test_slices_beyond_an_array_are_refused(starts, lengths, places) -> None:
 
 
 def test_slices_of_another_width_or_with_gaps_are_refused() -> None:
-    one = u64([1])
+    item = u64([1])
     with pytest.raises(ValueError, match="cannot be copied"):
-        copy_slices(np.zeros(4, np.uint16), one, one, np.zeros(4, np.uint32))
+        copy_slices(np.zeros(4, np.uint16), item, item, np.zeros(4, np.uint32))
     with pytest.raises(ValueError, match="not contiguous"):
-        copy_slices(np.zeros(8, np.uint16)[::2], one, one, np.zeros(4, np.uint16))
+        copy_slices(np.zeros(8, np.uint16)[::2], item, item, np.zeros(4, np.uint16))
 
 
 @given(

@@ -32,7 +32,7 @@ def read_steps(
     is left out: its step will run again, and says why.
     """
     began = time.monotonic()
-    found: dict[str, StepFacts] = {}
+    steps: dict[str, StepFacts] = {}
     left = 0
     inside = f"{work}/"
     for path in paths:
@@ -53,8 +53,8 @@ def read_steps(
             if facts is None:
                 continue
             _keep((path, modified), facts)
-        found[path] = facts
-    return found, left
+        steps[path] = facts
+    return steps, left
 
 
 def _read(path: Path, modified: int) -> StepFacts | None:

@@ -23,7 +23,10 @@ Places = list[tuple[str, str]]
 
 def written_places(config: DatasetConfig) -> Places:
     """Where a build writes: the dataset's own folder below the work folder and below each destination."""
-    places = [("work_folder", config.work_folder), *(("destinations", one.path) for one in config.destinations)]
+    places = [
+        ("work_folder", config.work_folder),
+        *(("destinations", destination.path) for destination in config.destinations),
+    ]
     return [(key, f"{absolute(path).rstrip('/')}/{config.name}") for key, path in places]
 
 

@@ -100,12 +100,12 @@ def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
     from corpusmill.stages.writeback import FOLDER
 
     files = {
-        one.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{one.name}": (
-            build.folder(stage, unit) / one.name,
-            one.sha256,
+        entry.name.removeprefix(f"{FOLDER}/") if stage == "writeback" else f"{int(unit)}/{entry.name}": (
+            build.folder(stage, unit) / entry.name,
+            entry.sha256,
         )
         for unit in build.units(stage)
-        for one in build.receipt(stage, unit).outputs
+        for entry in build.receipt(stage, unit).outputs
     }
     planned = (file for shard in build.plan.shards for file in shard)
     output.replace({file.part.of if file.part else file.name for file in planned}, files)
@@ -128,10 +128,10 @@ def render_finished(done: Finished, output: str) -> str:
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
     lines = [f"{documents:,} documents, {text_bytes:,} bytes of text"]
     if dedup.mode != "none":
-        found = build.total("union", "removed_bytes")
+        removed_bytes = build.total("union", "removed_bytes")
         what = "removed" if dedup.mode == "remove" else "annotated"
         lines += [
-            f"{found:,} bytes {what} ({found / max(1, text_bytes):.1%}):"
+            f"{removed_bytes:,} bytes {what} ({removed_bytes / max(1, text_bytes):.1%}):"
             f" repeats of at least {dedup.minimum_bytes} bytes",
             *(
                 f"{size:,} of these are in {reference.path}"

@@ -81,9 +81,9 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
         tell("building the sample on one core")
         build = _built(config, root / "sample", root / "whole")
-        paths = [listing.path_of[one.file.location] for one in drawn]
+        paths = [listing.path_of[document.file.location] for document in drawn]
         shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
-        seconds = fixed_and_variable(*(_seconds_and_bytes(one, shown) for one in (cold, warm, build)))
+        seconds = fixed_and_variable(*(_seconds_and_bytes(folder, shown) for folder in (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
         estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown)
         references = plan.model_copy(update={"references": plan_references(config, files)})
@@ -128,17 +128,15 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
 
 def compare_with_actual(build: Build) -> str:
     """The last estimate of a dataset against its finished build, for people; "" if it was of something else."""
-    found = last_estimate(build)
-    if found is None:
+    last = last_estimate(build)
+    if last is None:
         return ""
     tokens = build.total("tokenize", "tokens")
-    inside = "within" if found.tokens_low <= tokens <= found.tokens_high else "OUTSIDE"
-    rows = [
-        f"estimated  {found.tokens:,} tokens; got {tokens:,}, {inside} {found.tokens_low:,} to {found.tokens_high:,}"
-    ]
+    inside = "within" if last.tokens_low <= tokens <= last.tokens_high else "OUTSIDE"
+    rows = [f"estimated  {last.tokens:,} tokens; got {tokens:,}, {inside} {last.tokens_low:,} to {last.tokens_high:,}"]
     text_bytes = build.total("index", "text_bytes_out")
-    rows.append(f"           {bytes_text(found.text_bytes)} of text; got {bytes_text(text_bytes)}")
-    for name, size in found.output_bytes.items():
+    rows.append(f"           {bytes_text(last.text_bytes)} of text; got {bytes_text(text_bytes)}")
+    for name, size in last.output_bytes.items():
         rows.append(f"           {bytes_text(size)} of {name}; got {bytes_text(_exported_bytes(build, name))}")
     return "\n".join(rows)
 

@@ -67,7 +67,7 @@ def read_rates(table: Path) -> dict[int, int]:
         return {}
     with table.open(newline="") as file:
         rows = list(csv.reader(file))
-    whole = [row for row in rows[1:] if len(row) == len(HEADER) and all(one.isdecimal() for one in row)]
+    whole = [row for row in rows[1:] if len(row) == len(HEADER) and all(cell.isdecimal() for cell in row)]
     if rows[:1] != [HEADER] or len(whole) != len(rows) - 1:
         raise CorruptDataError(
             "this is not a table of batch sizes", where=table, expected=",".join(HEADER), next_step="remove it"

@@ -97,7 +97,9 @@ def run_watched(
 
     build = open_build(plan_receipt)
     stages = {stage for wave in GRAPH.waves(until) for stage in wave}
-    with progress_view(lambda: [one for one in build.progress() if one.stage in stages and one.units_total != 0]):
+    with progress_view(
+        lambda: [progress for progress in build.progress() if progress.stage in stages and progress.units_total != 0]
+    ):
         run_steps(plan_receipt, workers=workers, verify=verify, until=until)
     return open_build(plan_receipt)
 

@@ -46,8 +46,8 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     def write(folder: Path) -> Outcome:
         (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
         (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
-        for one in plan.uncut or ():
-            log.warning("%s (%s bytes): %s; %s", one.name, f"{one.size_bytes:,}", one.why, one.remedy)
+        for file in plan.uncut or ():
+            log.warning("%s (%s bytes): %s; %s", file.name, f"{file.size_bytes:,}", file.why, file.remedy)
         if plan.others:
             log.info("%s", plan.others)
         entries = sum(len(shard) for shard in plan.shards)
@@ -121,7 +121,7 @@ def check_dataset(config: DatasetConfig) -> str:
     tokenizer = ready_tokenizer(config)
     files, plan = _planned(config)
     others = f"\n{plan.others}" if plan.others else ""
-    uncut = "".join(f"\n{one.name}: {one.why}; {one.remedy}" for one in plan.uncut or ())
+    uncut = "".join(f"\n{whole.name}: {whole.why}; {whole.remedy}" for whole in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
         f" {len(plan.shards)} shards;"
@@ -202,17 +202,20 @@ def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
     from corpusmill.steps.decisions import DECISION_ENDINGS
     from corpusmill.storage import list_sources
 
-    for one in config.all_decisions():
+    for decision in config.all_decisions():
         try:
-            read_condition(one.keep)
+            read_condition(decision.keep)
         except ValueError as error:
             raise ConfigError(
                 "a condition cannot be parsed",
-                where="forget: key" if one.name == FORGOTTEN else f"decisions: {one.name}: keep",
+                where="forget: key" if decision.name == FORGOTTEN else f"decisions: {decision.name}: keep",
                 expected='such as: score >= 0.5 and language in ["en", "de"] (docs/steps.md)',
                 got=str(error),
             ) from None
-    listed = [list_sources([absolute(one.path)], DECISION_ENDINGS, one.endpoint_url) for one in config.all_decisions()]
+    listed = [
+        list_sources([absolute(decision.path)], DECISION_ENDINGS, decision.endpoint_url)
+        for decision in config.all_decisions()
+    ]
     return [[SourceFile(**asdict(file)) for file in files] for files in listed] or None
 
 

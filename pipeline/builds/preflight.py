@@ -175,14 +175,14 @@ def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by:
 
     What the work folder holds already counts as room: steps are reused, or were superseded and can be collected.
     """
-    local = [Path(absolute(one.path)) for one in config.destinations if is_local(one.path)]
+    local = [Path(absolute(destination.path)) for destination in config.destinations if is_local(destination.path)]
     own = [] if is_shared(work) else [work]  # a bucket has room
     there = [next(path for path in (folder, *folder.parents) if path.exists()) for folder in (*own, *local)]
     devices = [path.stat().st_dev for path in there]
     folders = dict(zip(reversed(devices), reversed(there), strict=True))  # the work folder, if it lies there
     for device, folder in folders.items():
         size_bytes = max(
-            sum((delivered if place >= len(own) else held) for place, one in enumerate(devices) if one == device)
+            sum((delivered if place >= len(own) else held) for place, number in enumerate(devices) if number == device)
             for held, delivered in needed
         )
         free_bytes = shutil.disk_usage(folder).free

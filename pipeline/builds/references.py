@@ -78,7 +78,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
     named = named_version(folder)
     try:
-        listed = {str(one["name"]): int(one["size_bytes"]) for one in json.loads(text)["files"]}
+        listed = {str(file["name"]): int(file["size_bytes"]) for file in json.loads(text)["files"]}
     except (ValueError, LookupError, TypeError):
         listed = None
     if listed is None or (VERSION.fullmatch(named) and named != version):

@@ -54,7 +54,7 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
         )
     asked = []
     for later in (later for later in GRAPH.per_shard if later == stage or stage in GRAPH.before(later)):
-        for unit in [one for one in build.units(later) if one.split("-")[-1] == shard]:
+        for unit in [other for other in build.units(later) if other.split("-")[-1] == shard]:
             try:
                 folder = build.step(later, unit).folder(build.work)
             except StepMissingError:
@@ -67,14 +67,16 @@ def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]
 
 def digests(build: Build) -> Digests:
     """The receipt digest of every step that has a valid one, except of stages that run every time."""
-    found: Digests = {}
+    digests_by_step: Digests = {}
     for stage in (stage.name for stage in build.graph if stage.reuse):
         try:
             units = build.units(stage)
         except StepMissingError:
             continue
-        found.update({(stage, unit): receipt.digest for unit in units if (receipt := build.find(stage, unit))})
-    return found
+        digests_by_step.update(
+            {(stage, unit): receipt.digest for unit in units if (receipt := build.find(stage, unit))}
+        )
+    return digests_by_step
 
 
 def begin(last_plan: Path, stage: str, shard: int) -> Path:
@@ -123,9 +125,11 @@ def render_comparison(asked: list[tuple[str, str]], before: Digests, after: Dige
     changes = compare(before, after)
     lines = ["done again  " + ", ".join(f"{stage} {unit}" for stage, unit in asked)]
     for stage in dict.fromkeys(stage for stage, _ in after):
-        changed = [one for one in changes if one.stage == stage]
+        changed = [change for change in changes if change.stage == stage]
         total = sum(1 for name, _ in after if name == stage)
         lines.append(f"{stage:<10}  {total - len(changed):>5,} unchanged  {len(changed):>5,} changed")
-        for one in changed:
-            lines.append(f"              {one.unit}  {(one.before or 'none')[:12]} -> {(one.after or 'none')[:12]}")
+        for change in changed:
+            lines.append(
+                f"              {change.unit}  {(change.before or 'none')[:12]} -> {(change.after or 'none')[:12]}"
+            )
     return "\n".join(lines)

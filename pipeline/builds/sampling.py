@@ -131,14 +131,14 @@ def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float
             with (folder / sample_name(number)).open("ab") as kept:
                 kept.write(b"".join(line + b"\n" for _, line in lines))
 
-    for number, one in enumerate(drawn):
+    for number, document in enumerate(drawn):
         (folder / sample_name(number)).touch()
-        copy = streamed_copy(one.file, config.source.endpoint_url)
+        copy = streamed_copy(document.file, config.source.endpoint_url)
         with open_as_lines(copy, config.source) as lines:
             mark = BYTE_ORDER_MARK
             for block in read_line_blocks(lines):
                 split = block.data.removeprefix(mark).removesuffix(b"\n").split(b"\n")
-                keep(draw.take([(number, line) for line in split], repeat(share / one.chance)))
+                keep(draw.take([(number, line) for line in split], repeat(share / document.chance)))
                 mark = b""
     keep(draw.rest())
     return count
@@ -162,7 +162,7 @@ def total_of(tokens: Sequence[NDArray[np.int64]], chances: Sequence[float], shar
     every = np.concatenate([np.empty(0, np.int64), *tokens]).astype(np.float64)
     estimate = float(every.sum()) / share
     files, between = _between_files(tokens, chances, share)
-    within = _within_files(every, np.repeat(chances, [len(one) for one in tokens]), share)
+    within = _within_files(every, np.repeat(chances, [len(counts) for counts in tokens]), share)
     variance = between + within
     if not variance:
         return Total(estimate, estimate, estimate)
@@ -174,7 +174,7 @@ def total_of(tokens: Sequence[NDArray[np.int64]], chances: Sequence[float], shar
 def _between_files(tokens: Sequence[NDArray[np.int64]], chances: Sequence[float], share: float) -> tuple[int, float]:
     """(files that could have been left out, the variance that comes from leaving others out)."""
     partial = [
-        (float(one.sum()) / share, 1 - chance) for one, chance in zip(tokens, chances, strict=True) if chance < 1
+        (float(counts.sum()) / share, 1 - chance) for counts, chance in zip(tokens, chances, strict=True) if chance < 1
     ]
     if len(partial) < 2:
         return len(partial), sum(left_out * total**2 for total, left_out in partial)

@@ -47,8 +47,8 @@ def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
             next_step="mount one shared file system on every worker, under the same path",
         )
     free_bytes = shutil.disk_usage(folder).free
-    found = {"host": host, "cores": os.cpu_count() or 1, "versions": _versions_in_words(), "free_bytes": free_bytes}
-    write(folder / f"{name}.json", json.dumps(found).encode() + b"\n")
+    answer = {"host": host, "cores": os.cpu_count() or 1, "versions": _versions_in_words(), "free_bytes": free_bytes}
+    write(folder / f"{name}.json", json.dumps(answer).encode() + b"\n")
     return folder / f"{name}.json"
 
 
@@ -60,34 +60,34 @@ def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = L
     """
     for path in probes:
         refresh(path)
-    found: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in probes]
+    probed: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in probes]
     for path in (work_folder / FOLDER / BEGUN, *probes):
         remove(path)
     shutil.rmtree(work_folder / FOLDER)
-    if not found:
+    if not probed:
         raise TransientError("no probe came back", next_step="check whether any worker is running")
-    usual = Counter(one["versions"] for one in found).most_common(1)[0][0]
-    for one in found:
-        if one["versions"] != usual:
+    usual = Counter(probe["versions"] for probe in probed).most_common(1)[0][0]
+    for probe in probed:
+        if probe["versions"] != usual:
             raise PermanentError(
                 "workers run different versions, so their bytes may differ",
-                where=one["host"],
+                where=probe["host"],
                 expected=usual,
-                got=one["versions"],
+                got=probe["versions"],
                 next_step="install requirements.lock on every worker",
             )
-        if one["free_bytes"] < least_free_bytes:
+        if probe["free_bytes"] < least_free_bytes:
             raise StorageFullError(
                 "a worker has too little free space in the work folder",
-                where=f"{one['host']}: {work_folder}",
+                where=f"{probe['host']}: {work_folder}",
                 expected=f"{least_free_bytes:,} bytes free",
-                got=f"{one['free_bytes']:,}",
+                got=f"{probe['free_bytes']:,}",
                 next_step="free space there",
             )
-    counted = Counter(str(one["host"]) for one in found)
-    cores = {str(one["host"]): one["cores"] for one in found}
+    counted = Counter(str(probe["host"]) for probe in probed)
+    cores = {str(probe["host"]): probe["cores"] for probe in probed}
     lines = [f"{host}  {count:,} probes, {cores[host]} cores" for host, count in sorted(counted.items())]
-    return "\n".join([*lines, f"{len(found):,} probes on {len(counted):,} hosts: one folder, one set of versions"])
+    return "\n".join([*lines, f"{len(probed):,} probes on {len(counted):,} hosts: one folder, one set of versions"])
 
 
 def _versions_in_words() -> str:

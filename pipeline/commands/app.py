@@ -28,7 +28,7 @@ class Command(TyperCommand):
     """Refuses an option's old name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names = {name for one in self.params for name in (*one.opts, *one.secondary_opts, one.metavar)}
+        names = {name for param in self.params for name in (*param.opts, *param.secondary_opts, param.metavar)}
         for name in (argument.partition("=")[0] for argument in args):
             if name in OPTIONS and name not in names and OPTIONS[name] in names:
                 ctx.fail(f"{name} is now called {OPTIONS[name]}")

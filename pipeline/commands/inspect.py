@@ -111,11 +111,11 @@ def trace(
             mixture=mixture,
         )
         typer.echo(visible(samples.title))
-        for one in trace_samples(samples, first, count):
-            typer.echo(f"\n{render_sample(one)}")
+        for sample in trace_samples(samples, first, count):
+            typer.echo(f"\n{render_sample(sample)}")
         return
     of_runs = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split, mixture)
-    if format is None or file is None or any(one is not None for one in of_runs):
+    if format is None or file is None or any(run is not None for run in of_runs):
         raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file
     typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record)))

@@ -43,7 +43,7 @@ def try_step(
     try:
         step = StepConfig.model_validate(wanted)
     except ValidationError as error:
-        raise typer.BadParameter("; ".join(one["msg"] for one in error.errors())) from None
+        raise typer.BadParameter("; ".join(problem["msg"] for problem in error.errors())) from None
     tried = try_steps(
         [step],
         inputs,

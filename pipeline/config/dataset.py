@@ -82,7 +82,7 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _names_tell_steps_apart(self) -> DatasetConfig:
-        names = [*(one.name for one in self.decisions or ()), *(step.called for step in self.steps or ())]
+        names = [*(decision.name for decision in self.decisions or ()), *(step.called for step in self.steps or ())]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise ValueError(f"two steps or decisions are called {twice}: rename one of them")
         if FORGOTTEN in names:

@@ -112,4 +112,4 @@ def _section_in(annotation: Any) -> Any:
     """The Section inside an annotation such as `list[Section]` or `Section | None`."""
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         return annotation if issubclass(annotation, Section) else None
-    return next((found for item in typing.get_args(annotation) if (found := _section_in(item))), None)
+    return next((section for item in typing.get_args(annotation) if (section := _section_in(item))), None)

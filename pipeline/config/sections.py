@@ -56,7 +56,7 @@ class DedupConfig(Section):
     def _path_alone_is_a_reference(cls, against: object) -> object:
         if not isinstance(against, list):
             return against
-        return [{"path": one} if isinstance(one, str) else one for one in against]
+        return [{"path": reference} if isinstance(reference, str) else reference for reference in against]
 
     @field_validator("minimum_bytes")
     @classmethod

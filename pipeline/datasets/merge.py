@@ -42,7 +42,7 @@ def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
 
     A folder's parts are taken in natural order (p2 before p10), others as given. See merge_parts and merge_files.
     """
-    paths = [path for one in inputs for path in (_parts_of(one) if one.is_dir() else [one])]
+    paths = [path for folder in inputs for path in (_parts_of(folder) if folder.is_dir() else [folder])]
     if output.suffix == ".ds" or (paths and all(path.suffix == ".ds" for path in paths)):
         return merge_files(paths, output.with_name(output.name.removesuffix(".ds") + ".ds"))
     return merge_parts([_prefix(path) for path in paths], _prefix(output))
@@ -53,17 +53,17 @@ def _prefix(path: Path) -> Path:
 
 
 def _parts_of(folder: Path) -> list[Path]:
-    found = {
+    paths_by_suffix = {
         suffix: sorted(folder.glob(f"*{suffix}"), key=lambda path: natural_order(path.name)) for suffix in SUFFIXES
     }
-    if sum(map(bool, found.values())) != 1:
+    if sum(map(bool, paths_by_suffix.values())) != 1:
         raise ConfigError(
             "the folder must hold parts of one format",
             where=folder,
             expected=".bin and .idx files, or .ds files",
-            got={suffix: len(paths) for suffix, paths in found.items()},
+            got={suffix: len(paths) for suffix, paths in paths_by_suffix.items()},
         )
-    return found[".bin"] or found[".ds"]
+    return paths_by_suffix[".bin"] or paths_by_suffix[".ds"]
 
 
 def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
@@ -125,9 +125,9 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
     first = files[0]
     _require_one_vocabulary(paths)
     for file in files:
-        said, expected = (f"{one.tokenizer_name}|{one.tokens.dtype.itemsize}" for one in (file, first))
-        if said != expected:
-            raise _differ("files have different tokenizers or widths", first.path, expected, file.path, said)
+        actual, expected = (f"{part.tokenizer_name}|{part.tokens.dtype.itemsize}" for part in (file, first))
+        if actual != expected:
+            raise _differ("files have different tokenizers or widths", first.path, expected, file.path, actual)
         ended = int(file.ends[-1]) if len(file) else 0
         if not ended == file.tokens.size == file.total_tokens:
             raise _does_not_fit(file.path, ended, file.tokens.size)
@@ -214,10 +214,10 @@ def _require_one_vocabulary(paths: Sequence[Path]) -> None:
 
     Two vocabularies of one size have one width, and an index of Megatron's does not name its tokenizer.
     """
-    said = [(path, words) for path in paths if (words := _vocabulary_said(path.absolute().parent.parent / DATASET))]
-    for path, words in said:
-        if words != said[0][1]:
-            raise _differ("parts have different vocabularies", said[0][0], said[0][1], path, words)
+    stated = [(path, words) for path in paths if (words := _vocabulary_said(path.absolute().parent.parent / DATASET))]
+    for path, words in stated:
+        if words != stated[0][1]:
+            raise _differ("parts have different vocabularies", stated[0][0], stated[0][1], path, words)
 
 
 def _vocabulary_said(dataset: Path) -> str:

@@ -80,16 +80,16 @@ def _tokenizer(path: Path, named: dict[str, Any], config: DatasetConfig | None) 
     if config is None:
         revision = named.get("revision") or None
         return load_tokenizer(named["name"], sha256=named["sha256"], revision=revision, engine="reference")
-    found = configured_tokenizer(config, engine="reference")
-    if found.sha256 != named["sha256"]:
+    tokenizer = configured_tokenizer(config, engine="reference")
+    if tokenizer.sha256 != named["sha256"]:
         raise TokenizerError(
             "the configuration names another tokenizer than the dataset's",
             where=path,
             expected=f"{named['name']}, sha256 {named['sha256']}",
-            got=f"{found.name}, sha256 {found.sha256}",
+            got=f"{tokenizer.name}, sha256 {tokenizer.sha256}",
             next_step="give the configuration that built this dataset",
         )
-    return found
+    return tokenizer
 
 
 def render_peek(peek: Peek) -> str:

@@ -116,8 +116,8 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
 def _sums(stores: list[Store], version: str) -> dict[str, str]:
     """Name to sha256 of every file of the version, by the dataset.json of either place."""
     described = [describe(read_file(store, DATASET), version, read_card(store)) for store in stores]
-    if trusted := [one for one in described if one]:
-        with_card = max(trusted, key=lambda one: len(one.expected))
+    if trusted := [checksums for checksums in described if checksums]:
+        with_card = max(trusted, key=lambda checksums: len(checksums.expected))
         return {name: sha256 for name, (_, sha256) in with_card.expected.items()}
     raise VerificationError(
         f"no {DATASET} is intact",
@@ -130,8 +130,8 @@ def _sums(stores: list[Store], version: str) -> dict[str, str]:
 
 def _digests(store: Store, other: Store, wanted: dict[str, str]) -> dict[str, str | None]:
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda name: _digest(store, other, name, wanted[name]), wanted)
-        return dict(zip(wanted, found, strict=True))
+        digests = pool.map(lambda name: _digest(store, other, name, wanted[name]), wanted)
+        return dict(zip(wanted, digests, strict=True))
 
 
 def _digest(store: Store, other: Store, name: str, sha256: str) -> str | None:
@@ -162,12 +162,12 @@ def _give(source: Store, target: Copy, names: tuple[str, ...], sums: dict[str, s
 
 def _carry(source: Store, target: Store, name: str, sha256: str) -> None:
     """From a store to another by way of this machine's disk."""
-    found = source.stat(name)
-    if found is None:
+    file = source.stat(name)
+    if file is None:
         raise SourceError("a file vanished while it was copied for a repair", where=f"{source.folder}/{name}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
-        fetch(source, Wanted(name, found.size_bytes, found.identity), path, Path(folder, "partial"))
+        fetch(source, Wanted(name, file.size_bytes, file.identity), path, Path(folder, "partial"))
         target.receive(path, name, sha256)
 
 

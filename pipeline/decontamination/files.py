@@ -155,4 +155,4 @@ def _search(
         searched.documents += batch.documents
         searched.text_bytes += len(batch.text) - batch.documents
         searched.documents_hit += len(met)
-        searched.rejected.update(one.reason.value for one in batch.rejections)
+        searched.rejected.update(rejection.reason.value for rejection in batch.rejections)

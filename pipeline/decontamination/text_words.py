@@ -119,7 +119,7 @@ class WordFinder:
         if most > len(self._hashes):
             self._hashes, self._places = np.empty(most, np.uint64), np.empty((2, most), np.uint32)
         first = np.zeros(len(starts) + 1, np.int64)
-        places = [(one - np.uint64(base)).astype(np.int64) for one in (starts, ends)]
+        places = [(bounds - np.uint64(base)).astype(np.int64) for bounds in (starts, ends)]
         _find_words(
             text.ctypes.data + base, *places, self.characters, self.expansions, self._hashes, *self._places, first
         )

@@ -86,7 +86,7 @@ def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls wo
     high_rank = np.empty(width + 1, np.uint64)
     best: Any
     best_rank: Any
-    found = 0
+    anchors_found = 0
     repeated = 0
     document = state[0]
     window = state[1]
@@ -112,13 +112,13 @@ def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls wo
             # `best` is the anchor from `window` on: close the open one, unless the text repeats itself from here.
             best_hash = bytes_hash(text + best, kgram_bytes)
             if anchor >= 0:
-                if found == len(anchors) or repeated == len(repeats):
+                if anchors_found == len(anchors) or repeated == len(repeats):
                     state[0] = document
                     state[1] = anchor_window
-                    return found, repeated
-                anchors[found, 0] = anchor_hash
-                anchors[found, 1] = _place(anchor, anchor_window, window)
-                found += 1
+                    return anchors_found, repeated
+                anchors[anchors_found, 0] = anchor_hash
+                anchors[anchors_found, 1] = _place(anchor, anchor_window, window)
+                anchors_found += 1
                 period = near - far if best_rank == np.uint64(0) and near > far else best - anchor
                 if (best_rank == np.uint64(0) or best_hash == anchor_hash) and window - period >= begin:
                     same = common_prefix(text + window - period, text + window, end - window)
@@ -168,18 +168,18 @@ def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls wo
                         best = ahead_best
                         best_rank = ahead_rank
         if anchor >= 0:
-            if found == len(anchors):
+            if anchors_found == len(anchors):
                 state[0] = document
                 state[1] = anchor_window
-                return found, repeated
-            anchors[found, 0] = anchor_hash
-            anchors[found, 1] = _place(anchor, anchor_window, last + 1)
-            found += 1
+                return anchors_found, repeated
+            anchors[anchors_found, 0] = anchor_hash
+            anchors[anchors_found, 1] = _place(anchor, anchor_window, last + 1)
+            anchors_found += 1
         document += 1
         window = 0
     state[0] = document
     state[1] = 0
-    return found, repeated
+    return anchors_found, repeated
 
 
 @kernel

@@ -138,7 +138,7 @@ def write_anchors(
     while state[0] < len(offsets):
         filled = 0
         while state[0] < len(offsets) and filled < capacity:
-            found, repeats_found = find_anchors(
+            anchors_found, repeats_found = find_anchors(
                 text.ctypes.data,
                 text.size,
                 offsets.ctypes.data,
@@ -149,7 +149,7 @@ def write_anchors(
                 anchors[filled:],
                 repeats,
             )
-            filled += found
+            filled += anchors_found
             if repeats_found:
                 repeated.append(repeats[:repeats_found].copy())
         starts = np.empty(BUCKETS + 1, np.int64)

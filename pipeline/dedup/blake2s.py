@@ -92,7 +92,7 @@ def _make_compress(_context: Any, _states: Any, _blocks: Any, _counts: Any, _fin
         v[12] = builder.xor(v[12], _load(builder, counts, 0))
         v[14] = builder.xor(v[14], _load(builder, finals, 0))
         for sigma in _SIGMA:
-            words = [message[one] for one in sigma]
+            words = [message[permutation] for permutation in sigma]
             for column in range(4):
                 places = column, 4 + column, 8 + column, 12 + column
                 _mix(builder, v, places, words[2 * column], words[2 * column + 1])
@@ -145,15 +145,15 @@ def _digest(text: Any, starts: Any, lengths: Any, order: Any, first_state: Any, 
     for first in range(0, len(order), _LANES):
         most = 0
         for lane in range(_LANES):
-            one = order[min(first + lane, len(order) - 1)]
-            span[lane] = one
-            last[lane] = max(0, lengths[one] - 1) >> 6
+            piece = order[min(first + lane, len(order) - 1)]
+            span[lane] = piece
+            last[lane] = max(0, lengths[piece] - 1) >> 6
             most = max(most, last[lane])
             begin = last[lane] << 6
             for word in range(8):
                 ends[lane, word] = 0
                 states[word, lane] = first_state[word]
-            copy_bytes(ends_at + 64 * lane, text + starts[one] + begin, lengths[one] - begin)
+            copy_bytes(ends_at + 64 * lane, text + starts[piece] + begin, lengths[piece] - begin)
             finals[lane] = 0
         for block in range(most + 1):
             for lane in range(_LANES):
@@ -167,6 +167,6 @@ def _digest(text: Any, starts: Any, lengths: Any, order: Any, first_state: Any, 
             _compress(states_at, blocks_at, counts_at, finals_at)
             for lane in range(_LANES):
                 if block == last[lane]:
-                    one = span[lane]
-                    digests[one, 0] = np.uint64(states[0, lane]) | np.uint64(states[1, lane]) << np.uint64(32)
-                    digests[one, 1] = np.uint64(states[2, lane]) | np.uint64(states[3, lane]) << np.uint64(32)
+                    piece = span[lane]
+                    digests[piece, 0] = np.uint64(states[0, lane]) | np.uint64(states[1, lane]) << np.uint64(32)
+                    digests[piece, 1] = np.uint64(states[2, lane]) | np.uint64(states[3, lane]) << np.uint64(32)

@@ -97,11 +97,11 @@ def match_borders(
         slices = _read_slices(borders, answered, partition, slicing.width, turn, turns)
         _compare(slices, later, earlier if want_windows else None, equal, most_paired)
         del slices  # before the next turn's
-    found = Matches.of_windows(
+    matches = Matches.of_windows(
         _by_shard(later, shards), _by_shard(earlier, shards), slicing.minimum_bytes, want_windows=want_windows
     )
-    united = found.united(settled, with_windows=want_windows)
-    return replace(united, windows=found.windows + settled_windows)
+    united = matches.united(settled, with_windows=want_windows)
+    return replace(united, windows=matches.windows + settled_windows)
 
 
 def count_repeated(
@@ -110,7 +110,7 @@ def count_repeated(
     """The windows that this partition repeats most."""
     crowds = read_crowds(shared)
     offsets = settled.whole(OFFSETS).tolist()
-    answers = [one.read(WINDOW_DIGESTS, partition, columns=3) for one in answered]
+    answers = [answer.read(WINDOW_DIGESTS, partition, columns=3) for answer in answered]
     joined = np.concatenate(answers) if answers else np.empty((0, 3), np.uint64)
     return most_repeated(offsets, all_windows(crowds, offsets, len(answered)), joined)
 

@@ -147,8 +147,8 @@ def answer_borders(
 
 def windows_before(text: NDArray[np.uint8], repeats: Ranges, minimum_bytes: int) -> Ranges:
     """What the windows in a shard's `repeats` (anchors.py) equal, a period earlier."""
-    found = [union_ranges(rows) for rows in periods_of(text, repeats, minimum_bytes)]
-    return union_ranges(np.concatenate([np.empty((0, 2), np.uint64), *found]))
+    windows = [union_ranges(rows) for rows in periods_of(text, repeats, minimum_bytes)]
+    return union_ranges(np.concatenate([np.empty((0, 2), np.uint64), *windows]))
 
 
 def periods_of(text: NDArray[np.uint8], repeats: Ranges, minimum_bytes: int) -> Iterator[Rows]:
@@ -165,7 +165,7 @@ def periods_of(text: NDArray[np.uint8], repeats: Ranges, minimum_bytes: int) -> 
 
 
 def _requests(asked: Sequence[Sections], name: str, shard: int) -> list[Rows]:
-    return [one.map(name, shard) for one in asked]
+    return [request.map(name, shard) for request in asked]
 
 
 def _lengths(requests: Sequence[Rows]) -> list[int]:

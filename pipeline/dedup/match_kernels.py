@@ -20,7 +20,7 @@ _LOOK_AHEAD = 12
 
 @kernel
 def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, inside one allocation of the table
-    anchors: Any, starts: Any, key: Any, found: Any, found_starts: Any, found_ends: Any
+    anchors: Any, starts: Any, key: Any, matches: Any, found_starts: Any, found_ends: Any
 ) -> Any:
     """Keep the anchors whose hash another anchor shares, and number the groups in order of their first anchors.
 
@@ -83,8 +83,8 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
                     table[where[row], 1] = _NUMBERED + np.uint64(groups)
                     groups += 1
                 if count > np.uint64(1):
-                    found[to, 0] = load_word(address + 4)
-                    found[to, 1] = table[where[row], 1] - _NUMBERED
+                    matches[to, 0] = load_word(address + 4)
+                    matches[to, 1] = table[where[row], 1] - _NUMBERED
                     to += 1
                 row += 1
                 address += _ROW

@@ -194,13 +194,13 @@ def referred_bytes(referred: Rows, periods: Iterable[Rows], minimum_bytes: int) 
             base, later, windows = row[0], row[2], row[1] - row[0]
             first = int(np.searchsorted(referred[:, 1], np.uint64(base), side="right"))
             last = int(np.searchsorted(starts, np.uint64(later), side="left"))
-            known = [tuple(one) for one in referred[first:last].tolist()] + recent
+            known = [tuple(reference) for reference in referred[first:last].tolist()] + recent
             runs = [
                 (max(low, base), min(high, later), number) for low, high, number in known if low < later and high > base
             ]
             new, tiles = _continued(runs, base, later, windows, minimum_bytes)
             recent_end = later + windows
-            recent = [one for one in recent if one[1] + minimum_bytes > recent_end] + tiles
+            recent = [piece for piece in recent if piece[1] + minimum_bytes > recent_end] + tiles
             if new:
                 covered.append(np.array(new, np.uint64))
     return np.concatenate(covered)

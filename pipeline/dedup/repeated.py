@@ -146,8 +146,11 @@ def best_offsets(crowds: Sequence[Crowd], windows: Windows, answers: NDArray[np.
 def most_repeated(offsets: Sequence[int], windows: Windows, answers: NDArray[np.uint64]) -> list[RepeatedWindow]:
     """The windows that occur more than once, the most frequent first."""
     own = windows.in_place(answers)
-    found = [windows.most_common(number, offset, own) for number, offset in enumerate(offsets)]
-    return sorted((one for one in found if one.count > 1), key=lambda one: (-one.count, one.shard, one.position))
+    windows_found = [windows.most_common(number, offset, own) for number, offset in enumerate(offsets)]
+    return sorted(
+        (window for window in windows_found if window.count > 1),
+        key=lambda window: (-window.count, window.shard, window.position),
+    )
 
 
 def hash_spans(text: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint64]:

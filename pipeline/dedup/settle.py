@@ -56,7 +56,7 @@ def settle(
     periods     of every shard, those earlier ones (exchange.windows_before)
     """
     places = [shared.read(CONTEXTS, shard) for shard in range(len(answered))]
-    firsts = firsts_of([one.read(DIGESTS, partition, columns=2) for one in answered])
+    firsts = firsts_of([answer.read(DIGESTS, partition, columns=2) for answer in answered])
     if want_firsts:
         (folder / FIRSTS).write_bytes(firsts.astype("<i4", copy=False).data)
     bounds = np.cumsum([0, *map(len, places)])
@@ -118,7 +118,7 @@ def _ask_borders(
     folder: Path,
 ) -> dict[str, int]:
     slices = [count_slices(own, width) for own in places]
-    hashes = [one.read(HASHES, partition, "<u4") for one in answered]
+    hashes = [answer.read(HASHES, partition, "<u4") for answer in answered]
     is_first = (firsts == np.arange(len(firsts), dtype=np.int32)).view(np.uint8)
     wanted = np.repeat(is_first, np.concatenate(slices)) if slices else is_first
     again = occur_again(np.concatenate(hashes) if hashes else np.empty(0, np.uint32), wanted)
@@ -130,7 +130,7 @@ def _ask_borders(
 
 def _ask_windows(shared: Sections, answered: Sequence[Sections], partition: int, folder: Path) -> None:
     crowds = read_crowds(shared)
-    answers = [one.read(WINDOW_DIGESTS, partition, columns=3) for one in answered]
+    answers = [answer.read(WINDOW_DIGESTS, partition, columns=3) for answer in answered]
     joined = np.concatenate(answers) if answers else np.empty((0, 3), np.uint64)
     offsets = best_offsets(crowds, sample_windows(crowds, len(answered)), joined)
     (folder / OFFSETS).write_bytes(np.array(offsets, "<u8").data)

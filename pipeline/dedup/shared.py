@@ -66,7 +66,7 @@ def share(
     candidates = _candidates(rows, starts)
     del rows
     write_crowds(folder, largest_groups(candidates))
-    write_sections(folder, CONTEXTS, [one[:, 0] for one in candidates])
+    write_sections(folder, CONTEXTS, [candidate[:, 0] for candidate in candidates])
     write_sections(folder, WINDOWS, sample_windows(read_crowds(Sections(folder)), len(shards)).rows())
     return {"anchors": int((starts[-1] - starts[0]).sum()), "candidates": sum(map(len, candidates))}
 
@@ -74,18 +74,18 @@ def share(
 def _candidates(rows: list[NDArray[np.uint32]], starts: NDArray[np.int64]) -> list[NDArray[np.uint64]]:
     """Per shard uint64 (n, 2): place and group of the anchors whose hash is shared, by position."""
     sizes = starts[-1] - starts[0] if rows else np.empty(0, np.int64)
-    found = np.empty((int(sizes.sum()), 2), np.uint64)
+    anchors = np.empty((int(sizes.sum()), 2), np.uint64)
     firsts = np.cumsum(sizes) - sizes
     lasts = np.empty_like(firsts)
-    addresses = np.array([one.ctypes.data for one in rows], np.int64)
+    addresses = np.array([row.ctypes.data for row in rows], np.int64)
     if rows:
-        find_groups(addresses, starts, random_key(), found, firsts, lasts)
-    candidates = [found[first:last] for first, last in zip(firsts, lasts, strict=True)]
+        find_groups(addresses, starts, random_key(), anchors, firsts, lasts)
+    candidates = [anchors[first:last] for first, last in zip(firsts, lasts, strict=True)]
     spare = np.empty((max(map(len, candidates), default=0), 2), np.uint64)
-    for one in candidates:
-        positions = int(one[:, 0].max() >> np.uint64(20)) + 1 if len(one) else 1
-        if sort_by_position(one, spare[: len(one)], positions):
-            one[:] = spare[: len(one)]
+    for candidate in candidates:
+        positions = int(candidate[:, 0].max() >> np.uint64(20)) + 1 if len(candidate) else 1
+        if sort_by_position(candidate, spare[: len(candidate)], positions):
+            candidate[:] = spare[: len(candidate)]
     return candidates
 
 

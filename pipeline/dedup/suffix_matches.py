@@ -89,10 +89,10 @@ def _apart(
     """At most LISTED of them: none that shares the middle half of one before it, as windows beside it do."""
     listed: list[RepeatedWindow] = []
     middles: list[bytes] = []
-    for one in windows:
-        string = shards[one.shard].text[one.position : one.position + minimum_bytes].tobytes()
+    for window in windows:
+        string = shards[window.shard].text[window.position : window.position + minimum_bytes].tobytes()
         if len(listed) < LISTED and not any(middle in string for middle in middles):
-            listed.append(one)
+            listed.append(window)
             middles.append(string[minimum_bytes // 4 : -(minimum_bytes // 4)])
     return listed
 

@@ -180,7 +180,7 @@ def write_back_file(
         for annotation in added:
             written = annotate_lines(written, stays, annotation, indexed, options.text_field, unit)
         sink.write(written)
-    account.counts.noted_content = sum((one.tally for one in added), NOTHING)
+    account.counts.noted_content = sum((annotation.tally for annotation in added), NOTHING)
     return account.counts
 
 

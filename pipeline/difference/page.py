@@ -26,7 +26,7 @@ def render_difference_page(difference: Plain) -> str:
         .render(
             title=f"{old['dataset']}: {old['version']} and {new['version']}",
             difference=difference,
-            outcomes={name: one for name, one in (difference["documents"] or {}).items() if one},
+            outcomes={name: count for name, count in (difference["documents"] or {}).items() if count},
             sources=[(visible(name), outcomes) for name, outcomes in touched_sources(difference)],
             settings=settings,
         )

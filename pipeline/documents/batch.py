@@ -103,8 +103,8 @@ def batch_of(
     """A batch of texts and ids, UTF-8, that come one by one; without `line_hashes` they are those of the texts."""
     text = np.frombuffer(SEPARATOR.join((b"", *texts)), np.uint8)
     bounds, id_bounds = (np.zeros(len(texts) + 1, np.int64) for _ in range(2))
-    np.cumsum([len(one) + 1 for one in texts], out=bounds[1:])
-    np.cumsum([len(one) for one in ids], out=id_bounds[1:])
+    np.cumsum([len(text) + 1 for text in texts], out=bounds[1:])
+    np.cumsum([len(name) for name in ids], out=id_bounds[1:])
     whole_ids = np.frombuffer(b"".join(ids), np.uint8)
     if line_hashes is None:
         from corpusmill.content_kernels import text_hashes  # numba; who opens a shard needs none of it

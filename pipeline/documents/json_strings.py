@@ -50,12 +50,12 @@ def find_places(data: Line, strings: Iterable[tuple[int, int]], offsets: NDArray
         last = int(np.searchsorted(offsets, decoded + size))
         wanted = offsets[first:last] - decoded
         before = np.searchsorted(escapes - saved[:-1], wanted)  # how many escapes begin before each
-        found = wanted + saved[before]
+        count = wanted + saved[before]
         begins, stops = np.array(pieces).T
         behind = np.cumsum(stops - begins)  # where each piece ends in `json`
         moved = stops - behind
-        places[first:last] = found + moved[np.searchsorted(behind, found, side="right")]
-        places[first:last][_are_inside(json, found, escapes, before)] = INSIDE_A_CHARACTER
+        places[first:last] = count + moved[np.searchsorted(behind, count, side="right")]
+        places[first:last][_are_inside(json, count, escapes, before)] = INSIDE_A_CHARACTER
         first, decoded = last, decoded + size
     return places
 

@@ -51,13 +51,13 @@ class Placed(SeekableFile):
 
     def _next(self, wanted: int) -> bytes:
         """Between stretches zeros, which a prefetch of the footer may run over."""
-        found = bytearray(wanted)
+        filled = bytearray(wanted)
         for offset, length, at in self._places:
             first, last = max(offset, self._at), min(offset + length, self._at + wanted)
             if first < last:
                 self._stream.seek(at + first - offset)
-                found[first - self._at : last - self._at] = self._stream.read(last - first)
-        return bytes(found)
+                filled[first - self._at : last - self._at] = self._stream.read(last - first)
+        return bytes(filled)
 
 
 def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
@@ -206,7 +206,7 @@ def _documents(texts: list[bytes | None], identities: list[bytes], source: str, 
         else:
             assert reason is not None  # noqa: S101
             rejections.append(Rejection(reason, first_row + row, text or b""))
-    size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(one.raw) for one in rejections)
+    size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(rejection.raw) for rejection in rejections)
     return batch_of(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
 
 

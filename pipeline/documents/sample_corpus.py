@@ -88,7 +88,7 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
             expected="target_bytes of at least 1, and 1 to 1000 files",
             got=f"target_bytes {target_bytes}, files {files}",
         )
-    documents, skipped, found = collect_documents(distributions(), target_bytes)
+    documents, skipped, collected = collect_documents(distributions(), target_bytes)
     folder.mkdir(parents=True, exist_ok=True)
     names = tuple(f"sample_{number:03d}.jsonl.zst" for number in range(files))
     for stale in folder.glob("sample_[0-9][0-9][0-9].jsonl.zst"):
@@ -112,7 +112,7 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
     for document in documents:
         text_bytes[document.source] += document.text_bytes
     counts = Counter(document.source for document in documents)
-    return SampleCounts(names, found, _sorted(counts), _sorted(text_bytes), _sorted(skipped))
+    return SampleCounts(names, collected, _sorted(counts), _sorted(text_bytes), _sorted(skipped))
 
 
 def collect_documents(
@@ -155,8 +155,8 @@ def module_docstrings(source: bytes) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's sources
         tree = ast.parse(source)
-    found = (ast.get_docstring(node) for node in _documented_nodes(tree))
-    return "\n\n".join(docstring for docstring in found if docstring)
+    docstrings = (ast.get_docstring(node) for node in _documented_nodes(tree))
+    return "\n\n".join(docstring for docstring in docstrings if docstring)
 
 
 def _documented_nodes(

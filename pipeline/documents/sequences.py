@@ -74,13 +74,13 @@ def read_sequences(
         for number, line in enumerate(lines):
             try:
                 record = orjson.loads(line)
-                found = [_texts(record[one]) for one in wanted]
-                ranges = _ranges(record, ranges_key, found[0])
+                sequences = [_texts(record[key]) for key in wanted]
+                ranges = _ranges(record, ranges_key, sequences[0])
             except (ValueError, KeyError, TypeError, AttributeError):
                 rejections.append(Rejection(_why(line, wanted), first_line + number, line))
                 continue
-            texts += found[0]
-            counts.append(len(found[0]))
+            texts += sequences[0]
+            counts.append(len(sequences[0]))
             if ranges_key is not None:
                 no_loss.append(ranges)
         rejected = batch_of(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
@@ -93,15 +93,15 @@ def _texts(value: Any) -> list[bytes]:
         return [value.encode()]
     if type(value) is not list:
         raise TypeError("neither a string nor a list")
-    return [str.encode(one) for one in value]  # TypeError for what is no string
+    return [str.encode(text) for text in value]  # TypeError for what is no string
 
 
 def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> CharacterRanges:
     """TypeError or ValueError for what is no list of ranges, or ranges of a text of several sequences."""
-    found = [(int(first), int(last)) for first, last in record.get(key) or []] if key is not None else []
-    if found and (len(texts) != 1 or any(not 0 <= first <= last for first, last in found)):
+    ranges = [(int(first), int(last)) for first, last in record.get(key) or []] if key is not None else []
+    if ranges and (len(texts) != 1 or any(not 0 <= first <= last for first, last in ranges)):
         raise ValueError("ranges that are none, or of several texts")
-    return found
+    return ranges
 
 
 def _why(line: bytes, keys: Sequence[str]) -> RejectionReason:

@@ -80,9 +80,9 @@ def _after_line_end(stream: BinaryIO, at: int) -> int | None:
     """One past the first line end at or after `at`; None if there is none."""
     stream.seek(at)
     while data := stream.read(SEARCH_BYTES):
-        found = data.find(b"\n")
-        if found >= 0:
-            return at + found + 1
+        line_end = data.find(b"\n")
+        if line_end >= 0:
+            return at + line_end + 1
         at += len(data)
     return None
 
@@ -155,14 +155,14 @@ def part_lines(own: BinaryIO, tail: BinaryIO, *, first: bool) -> Iterator[bytes]
     inside = first
     while data := own.read(SEARCH_BYTES):
         if not inside:
-            found = data.find(b"\n")
-            if found < 0:
+            line_end = data.find(b"\n")
+            if line_end < 0:
                 continue
-            inside, data = True, data[found + 1 :]
+            inside, data = True, data[line_end + 1 :]
         if data:
             yield data
     while inside and (data := tail.read(SEARCH_BYTES)):
-        found = data.find(b"\n")
-        yield data[: found + 1] if found >= 0 else data
-        if found >= 0:
+        line_end = data.find(b"\n")
+        yield data[: line_end + 1] if line_end >= 0 else data
+        if line_end >= 0:
             return

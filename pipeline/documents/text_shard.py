@@ -211,8 +211,8 @@ class TextShard:
         Document i of them is `text[bounds[i] + 1 : bounds[i + 1]]`.
         """
         bounds = np.full(documents + 1, len(self.text), np.uint64)
-        found = self.offsets[first_document : first_document + documents + 1]
-        bounds[: len(found)] = found
+        ends = self.offsets[first_document : first_document + documents + 1]
+        bounds[: len(ends)] = ends
         return bounds
 
     def indexed(self, source: SourceEntry) -> IndexedSource:

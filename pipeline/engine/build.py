@@ -253,8 +253,8 @@ class Build:
 
     def checks(self, stage: str) -> list[Check]:
         """The accounts of every finished unit of a stage."""
-        one = self.graph[stage]
-        return [check for unit in self.units(stage) for check in one.checks(self, unit, self.receipt(stage, unit))]
+        node = self.graph[stage]
+        return [check for unit in self.units(stage) for check in node.checks(self, unit, self.receipt(stage, unit))]
 
     def reused(self, stage: str, unit: str) -> bool:
         """Whether a finished step's receipt is older than the newest run of this plan."""
@@ -308,8 +308,8 @@ class Build:
             units = self.units(stage)
         except StepMissingError:
             return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
-        found = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
-        done = [(at, receipt) for unit, receipt in found if (at := self._seen(stage, unit))]
+        finished = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
+        done = [(at, receipt) for unit, receipt in finished if (at := self._seen(stage, unit))]
         fresh = [(at, receipt) for at, receipt in done if self._is_of_newest_run(at)]
         seconds = 0.0
         if fresh:
@@ -337,7 +337,7 @@ class StepView(Build):
         self.settings = step.settings
         self._build = build
         self._step = step
-        self._inputs = {(one.stage, one.unit) for one in step.inputs}
+        self._inputs = {(receipt.stage, receipt.unit) for receipt in step.inputs}
         self.config, self.plan = build.config, build.plan
 
     def units(self, stage: str) -> list[str]:

@@ -76,4 +76,4 @@ def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) 
 def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
     """What an estimate is of: equal for equal settings and source files, wherever they are built."""
     settings = config.model_dump(mode="json", exclude=UNRELATED)
-    return fingerprint({"settings": settings, "files": sorted({(one.location, one.identity) for one in files})})
+    return fingerprint({"settings": settings, "files": sorted({(file.location, file.identity) for file in files})})

@@ -89,13 +89,13 @@ def find_garbage(
         reached |= folders_of_build
         unfinished |= stages_of_build
     longest = _longest_task_seconds(config)
-    found = []
+    garbage = []
     for folder in folders:
         finished = (folder / RECEIPT_NAME).exists()
         needed = finished and (folder in reached or folder.parent.name in unfinished or _is_history(folder))
         if not needed and not _is_locked(folder):
-            found.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
-    return [*found, *_common_garbage(work, graph, plans, longest), *_abandoned(work, folders, longest)]
+            garbage.append(Garbage(folder, _size_bytes(folder), SUPERSEDED if finished else UNFINISHED))
+    return [*garbage, *_common_garbage(work, graph, plans, longest), *_abandoned(work, folders, longest)]
 
 
 def _common_garbage(work: Path, graph: Graph, plans: list[Path], longest: float) -> list[Garbage]:
@@ -156,14 +156,14 @@ def remove_garbage(work: Path, graph: Graph, garbage: Collection[Garbage]) -> li
     PermanentError, before anything is removed, for a folder that is not a step folder below `work`.
     """
     order = (PLAN, *graph.names)
-    wanted = [one for one in garbage if not one.is_attempt]
-    attempts = [one for one in garbage if one.is_attempt]
-    for one in wanted:
-        _require_inside(work, one.folder, order)
-    wanted.sort(key=lambda one: (-order.index(one.folder.parent.name), one.folder.name))
-    removed = [one for one in wanted if _remove(one.folder)]
-    for one in attempts:
-        remove_abandoned(one.folder)
+    wanted = [item for item in garbage if not item.is_attempt]
+    attempts = [item for item in garbage if item.is_attempt]
+    for item in wanted:
+        _require_inside(work, item.folder, order)
+    wanted.sort(key=lambda item: (-order.index(item.folder.parent.name), item.folder.name))
+    removed = [item for item in wanted if _remove(item.folder)]
+    for item in attempts:
+        remove_abandoned(item.folder)
     return [*removed, *attempts]
 
 
@@ -171,11 +171,11 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     """In words for a terminal: a line per folder, and the total."""
     if not garbage:
         return "no garbage"
-    width = max(len(f"{one.size_bytes:,}") for one in garbage)
-    lines = [f"{one.size_bytes:>{width},}  {one.folder}  {one.reason}" for one in garbage]
-    total = sum(one.size_bytes for one in garbage)
-    said = "removed" if removed else "can be removed; nothing was removed"
-    return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {said}"])
+    width = max(len(f"{item.size_bytes:,}") for item in garbage)
+    lines = [f"{item.size_bytes:>{width},}  {item.folder}  {item.reason}" for item in garbage]
+    total = sum(item.size_bytes for item in garbage)
+    outcome = "removed" if removed else "can be removed; nothing was removed"
+    return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {outcome}"])
 
 
 def _newest_of(config: DatasetConfig, work: Path, graph: Graph) -> list[Path]:
@@ -249,7 +249,11 @@ def _size_bytes(folder: Path) -> int:
     """Size of all files below a folder; links are not followed. Of one in a bucket, of the outputs there."""
     if is_shared(folder):
         receipt = _receipt(folder)
-        return sum(one.size_bytes for one in receipt.outputs if one.name not in receipt.given_back) if receipt else 0
+        return (
+            sum(output.size_bytes for output in receipt.outputs if output.name not in receipt.given_back)
+            if receipt
+            else 0
+        )
     return sum(Path(parent, name).lstat().st_size for parent, _, names in os.walk(folder) for name in names)
 
 

@@ -65,14 +65,14 @@ class Graph:
 
     def before(self, name: str) -> tuple[str, ...]:
         """The stages that one waits for, and all that those wait for, in order."""
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = list(self.after(name))
         while waiting:
             other = waiting.pop()
-            if other not in found:
-                found.add(other)
+            if other not in names:
+                names.add(other)
                 waiting += self.after(other)
-        return tuple(other for other in self.names if other in found)
+        return tuple(other for other in self.names if other in names)
 
     @cached_property
     def later(self) -> dict[str, tuple[str, ...]]:

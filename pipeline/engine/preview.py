@@ -31,7 +31,7 @@ class StepPreview:
 def preview(build: Build) -> list[StepPreview]:
     """Every step of a planned build, in order. Of a stage whose units are not known yet there is one line."""
     with build.at_this_moment():
-        return [one for stage in build.graph.names for one in _stage(build, stage)]
+        return [row for stage in build.graph.names for row in _stage(build, stage)]
 
 
 def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
@@ -108,16 +108,16 @@ def _changed_settings(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]
 
 def _difference(name: str, earlier: object, now: object) -> str:
     if isinstance(earlier, list) and isinstance(now, list):
-        gone = sum(1 for one in earlier if one not in now)
-        new = [one for one in now if one not in earlier]
+        gone = sum(1 for input in earlier if input not in now)
+        new = [input for input in now if input not in earlier]
         first = new[0].get("name", "") if new and isinstance(new[0], dict) else ""
         return f"{name}: {gone} gone, {len(new)} new or changed" + (f" ({first})" if first else "")
     return f"{name} {earlier!r} -> {now!r}"
 
 
 def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
-    before = {(one.stage, one.unit): one.digest for one in earlier.inputs}
-    now = {(one.stage, one.unit): one.digest for one in step.inputs}
+    before = {(receipt.stage, receipt.unit): receipt.digest for receipt in earlier.inputs}
+    now = {(receipt.stage, receipt.unit): receipt.digest for receipt in step.inputs}
     changed = [f"{stage} {unit}" for (stage, unit), digest in now.items() if before.get((stage, unit)) != digest]
     return changed + [f"{stage} {unit} is gone" for stage, unit in before.keys() - now.keys()]
 
@@ -128,24 +128,24 @@ def render_preview(steps: list[StepPreview]) -> str:
     Of a dataset that was never built, one sentence. That a step may run needs no reason: an input of it will.
     """
     by_stage: dict[str, list[StepPreview]] = {}
-    for one in steps:
-        by_stage.setdefault(one.stage, []).append(one)
-    if all(one.fate == "may run" or one.why in {NEW, EVERY_TIME} for one in steps):
+    for row in steps:
+        by_stage.setdefault(row.stage, []).append(row)
+    if all(row.fate == "may run" or row.why in {NEW, EVERY_TIME} for row in steps):
         first, *_, last = by_stage
         return f"nothing is built yet: all {len(by_stage)} stages will run, from {first} to {last}"
     lines = []
     for stage, of_stage in by_stage.items():
-        fates = [f"{sum(one.fate == fate for one in of_stage)} {fate}" for fate in ("reuse", "run", "may run")]
+        fates = [f"{sum(row.fate == fate for row in of_stage)} {fate}" for fate in ("reuse", "run", "may run")]
         lines.append(f"{stage:<10} " + ", ".join(fate for fate in fates if not fate.startswith("0 ")))
         reasons: dict[str, list[str]] = {}
-        for one in of_stage:
-            if one.fate == "run":
-                reasons.setdefault(f"{one.fate}: {one.why}", []).append(one.unit)
+        for row in of_stage:
+            if row.fate == "run":
+                reasons.setdefault(f"{row.fate}: {row.why}", []).append(row.unit)
         for reason, units in list(reasons.items())[:SHOWN_REASONS]:
             named = ", ".join(units[:SHOWN]) + (f" and {len(units) - SHOWN} more" if len(units) > SHOWN else "")
             lines.append(f"             {reason}" + (f"  [{named}]" if named else ""))
         if len(reasons) > SHOWN_REASONS:
             lines.append(f"             and {len(reasons) - SHOWN_REASONS:,} other reasons")
-    if any(one.fate == "may run" for one in steps):
+    if any(row.fate == "may run" for row in steps):
         lines.append("A step may run if an input of it will; it is reused if that input does not change.")
     return "\n".join(lines)

@@ -76,7 +76,7 @@ def inputs_kept(build: Build, step: Step) -> Iterator[None]:
     """Keep the files that a step reads from being given back while it works."""
     with ExitStack() as locks:
         eager, shared = build.config.reclaim == "eager", is_shared(build.work)
-        for stage in sorted({one.stage for one in step.inputs}) if eager or shared else ():
+        for stage in sorted({receipt.stage for receipt in step.inputs}) if eager or shared else ():
             if shared or build.graph[stage].reclaimed:
                 locks.enter_context(reading(build.home(stage) / stage))
         yield

@@ -101,10 +101,10 @@ class RunnableBuild(Build):
             log.warning("%s %s runs again: %s", *damaged, error)
             self.run(*damaged, verify=True)
             return
-        beside = [one for one in self.graph[stage].inputs(self, unit) if one[0] == damaged[0]]
-        for one in dict.fromkeys([damaged, *beside]):
-            if self.receipt(*one).given_back:
-                self.make_whole(*one)
+        beside = [made_by for made_by in self.graph[stage].inputs(self, unit) if made_by[0] == damaged[0]]
+        for made_by in dict.fromkeys([damaged, *beside]):
+            if self.receipt(*made_by).given_back:
+                self.make_whole(*made_by)
 
     def make_whole(self, stage: str, unit: str) -> None:
         """Run a finished step again whose outputs were given back."""
@@ -113,14 +113,14 @@ class RunnableBuild(Build):
 
     def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
         """Every step that one depends on."""
-        found: set[tuple[str, str]] = set()
+        inputs: set[tuple[str, str]] = set()
         waiting = [(stage, unit)]
         while waiting:
             name, of = waiting.pop()
-            fresh = set(self.graph[name].inputs(self, of)) - found
-            found |= fresh
+            fresh = set(self.graph[name].inputs(self, of)) - inputs
+            inputs |= fresh
             waiting += fresh
-        return found
+        return inputs
 
     def _run_once(self, stage: str, unit: str, *, verify: bool, whole: bool) -> Path:
         """`whole`: run the step, too, if it gave outputs back that no step is known to need."""

@@ -30,14 +30,14 @@ def shard_checkpoints(cells: Iterable[Provenance], shard_tokens: int) -> list[di
 
     `cells`: (ends, shards, ordinals) of the documents in order; `ends` uint64, cumulative tokens without EOT in a cell.
     """
-    found: list[dict[str, int | str]] = []
+    checkpoints: list[dict[str, int | str]] = []
     documents = stream = 0
     for ends, shards, ordinals in cells:
         stream_ends = ends + np.arange(1, len(ends) + 1, dtype=np.uint64) + np.uint64(stream)
         last = int(stream_ends[-1]) if len(ends) else stream
         for bound in range(shard_tokens * (stream // shard_tokens + 1), last + 1, shard_tokens):
             row = int(np.searchsorted(stream_ends, np.uint64(bound), side="left"))
-            found.append(
+            checkpoints.append(
                 {
                     "shard": bound // shard_tokens - 1,
                     "documents": documents + row + 1,
@@ -46,17 +46,17 @@ def shard_checkpoints(cells: Iterable[Provenance], shard_tokens: int) -> list[di
                 }
             )
         documents, stream = documents + len(ends), last
-    return found
+    return checkpoints
 
 
-def write_checkpoints(found: list[dict[str, int | str]], folder: Path) -> None:
+def write_checkpoints(checkpoints: list[dict[str, int | str]], folder: Path) -> None:
     """Write `checkpoints/` below `folder`; nothing when no shard is full."""
-    if not found:
+    if not checkpoints:
         return
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    lines = b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in found)
+    lines = b"".join(orjson.dumps(checkpoint, option=orjson.OPT_APPEND_NEWLINE) for checkpoint in checkpoints)
     (folder / FOLDER / EVERY).write_bytes(lines)
-    newest = found[-1]
+    newest = checkpoints[-1]
     (folder / FOLDER / f"{newest['document']}.txt").write_text(f"{newest['shard']}:{newest['documents']}")
 
 

@@ -93,12 +93,12 @@ def write_list(ids: TokenArray) -> bytes:
 
 def read_list(text: bytes) -> tuple[NDArray[np.uint32], int | None]:
     """The ids of `text`, and None; or the ids before the first byte that is not as written, and its position."""
-    found = np.empty(len(text) // 2 + 1, np.uint32)
-    count, wrong_at = _read(np.frombuffer(text, np.uint8), found)
-    return found[:count], None if wrong_at < 0 else int(wrong_at)
+    numbers = np.empty(len(text) // 2 + 1, np.uint32)
+    count, wrong_at = _read(np.frombuffer(text, np.uint8), numbers)
+    return numbers[:count], None if wrong_at < 0 else int(wrong_at)
 
 
-def _read_kernel(text, found):  # type: ignore[no-untyped-def]
+def _read_kernel(text, numbers):  # type: ignore[no-untyped-def]
     """Fill `found` (uint32); returns the numbers read and the position of the first wrong byte, or -1."""
     size = text.size
     if size == 0 or text[0] != _OPEN:
@@ -116,7 +116,7 @@ def _read_kernel(text, found):  # type: ignore[no-untyped-def]
         ends_well = at > start and at < size and (text[at] == _COMMA or text[at] == _CLOSE)
         if not ends_well:
             return count, at
-        found[count] = value
+        numbers[count] = value
         count += 1
         at += 1
         if text[at - 1] == _CLOSE:

@@ -55,7 +55,7 @@ def read_manifest(path: Path) -> list[tuple[str, int]]:
     """(shard, number of sequences) of every line. VerificationError, naming the byte, for a line not as written."""
     file_bytes(path)
     lines = path.read_bytes().splitlines(keepends=True)
-    found: list[tuple[str, int]] = []
+    entries: list[tuple[str, int]] = []
     at = 0
     for line in lines:
         try:
@@ -68,9 +68,9 @@ def read_manifest(path: Path) -> list[tuple[str, int]]:
             ) from error
         if line != as_written:
             raise fault("a line is not as written", path, at, expected=as_written, got=line)
-        found.append((name, records))
+        entries.append((name, records))
         at += len(line)
-    return found
+    return entries
 
 
 def verify_manifest(folder: Path) -> list[tuple[str, int]]:

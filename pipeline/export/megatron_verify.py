@@ -138,8 +138,8 @@ def _verify_index_block(part: MegatronPart, first: int, position_bytes: int, lea
         )
     sizes = lengths * part.tokens.dtype.itemsize
     ends = np.cumsum(sizes) + position_bytes
-    starts, found = ends - sizes, part.pointers[first : first + BLOCK_DOCUMENTS]
-    wrong = found != starts
+    starts, pointers = ends - sizes, part.pointers[first : first + BLOCK_DOCUMENTS]
+    wrong = pointers != starts
     if bool(wrong.any()):
         place = int(np.argmax(wrong))
         raise fault(
@@ -147,6 +147,6 @@ def _verify_index_block(part: MegatronPart, first: int, position_bytes: int, lea
             part.index_path,
             HEADER.size + 4 * len(part) + 8 * (first + place),
             expected=int(starts[place]),
-            got=int(found[place]),
+            got=int(pointers[place]),
         )
     return int(ends[-1])

@@ -101,17 +101,17 @@ def _verify_ends(opened: NanosetFile, first: int, position: int, framing: Framin
 def _verify_loss(opened: NanosetFile) -> int:
     """Check the loss file's length and values; returns its bytes."""
     path = loss_path(opened.path)
-    found = file_bytes(path)
-    if found != opened.tokens.size:
+    actual = file_bytes(path)
+    if actual != opened.tokens.size:
         raise fault(
             "the loss file does not have one byte per token",
             path,
-            min(found, opened.tokens.size),
+            min(actual, opened.tokens.size),
             expected=f"{opened.tokens.size} bytes",
-            got=found,
+            got=actual,
         )
-    values = mapped(path, "u1", found)
-    for first in range(0, found, BLOCK_TOKENS):
+    values = mapped(path, "u1", actual)
+    for first in range(0, actual, BLOCK_TOKENS):
         block = values[first : first + BLOCK_TOKENS]
         if int(block.max()) > 1:
             place = int(np.argmax(block > 1))
@@ -122,4 +122,4 @@ def _verify_loss(opened: NanosetFile) -> int:
                 expected="0 or 1",
                 got=int(block[place]),
             )
-    return found
+    return actual

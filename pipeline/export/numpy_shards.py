@@ -166,10 +166,10 @@ def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:
         return mapped(path, dtype.newbyteorder("<"), shard_bytes // dtype.itemsize)
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    for one in DTYPES:
-        tokens, rest = divmod(shard_bytes - HEADER_BYTES, one.itemsize)
-        if tokens > 0 and rest == 0 and header == shard_header(tokens, one):
-            return mapped(path, one, tokens, HEADER_BYTES)
+    for candidate in DTYPES:
+        tokens, rest = divmod(shard_bytes - HEADER_BYTES, candidate.itemsize)
+        if tokens > 0 and rest == 0 and header == shard_header(tokens, candidate):
+            return mapped(path, candidate, tokens, HEADER_BYTES)
     raise fault(
         "the header does not describe the shard",
         path,

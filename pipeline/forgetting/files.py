@@ -29,13 +29,13 @@ def strings_in(path: Path, finder: Finder) -> set[bytes]:
 
 
 def _strings_in(file: BinaryIO, finder: Finder) -> set[bytes]:
-    found: set[bytes] = set()
+    strings: set[bytes] = set()
     rest = b""
     for block in _blocks(file):
         data = rest + block
-        found |= finder.find(np.frombuffer(data, np.uint8))
+        strings |= finder.find(np.frombuffer(data, np.uint8))
         rest = data[-(finder.longest - 1) :]
-    return found
+    return strings
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:

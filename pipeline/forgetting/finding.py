@@ -26,7 +26,7 @@ _BASE, _MIX, _SHIFT = np.uint64(BASE), np.uint64(0xD6E8FEB86659FD93), np.uint64(
 @kernel
 def _find(data: Any, begin: Any, hashes: Any, bitmap: Any, places: Any) -> Any:
     """Note where WIDTH bytes begin whose hash is among `hashes`, from `begin` on; (how many places, where next)."""
-    rolling, found = np.uint64(0), 0
+    rolling, count = np.uint64(0), 0
     for at in range(begin, len(data)):
         rolling = rolling * _BASE + np.uint64(data[at])
         if at >= begin + WIDTH:
@@ -36,11 +36,11 @@ def _find(data: Any, begin: Any, hashes: Any, bitmap: Any, places: Any) -> Any:
             if (bitmap[slot >> np.uint64(3)] >> (slot & np.uint64(7))) & np.uint64(1):
                 place = np.searchsorted(hashes, rolling)
                 if place < len(hashes) and hashes[place] == rolling:
-                    places[found] = at + 1 - WIDTH
-                    found += 1
-                    if found == len(places):
-                        return found, at + 2 - WIDTH
-    return found, len(data)
+                    places[count] = at + 1 - WIDTH
+                    count += 1
+                    if count == len(places):
+                        return count, at + 2 - WIDTH
+    return count, len(data)
 
 
 class Finder:
@@ -48,11 +48,11 @@ class Finder:
 
     def __init__(self, wanted: Iterable[bytes]) -> None:
         self._by_start: dict[bytes, list[bytes]] = {}
-        for one in sorted(set(wanted)):
-            if len(one) < WIDTH:
-                raise ValueError(f"a string of {len(one)} bytes is too short to search for: {WIDTH} at least")
-            self._by_start.setdefault(one[:WIDTH], []).append(one)
-        self.longest = max((len(one) for rest in self._by_start.values() for one in rest), default=WIDTH)
+        for string in sorted(set(wanted)):
+            if len(string) < WIDTH:
+                raise ValueError(f"a string of {len(string)} bytes is too short to search for: {WIDTH} at least")
+            self._by_start.setdefault(string[:WIDTH], []).append(string)
+        self.longest = max((len(string) for rest in self._by_start.values() for string in rest), default=WIDTH)
         hashes = [_hash(start) for start in self._by_start]
         self._hashes = np.array(sorted(set(hashes)), np.uint64)
         bits = np.zeros(1 << BITS, np.uint8)
@@ -61,14 +61,14 @@ class Finder:
 
     def find(self, data: NDArray[np.uint8]) -> set[bytes]:
         """Those of the strings that stand in `data`."""
-        found: set[bytes] = set()
+        strings: set[bytes] = set()
         places, begin = np.empty(MOST, np.int64), 0
         while begin + WIDTH <= len(data):
             count, begin = _find(data, begin, self._hashes, self._bitmap, places)
             for at in places[:count].tolist():
                 around = data[at : at + self.longest].tobytes()
-                found.update(one for one in self._by_start.get(around[:WIDTH], ()) if around.startswith(one))
-        return found
+                strings.update(string for string in self._by_start.get(around[:WIDTH], ()) if around.startswith(string))
+        return strings
 
 
 def _hash(data: bytes) -> int:

@@ -146,7 +146,7 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
     folders = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
     removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(folders)])
     removed += remove_garbage(build.work, build.graph, [abandoned_attempt(attempt) for attempt in sorted(attempts)])
-    done.removed += [address_of(one.folder) for one in removed]
+    done.removed += [address_of(step.folder) for step in removed]
 
 
 def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
@@ -162,9 +162,9 @@ def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
     def of_others(name: str) -> bool:
         return name.startswith(f"{OUTPUTS}/") and not f"{address}/{name}".startswith(tuple(own))
 
-    for one in search_bucket(address, None, search, build.work / SCRATCH, of_others):
-        if one.holds:
-            yield build.work.joinpath(*PurePosixPath(one.name).parts[:3])
+    for attempt in search_bucket(address, None, search, build.work / SCRATCH, of_others):
+        if attempt.holds:
+            yield build.work.joinpath(*PurePosixPath(attempt.name).parts[:3])
 
 
 def _note_references(build: Build, search: Search, done: Purge) -> None:
@@ -196,10 +196,10 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     for folder, endpoint_url in _buckets(build):
         # What of the work folder cannot be read is an error: nothing would be proven.
         with nullcontext() if folder == address_of(build.work) else _noted(done, folder):
-            for one in search_bucket(folder, endpoint_url, search, build.work / SCRATCH):
+            for name in search_bucket(folder, endpoint_url, search, build.work / SCRATCH):
                 done.searched_files += 1
-                done.searched_bytes += one.size_bytes
-                done.remains += [f"{folder}/{one.name}"] if one.holds else []
+                done.searched_bytes += name.size_bytes
+                done.remains += [f"{folder}/{name.name}"] if name.holds else []
 
 
 @contextmanager

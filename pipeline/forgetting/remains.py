@@ -49,11 +49,11 @@ class Search:
 
     def in_files(self, paths: Iterable[Path]) -> Iterator[tuple[Path, list[ForgottenPlace]]]:
         """The files in which some of it stands, with the documents. Errors of files that cannot be read are raised."""
-        by_form = {form: one.document for one in self.stretches for form in one.forms}
+        by_form = {form: stretch.document for stretch in self.stretches for form in stretch.forms}
         finder = Finder(by_form)
         for path in paths:
             if strings := strings_in(path, finder):
-                yield path, [self.places[number] for number in sorted({by_form[one] for one in strings})]
+                yield path, [self.places[number] for number in sorted({by_form[string] for string in strings})]
 
 
 def search_for(build: Build) -> Search:
@@ -72,10 +72,10 @@ def search_for(build: Build) -> Search:
             source, line = text.source_of(ordinal)
             stretches += stretches_of(len(places), text.document_bytes(ordinal), tokenizer)
             places.append(ForgottenPlace(source, line + 1))
-    shared = _standing_in(build, {one.text for one in stretches})
-    own = tuple(one for one in stretches if one.text not in shared)
+    shared = _standing_in(build, {stretch.text for stretch in stretches})
+    own = tuple(stretch for stretch in stretches if stretch.text not in shared)
     documents = lost + len(places)
-    return Search(tuple(places), own, documents, documents - len({one.document for one in own}))
+    return Search(tuple(places), own, documents, documents - len({stretch.document for stretch in own}))
 
 
 def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:
@@ -83,17 +83,17 @@ def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:
     for shard in build.units("join"):
         reasons = left_out_of(build, shard)
         copies = copies_of(build, shard) if build.units("copies") else {}
-        ordinals = [one for one, reason in {**copies, **reasons}.items() if reason in {FORGOTTEN, COPY}]
+        ordinals = [document for document, reason in {**copies, **reasons}.items() if reason in {FORGOTTEN, COPY}]
         if ordinals:
             yield shard, sorted(ordinals)
 
 
 def _standing_in(build: Build, texts: set[bytes]) -> set[bytes]:
     """Those of some texts that stand in documents that stay."""
-    finder, found = Finder(texts), set[bytes]()
+    finder, remaining = Finder(texts), set[bytes]()
     for shard in build.units("index"):
-        found |= finder.find(open_text_shard(build.folder(text_stage(build, shard), shard)).text)
-    return found
+        remaining |= finder.find(open_text_shard(build.folder(text_stage(build, shard), shard)).text)
+    return remaining
 
 
 def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:

@@ -103,11 +103,13 @@ class FormField:
 
 
 def _fields() -> tuple[FormField, ...]:
-    said = help_by_key(EXAMPLE.read_text(encoding="utf-8"))
+    help_of = help_by_key(EXAMPLE.read_text(encoding="utf-8"))
     whole = DatasetConfig.model_json_schema()
     schemas = {**whole["$defs"], "DatasetConfig": whole}
     return tuple(
-        _field(keys, info, schemas[model.__name__]["properties"][keys[-1]], said.get(keys) or said.get(keys[:-1], ""))
+        _field(
+            keys, info, schemas[model.__name__]["properties"][keys[-1]], help_of.get(keys) or help_of.get(keys[:-1], "")
+        )
         for keys, model, info in _leaves(DatasetConfig, ())
     )
 
@@ -126,24 +128,24 @@ def _leaves(model: type[Section], above: tuple[str, ...]) -> Iterator[tuple[tupl
 
 def section_of(annotation: Any) -> type[Section] | None:
     """The section that a key holds, for `Section` and `Section | None`; None for values and for lists."""
-    for one in (annotation, *typing.get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, Section):
-            return one if typing.get_origin(annotation) is not list else None
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, Section):
+            return candidate if typing.get_origin(annotation) is not list else None
     return None
 
 
-def _field(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any], said: str) -> FormField:
-    found = _without_null(schema)
-    kind = _kind(keys, info, found)
+def _field(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any], description: str) -> FormField:
+    schema_of = _without_null(schema)
+    kind = _kind(keys, info, schema_of)
     name = _name(keys)
-    help_text = " ".join(filter(None, [said, HINTS.get(kind, ""), _default_words(kind, info)]))
-    shown = _schema(kind, found) | EXTRA.get(name, {})
+    help_text = " ".join(filter(None, [description, HINTS.get(kind, ""), _default_words(kind, info)]))
+    shown = _schema(kind, schema_of) | EXTRA.get(name, {})
     return FormField(name, keys, SECTIONS.get(keys[0]), _title(keys), help_text, kind, shown)
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of `T` for `T` and for `T | None`."""
-    given = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
+    given = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
     return given[0] if len(given) == 1 else schema
 
 
@@ -163,9 +165,9 @@ def _kind(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any]) -> Kin
     return kinds.get(schema.get("type", "object"), "json")
 
 
-def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
+def _schema(kind: Kind, schema: dict[str, Any]) -> dict[str, Any]:
     if kind == "json":
-        return {"type": [found.get("type", "object"), "null"]}
+        return {"type": [schema.get("type", "object"), "null"]}
     items = {"type": "string", "minLength": 1, "pattern": NO_CREDENTIALS, EXPECTED: WITHOUT_CREDENTIALS}
     size = {"pattern": SIZE_PATTERN, EXPECTED: "a number with a unit, such as 256MiB or 10GB"}
     digits = {"pattern": r"^\d{1,20}$", EXPECTED: "a whole number of at most 20 digits, 0 or more"}
@@ -180,10 +182,10 @@ def _schema(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:
     if kind in fixed:
         return dict(fixed[kind])
     limits = ("enum", "pattern", "minLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-    kept = {key: found[key] for key in limits if key in found}
+    kept = {key: schema[key] for key in limits if key in schema}
     if "enum" in kept:
         kept["enum"] = [*kept["enum"], None]
-    return {"type": [found["type"], "null"], **kept}
+    return {"type": [schema["type"], "null"], **kept}
 
 
 def _name(keys: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ def help_by_key(text: str) -> dict[tuple[str, ...], str]:
     """{path of a key: one or two sentences} for every commented key of a YAML text."""
     lines = text.splitlines()
     root = yaml.compose(text, Loader=yaml.CSafeLoader)
-    return {keys: said for keys, line in _keys(root, ()) if (said := _said(lines, line))}
+    return {keys: help_text for keys, line in _keys(root, ()) if (help_text := _said(lines, line))}
 
 
 def _keys(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -67,7 +67,7 @@ def _shown(config: DatasetConfig, field: form.FormField) -> Any:
         "switch": lambda on: "on" if on else "off",
         "size": size_text,
         "digits": str,
-        "places": lambda listed: [_line(one) for one in listed],
+        "places": lambda listed: [_line(item) for item in listed],
         "json": _plain,
     }
     return shows.get(field.kind, lambda same: same)(value)
@@ -80,22 +80,22 @@ def _meant(field: form.FormField, value: Any) -> Any:
         case "digits" if isinstance(value, str) and value.isascii() and value.isdecimal():
             return int(value)
         case "places" if isinstance(value, list):
-            return [_destination(one) if isinstance(one, str) else one for one in value]
+            return [_destination(item) if isinstance(item, str) else item for item in value]
     return value
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Section):
         return value.model_dump(mode="json", exclude_none=True)
-    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _line(destination: DestinationConfig) -> str:
     """A destination as one line: its path, its path and address, or JSON when those cannot say it all."""
-    said = destination.model_dump(mode="json", exclude_defaults=True)
-    path, endpoint_url = said["path"], said.get("endpoint_url")
+    values = destination.model_dump(mode="json", exclude_defaults=True)
+    path, endpoint_url = values["path"], values.get("endpoint_url")
     simple = path if endpoint_url is None else f"{path}{form.ENDPOINT_MARK}{endpoint_url}"
-    return simple if _destination(simple) == said else json.dumps(said, ensure_ascii=False)
+    return simple if _destination(simple) == values else json.dumps(values, ensure_ascii=False)
 
 
 def _destination(line: str) -> Any:

@@ -54,7 +54,7 @@ class Source:
                     for batch in read_sequences(
                         stream, source=name, key=key, keys=self.keys, ranges_key=self.ranges_key
                     ):
-                        self.rejected.update(one.reason.value for one in batch.rejected.rejections)
+                        self.rejected.update(rejection.reason.value for rejection in batch.rejected.rejections)
                         self.lines += len(batch.sequences) + append_rejections(quarantine, batch.rejected)
                         yield batch
         lost = sum(self.rejected.values())

@@ -50,4 +50,4 @@ def _batches(
 
     with lines as stream:
         for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):
-            yield batch.texts(), dict(Counter(one.reason.value for one in batch.rejections))
+            yield batch.texts(), dict(Counter(rejection.reason.value for rejection in batch.rejections))

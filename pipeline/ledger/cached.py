@@ -59,7 +59,7 @@ def _evict(folder: Path, bound: int) -> None:
     total = sum(size for _, size in steps)
     if total <= bound * KEPT_SHARE:
         return
-    for step, size in sorted(steps, key=lambda one: (_opened_at(one[0]), one[0])):
+    for step, size in sorted(steps, key=lambda entry: (_opened_at(entry[0]), entry[0])):
         if size and _drop(step):
             total -= size
         if total <= bound * KEPT_SHARE:
@@ -91,7 +91,7 @@ def _drop(step: Path) -> bool:
     with suppress(LockHeldError, FileNotFoundError, CorruptDataError), nobody_reading(step.parent) as alone:
         if alone:
             with held(step / LOCK_NAME, wait=False):
-                for name in (BLOCKS_NAME, *(one.name for one in parse_receipt(step / RECEIPT_NAME).outputs)):
+                for name in (BLOCKS_NAME, *(output.name for output in parse_receipt(step / RECEIPT_NAME).outputs)):
                     (step / name).unlink(missing_ok=True)
             return True
     return False

@@ -54,7 +54,7 @@ def commit(receipt: Receipt, folder: Path, *, reuse: bool) -> None:
 def _require_whole(receipt: Receipt, folder: Path) -> None:
     """Send again what was collected as garbage while a slow attempt had no receipt."""
     there = sent(folder, receipt.attempt)
-    lost = [one.name for one in receipt.outputs if there.get(one.name) != one.size_bytes]
+    lost = [output.name for output in receipt.outputs if there.get(output.name) != output.size_bytes]
     if lost:
         log.warning("%s %s: %d outputs are sent again", receipt.stage, receipt.unit, len(lost))
         send(folder, folder, receipt.attempt, lost)

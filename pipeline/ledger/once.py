@@ -70,7 +70,7 @@ class Step:
                 "version": self.version,
                 "unit": self.unit,
                 "settings": self.settings,
-                "inputs": [one.digest for one in self.inputs],
+                "inputs": [receipt.digest for receipt in self.inputs],
             }
         )
 
@@ -144,7 +144,7 @@ def run_once(
             blocks=xxhash.xxh3_128_hexdigest(blocks),
             attempt=new_attempt() if is_shared(folder) else "",
         )
-        names = {BLOCKS_NAME, *(one.name for one in outputs)}
+        names = {BLOCKS_NAME, *(output.name for output in outputs)}
         if receipt.attempt:
             send(written, folder, receipt.attempt, sorted(names))
         if written != folder:
@@ -189,7 +189,9 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
         if not verify:
             return None
         try:
-            Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
+            Blocks(folder, receipt).require(
+                output.name for output in receipt.outputs if output.name not in receipt.given_back
+            )
         except DamagedStepError as error:
             return str(error)
     return _what_is_wrong_here(receipt, folder, verify=verify)
@@ -241,8 +243,8 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFi
         file.write(b"".join(digests))
         file.flush()
         os.fsync(file.fileno())
-    for one in folders:
-        sync_folder(one)
+    for other in folders:
+        sync_folder(other)
     return tuple(outputs), b"".join(digests)
 
 

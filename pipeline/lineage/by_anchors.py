@@ -55,11 +55,11 @@ class AnchorFinder:
         repeats = np.empty_like(anchors)
         k = kgram_bytes(self._of.minimum_bytes)
         state = np.zeros(2, np.int64)
-        found, repeated = find_anchors(
+        anchors_found, repeated = find_anchors(
             text.ctypes.data, text.size, offsets.ctypes.data, 1, self._of.minimum_bytes, k, state, anchors, repeats
         )
         # Text begins behind the separator: places count from it, and so do the windows of repeats.
-        return anchors[:found] - np.array([0, 1 << 20], np.uint64), repeats[:repeated] - np.uint64(1)
+        return anchors[:anchors_found] - np.array([0, 1 << 20], np.uint64), repeats[:repeated] - np.uint64(1)
 
     def _proposed(self, hashed: int, position: int) -> Iterator[tuple[EarlierShard, int]]:
         """(shard, position in its text) of every earlier anchor with a hash, in dataset order."""

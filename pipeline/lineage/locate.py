@@ -32,7 +32,7 @@ def locate(build: Build, source: str, line: int) -> Located | LeftOut | Rejected
     number, name, line = place_of_line(build, source, line)
     shards = Shards(build)
     shard = shards[number]
-    entry = next(one for one in shard.text.sources if one.path == name)
+    entry = next(file for file in shard.text.sources if file.path == name)
     if not 1 <= line <= entry.lines:
         raise PermanentError(
             "the source file has no such line", where=f"{name}, line {line:,}", expected=f"1 to {entry.lines:,}"
@@ -52,19 +52,19 @@ def locate_id(build: Build, document_id: str) -> tuple[Located | LeftOut, ...]:
     million a second) and over those ids that are as long.
     """
     wanted = document_id.encode()
-    found: list[Located | LeftOut] = []
+    located: list[Located | LeftOut] = []
     shards = Shards(build)
     for number in range(len(shards)):
-        found += [_located(shards, shards[number], ordinal) for ordinal in _with_id(shards[number], wanted)]
-        found += _left_out(build, shards[number], lambda row: row["id"] == document_id)
-    if not found:
+        located += [_located(shards, shards[number], ordinal) for ordinal in _with_id(shards[number], wanted)]
+        located += _left_out(build, shards[number], lambda row: row["id"] == document_id)
+    if not located:
         raise PermanentError(
             "no document of the dataset has this id",
             where=document_id,
             expected=f"the value of source.id_field: {build.config.source.id_field}",
             next_step="ids of rejected lines are unknown: search the index steps' quarantine files",
         )
-    return tuple(found)
+    return tuple(located)
 
 
 def _with_id(shard: Shard, wanted: bytes) -> Iterator[int]:
@@ -123,15 +123,15 @@ def _duplicates(shards: Shards, shard: DeduplicatedShard, ordinal: int) -> tuple
         from corpusmill.dedup.suffix_matches import SortedShard
         from corpusmill.lineage.by_suffixes import SuffixFinder
 
-        folders = [build.folder(*index_step(build, one.name)) for one in of.shards]
-        texts = [one.text.text for one in of.shards]
+        folders = [build.folder(*index_step(build, shard.name)) for shard in of.shards]
+        texts = [shard.text.text for shard in of.shards]
         tables = [open_suffix_array(folder, len(text)) for folder, text in zip(folders, texts, strict=True)]
         finder = SuffixFinder(of, list(map(SortedShard, texts, tables)))
     else:
         from corpusmill.dedup.anchors import open_anchors
         from corpusmill.lineage.by_anchors import AnchorFinder
 
-        finder = AnchorFinder(of, [open_anchors(build.folder(*index_step(build, one.name))) for one in of.shards])
+        finder = AnchorFinder(of, [open_anchors(build.folder(*index_step(build, shard.name))) for shard in of.shards])
     return duplicates(of, ordinal, finder)
 
 
@@ -183,8 +183,8 @@ def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLin
     mark = b'"line":%d,' % line  # lines of the quarantine can be a megabyte long: parse few of them
     with path.open("rb") as quarantine:
         for row in quarantine:
-            if mark in row and (one := orjson.loads(row))["source"] == source and one["line"] == line:
-                return RejectedLine(source, line, one["reason"], one["preview"], path)
+            if mark in row and (rejected := orjson.loads(row))["source"] == source and rejected["line"] == line:
+                return RejectedLine(source, line, rejected["reason"], rejected["preview"], path)
     raise PermanentError(
         "a line is neither a document nor in quarantine",
         where=f"{source}, line {line:,}",

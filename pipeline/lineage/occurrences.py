@@ -79,15 +79,15 @@ def _cover(of: Passage, repeat: Span, cut: Span, first_window: Finder) -> Iterat
         # Some window that occurred earlier holds the first byte that is not covered yet.
         low = max(first, covered - of.minimum_bytes + 1)
         high = min(covered, last - of.minimum_bytes)
-        found = first_window(low, high)
-        if found is None:
+        window = first_window(low, high)
+        if window is None:
             raise CorruptDataError(
                 "the earlier text that a duplicate range repeats was not found",
                 where=f"{of.shard.text.folder}, the text at {of.origin:,}, bytes {low:,} to {high:,}",
                 expected=f"{of.minimum_bytes} equal bytes before it in the dataset",
                 next_step="verify the dataset: a text shard, its index or its ranges were changed",
             )
-        stretch = _extended(of, last, *found)
+        stretch = _extended(of, last, *window)
         yield stretch
         covered = stretch.text_bytes[1]
 

@@ -56,7 +56,7 @@ def find_output(build: Build, export: str, file: int | str) -> layout.OutputPlan
 
 
 def _bare(name: str) -> str:
-    ending = next((one for one in ENDINGS if name.endswith(one)), "")
+    ending = next((suffix for suffix in ENDINGS if name.endswith(suffix)), "")
     return name.removesuffix(ending)
 
 
@@ -68,7 +68,7 @@ def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
     unit = layout.unit_of(build, export, output)
     if not build.receipt("export", unit).given_back:
         return build.step_folder("export", unit) / export
-    for destination in (destination_folder(build, one) for one in build.units("upload")):
+    for destination in (destination_folder(build, unit) for unit in build.units("upload")):
         if is_local(destination):
             return Path(destination, export)
     raise PermanentError(
@@ -90,7 +90,10 @@ def record_stretches(
     shard, ordinal, stretches = _shown_stretches(shards, export, output, record)
     if shard.shown.shown is not None:
         shown = shard.shown.shown
-        stretches = [one if one.special else replace(one, ordinal=int(shown[one.ordinal])) for one in stretches]
+        stretches = [
+            stretch if stretch.special else replace(stretch, ordinal=int(shown[stretch.ordinal]))
+            for stretch in stretches
+        ]
     return shard, ordinal, stretches
 
 
@@ -107,13 +110,13 @@ def _shown_stretches(
             expected=f"0 to {records - 1}" + (", a position in the file" if export == "numpy" else ""),
         )
     position = output.first + record
-    one = layout.cell_slices(build, export, position, position + 1)[0]
-    rows = cell_rows(build, scatter.KINDS[export], one.cell)
-    row, eot = one.first, 0
+    span = layout.cell_slices(build, export, position, position + 1)[0]
+    rows = cell_rows(build, scatter.KINDS[export], span.cell)
+    row, eot = span.first, 0
     if export == "numpy":
         ends = stream_ends(rows)
-        row = int(np.searchsorted(ends, np.uint64(one.first), side="right"))
-        eot = record - one.first + (int(ends[row - 1]) if row else 0)
+        row = int(np.searchsorted(ends, np.uint64(span.first), side="right"))
+        eot = record - span.first + (int(ends[row - 1]) if row else 0)
     number, ordinal, tokens = rows[row].tolist()
     shard = shards[number]
     if export == "webdataset":
@@ -141,9 +144,9 @@ def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     if whole and (len(shard.tokens.document(ordinal)) or keeps_empty):
         showings = shard.showings(ordinal)
         draws = [showing if keeps_empty else shard.stream.rank(showing) for showing in showings]
-        found = places(build, "documents", shard, draws, showings)
+        holding = places(build, "documents", shard, draws, showings)
         for export in whole:
-            for cell, row in found:
+            for cell, row in holding:
                 yield from document_holdings(build, export, cell, row)
 
 
@@ -164,10 +167,12 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
         if output.first > eot + tokens:
             return
         stretches = file_stretches(0, tokens, eot - output.first, output.last - output.first)
-        for one in stretches:
-            if not one.special:
-                held = (one.document_first, one.document_first + one.last - one.first)
-                yield Holding(export, f"{export}/{output.name}", stretches[0].first, (one.first, one.last), held)
+        for stretch in stretches:
+            if not stretch.special:
+                held = (stretch.document_first, stretch.document_first + stretch.last - stretch.first)
+                yield Holding(
+                    export, f"{export}/{output.name}", stretches[0].first, (stretch.first, stretch.last), held
+                )
 
 
 def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
@@ -177,21 +182,21 @@ def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Hold
     contexts = sorted(set((np.searchsorted(plan.bounds, pieces, side="right") - 1).tolist()))
     outputs = layout.output_plans(build, "webdataset")
     bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))
-    found = []
+    held = []
     for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, contexts), strict=True):
         output = _output_at(outputs, bases[cell] + row)
-        for one in context_stretches(plan, shard.packing, shard.shown.ends, context):
-            if one.ordinal in showings:
-                found.append(
+        for stretch in context_stretches(plan, shard.packing, shard.shown.ends, context):
+            if stretch.ordinal in showings:
+                held.append(
                     Holding(
                         "webdataset",
                         f"webdataset/{output.name}",
                         bases[cell] + row - output.first,
-                        (one.first, one.last),
-                        (one.document_first, one.document_first + one.last - one.first),
+                        (stretch.first, stretch.last),
+                        (stretch.document_first, stretch.document_first + stretch.last - stretch.first),
                     )
                 )
-    yield from sorted(found, key=lambda holding: holding.document_tokens)
+    yield from sorted(held, key=lambda holding: holding.document_tokens)
 
 
 def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: list[int]) -> list[tuple[int, int]]:
@@ -201,13 +206,15 @@ def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: li
     """
     drawn = scatter.cells_of_records(build, kind, shard.number, max(draws, default=-1) + 1)
     cells = drawn[draws].tolist() if draws else []
-    found = {}
+    place_of = {}
     for cell in sorted(set(cells)):
         rows = cell_rows(build, kind, cell)
         mine = np.flatnonzero(rows[:, 0] == shard.number)
-        found.update({(cell, one): row for one, row in zip(rows[mine, 1].tolist(), mine.tolist(), strict=True)})
+        place_of.update(
+            {(cell, record): row for record, row in zip(rows[mine, 1].tolist(), mine.tolist(), strict=True)}
+        )
     try:
-        return [(cell, found[cell, ordinal]) for cell, ordinal in zip(cells, ordinals, strict=True)]
+        return [(cell, place_of[cell, ordinal]) for cell, ordinal in zip(cells, ordinals, strict=True)]
     except KeyError as error:
         raise CorruptDataError(
             "a record is not in its cell",

@@ -25,96 +25,103 @@ SPANS_SHOWN = 4
 PART_COLUMNS = ("of the document", "bytes of its text", "source", "id", "text")
 
 
-def render_trace(found: RecordTrace) -> str:
+def render_trace(traced: RecordTrace) -> str:
     """A record and what it is made of, a line a part."""
-    documents = len({one.document.ordinal for one in found.parts if isinstance(one, Piece)})
-    first, last = found.record_tokens
-    head = f"{inline(found.file)}, record {found.record:,}: {last - first:,} tokens, {number_of(documents, 'document')}"
+    documents = len({part.document.ordinal for part in traced.parts if isinstance(part, Piece)})
+    first, last = traced.record_tokens
+    head = (
+        f"{inline(traced.file)}, record {traced.record:,}: {last - first:,} tokens, {number_of(documents, 'document')}"
+    )
     columns = ("in the record", *PART_COLUMNS)
-    return "\n".join([head, "", *table(columns, [part_row(one) for one in found.parts])])
+    return "\n".join([head, "", *table(columns, [part_row(part) for part in traced.parts])])
 
 
-def part_row(one: Piece | Special, shift: int = 0) -> tuple[str, ...]:
+def part_row(part: Piece | Special, shift: int = 0) -> tuple[str, ...]:
     """Where a part stands, `shift` positions further on than in the record, and the PART_COLUMNS."""
-    first, last = one.record_tokens
-    if isinstance(one, Special):
-        return (_span((first + shift, last + shift)), one.what)
+    first, last = part.record_tokens
+    if isinstance(part, Special):
+        return (_span((first + shift, last + shift)), part.what)
     return (
         _span((first + shift, last + shift)),
-        _span(one.document_tokens),
-        _spans(one.text_bytes),
-        _place(one.document),
-        one.document.id,
-        one.preview,
+        _span(part.document_tokens),
+        _spans(part.text_bytes),
+        _place(part.document),
+        part.document.id,
+        part.preview,
     )
 
 
-def render_located(found: Located | ContaminatedLine | DroppedLine | RejectedLine) -> str:
+def render_located(entry: Located | ContaminatedLine | DroppedLine | RejectedLine) -> str:
     """A document, what was found twice in it, and its records; or why its line is none."""
-    if isinstance(found, ContaminatedLine):
+    if isinstance(entry, ContaminatedLine):
         items = [
-            (one.benchmark, inline(one.item), f"{one.text_bytes[0]:,} to {one.text_bytes[1]:,}", f"{one.share:.0%}")
-            for one in found.items
+            (
+                item.benchmark,
+                inline(item.item),
+                f"{item.text_bytes[0]:,} to {item.text_bytes[1]:,}",
+                f"{item.share:.0%}",
+            )
+            for item in entry.items
         ]
         lines = [
-            f"{inline(found.source)}, line {found.line:,}  id {inline(found.id) or 'none'}: removed, contaminated",
-            f"  hits        {inline(str(found.hits))}",
+            f"{inline(entry.source)}, line {entry.line:,}  id {inline(entry.id) or 'none'}: removed, contaminated",
+            f"  hits        {inline(str(entry.hits))}",
         ]
         return "\n".join([*lines, "", *table(("benchmark", "item", "at bytes", "of the item"), items)])
-    if isinstance(found, DroppedLine):
+    if isinstance(entry, DroppedLine):
         lines = [
-            f"{inline(found.source)}, line {found.line:,}  id {inline(found.id) or 'none'}: dropped, {found.reason}",
-            f"  all dropped {inline(str(found.dropped))}",
+            f"{inline(entry.source)}, line {entry.line:,}  id {inline(entry.id) or 'none'}: dropped, {entry.reason}",
+            f"  all dropped {inline(str(entry.dropped))}",
         ]
         return "\n".join(lines)
-    if isinstance(found, RejectedLine):
+    if isinstance(entry, RejectedLine):
         lines = [
-            f"{inline(found.source)}, line {found.line:,}: rejected, {found.reason}",
-            f"  preview     {inline(found.preview)}",
-            f"  quarantine  {inline(str(found.quarantine))}",
+            f"{inline(entry.source)}, line {entry.line:,}: rejected, {entry.reason}",
+            f"  preview     {inline(entry.preview)}",
+            f"  quarantine  {inline(str(entry.quarantine))}",
         ]
         return "\n".join(lines)
-    document = found.document
-    size = f"{found.text_bytes:,} bytes of text, {found.removed_bytes:,} removed as duplicates"
-    steps = "" if found.rewritten_bytes is None else f" {found.rewritten_bytes:,} as a step left it,"
+    document = entry.document
+    size = f"{entry.text_bytes:,} bytes of text, {entry.removed_bytes:,} removed as duplicates"
+    steps = "" if entry.rewritten_bytes is None else f" {entry.rewritten_bytes:,} as a step left it,"
     head = [
         f"{inline(_place(document))}  id {inline(document.id) or 'none'}",
         f"  shard {document.shard:05d}, document {document.ordinal:,}",
-        f"  {size},{steps} {found.tokens:,} tokens",
-        f"  {_fate(found)}",
+        f"  {size},{steps} {entry.tokens:,} tokens",
+        f"  {_fate(entry)}",
     ]
-    return "\n".join([*head, *_duplicates(found), *_records(found.records)])
+    return "\n".join([*head, *_duplicates(entry), *_records(entry.records)])
 
 
-def _fate(found: Located) -> str:
-    records = f"in {number_of(len(found.records), 'record')}" if found.records else "in no record"
-    if found.too_short_for:
-        return f"too short, {found.too_short_for}: {records}"
-    if not found.text_bytes:
+def _fate(entry: Located) -> str:
+    records = f"in {number_of(len(entry.records), 'record')}" if entry.records else "in no record"
+    if entry.too_short_for:
+        return f"too short, {entry.too_short_for}: {records}"
+    if not entry.text_bytes:
         return f"empty: {records}"
-    return f"removed whole: {records}" if found.removed_bytes == found.text_bytes else records
+    return f"removed whole: {records}" if entry.removed_bytes == entry.text_bytes else records
 
 
-def _duplicates(found: Located) -> list[str]:
-    if not found.duplicates:
+def _duplicates(entry: Located) -> list[str]:
+    if not entry.duplicates:
         return []
-    word = "removed" if found.removed_bytes else "annotated"
-    rows = [row for one in found.duplicates for row in _duplicate_rows(one)]
+    word = "removed" if entry.removed_bytes else "annotated"
+    rows = [row for duplicate in entry.duplicates for row in _duplicate_rows(duplicate)]
     return ["", *table((f"bytes {word}", "of them", "first at bytes", "of the earlier document", "id"), rows)]
 
 
-def _duplicate_rows(one: Duplicate) -> list[tuple[str, ...]]:
-    first, last = one.text_bytes
+def _duplicate_rows(duplicate: Duplicate) -> list[tuple[str, ...]]:
+    first, last = duplicate.text_bytes
     places = []
     covered = first
-    for each in one.occurrences:
+    for each in duplicate.occurrences:
         if covered < each.text_bytes[0]:
             places.append(_between((covered, each.text_bytes[0])))
         places.append((_span(each.text_bytes), _span(each.earlier_bytes), _place(each.earlier), each.earlier.id))
         covered = max(covered, each.text_bytes[1])
     if covered < last:
         places.append(_between((covered, last)))
-    return [(span, *place) for span, place in zip_longest([_span(one.text_bytes)], places, fillvalue="")]
+    return [(span, *place) for span, place in zip_longest([_span(duplicate.text_bytes)], places, fillvalue="")]
 
 
 def _between(span: Span) -> tuple[str, str, str, str]:
@@ -124,17 +131,20 @@ def _between(span: Span) -> tuple[str, str, str, str]:
 def _records(records: Sequence[Holding]) -> list[str]:
     if not records:
         return []
-    rows = [(one.file, f"{one.record:,}", _span(one.record_tokens), _span(one.document_tokens)) for one in records]
+    rows = [
+        (record.file, f"{record.record:,}", _span(record.record_tokens), _span(record.document_tokens))
+        for record in records
+    ]
     return ["", *table(("file", "record", "in the record", "of the document"), rows)]
 
 
-def render_verified(found: VerifiedRecords) -> str:
+def render_verified(verified: VerifiedRecords) -> str:
     """How many records were compared, and with what."""
-    by_export = ", ".join(f"{export} {count:,}" for export, count in found.records.items())
+    by_export = ", ".join(f"{export} {count:,}" for export, count in verified.records.items())
     return (
-        f"{number_of(sum(found.records.values()), 'record')} ({by_export}) rebuilt from "
-        f"{number_of(found.documents, 'document')} in {number_of(found.source_files, 'source file')}:"
-        f" all {found.tokens:,} tokens are equal"
+        f"{number_of(sum(verified.records.values()), 'record')} ({by_export}) rebuilt from "
+        f"{number_of(verified.documents, 'document')} in {number_of(verified.source_files, 'source file')}:"
+        f" all {verified.tokens:,} tokens are equal"
     )
 
 

@@ -27,7 +27,7 @@ def reread_documents(
     """
     for copy, source in zip(download.local_copies(build, shard.name), shard.text.sources, strict=True):
         here = range(source.first_document, source.first_document + source.documents)
-        at_line = {int(shard.text.line_numbers[one]): one for one in ordinals if one in here}
+        at_line = {int(shard.text.line_numbers[ordinal]): ordinal for ordinal in ordinals if ordinal in here}
         if at_line:
             for number, line in read_numbered(copy, set(at_line), build.config.source):
                 ordinal = at_line.pop(number)

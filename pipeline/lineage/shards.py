@@ -83,7 +83,7 @@ class ReferenceShard(EarlierShard):
             for unit, of_unit_files in zip(units, reference.shards, strict=True):
                 earlier = {file.name for file in of_unit_files if file.part and file.part.of == part.of}
                 shard = ReferenceShard(self.build, unit) if unit != self.name else self
-                lines = {one.path: one.lines for one in shard.text.sources} if earlier else {}
+                lines = {source.path: source.lines for source in shard.text.sources} if earlier else {}
                 numbers = {file.name: file.part.number for file in of_unit_files if file.part}
                 line += sum(lines[name] for name in earlier if numbers[name] < part.number)
         name = part.of if part else source
@@ -178,7 +178,7 @@ class Shard(DeduplicatedShard):
             return ordinal
         source, line = self.text.source_of(ordinal)
         before = self.deduplicated.text
-        entry = next(one for one in before.sources if one.path == source)
+        entry = next(earlier for earlier in before.sources if earlier.path == source)
         numbers = before.line_numbers[entry.first_document : entry.first_document + entry.documents]
         return entry.first_document + int(np.searchsorted(numbers, np.uint64(line)))
 
@@ -233,7 +233,7 @@ def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:
     nearest names if there is no such file.
     """
     number, name = shard_of_source(build, source)
-    file = next(one for one in build.plan.shards[number] if one.name == name)
+    file = next(part for part in build.plan.shards[number] if part.name == name)
     if file.part is None or source == name:
         return number, name, line
     for number, name in parts_of(build, file.part.of):

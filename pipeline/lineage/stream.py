@@ -51,7 +51,7 @@ class Stream:
 
 def context_stretches(plan: ContextPlan, packing: Packing, ends: NDArray[np.uint64], context: int) -> list[Stretch]:
     """What stands in a context, in order: neighbouring special tokens of one kind are one stretch only if padding."""
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     position = 0
     before = len(packing.before)
     for piece in range(int(plan.bounds[context]), int(plan.bounds[context + 1])):
@@ -65,13 +65,13 @@ def context_stretches(plan: ContextPlan, packing: Packing, ends: NDArray[np.uint
             for slot, what in zip(slots, specials, strict=True)
             if first <= slot < first + size
         ]
-        found += [one for one in held if one.first < start + before]
-        found += _tokens_within(ordinal, tokens, start + before, position, position + size)
-        found += [one for one in held if one.first >= start + before]
+        stretches += [stretch for stretch in held if stretch.first < start + before]
+        stretches += _tokens_within(ordinal, tokens, start + before, position, position + size)
+        stretches += [stretch for stretch in held if stretch.first >= start + before]
         position += size
     if position < plan.context_tokens:
-        found.append(Stretch(position, plan.context_tokens, special=PADDING))
-    return found
+        stretches.append(Stretch(position, plan.context_tokens, special=PADDING))
+    return stretches
 
 
 def document_stretches(ordinal: int, tokens: int, *, bos: bool = False, eot: bool = True) -> list[Stretch]:
@@ -97,10 +97,12 @@ def file_stretches(ordinal: int, tokens: int, eot: int, size: int) -> list[Stret
 def cut_stretches(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
     """As much of the stretches of a record as its positions [first, last) hold; there is at least one such position."""
     cut = []
-    for one in stretches:
-        low, high = max(first, one.first), min(last, one.last)
-        if low < high or first <= one.first == one.last < last:
-            cut.append(replace(one, first=low, last=high, document_first=one.document_first + low - one.first))
+    for stretch in stretches:
+        low, high = max(first, stretch.first), min(last, stretch.last)
+        if low < high or first <= stretch.first == stretch.last < last:
+            cut.append(
+                replace(stretch, first=low, last=high, document_first=stretch.document_first + low - stretch.first)
+            )
     return cut
 
 
@@ -121,12 +123,12 @@ def kept_spans(text_bytes: int, removed: list[Span]) -> list[Span]:
 
 def original_spans(kept: list[Span], first: int, last: int) -> tuple[Span, ...]:
     """Bytes [first, last) of the kept text, as spans of the original. CorruptDataError if the kept text is shorter."""
-    found = []
+    spans = []
     begin = 0  # where the kept span begins in the kept text
     for low, high in kept:
         end = begin + high - low
         if max(first, begin) < min(last, end):
-            found.append((low + max(first, begin) - begin, low + min(last, end) - begin))
+            spans.append((low + max(first, begin) - begin, low + min(last, end) - begin))
         begin = end
     if last > begin:
         raise CorruptDataError(
@@ -135,4 +137,4 @@ def original_spans(kept: list[Span], first: int, last: int) -> tuple[Span, ...]:
             got=f"tokens up to byte {last:,}",
             next_step="verify the text shard and the token shard: one of them was changed",
         )
-    return tuple(found)
+    return tuple(spans)

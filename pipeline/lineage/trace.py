@@ -47,7 +47,8 @@ class Tracer:
         if last is not None:
             stretches = cut_stretches(stretches, first, last)
         parts = [
-            Special(one.special, (one.first, one.last)) if one.special else _piece(shard, one) for one in stretches
+            Special(stretch.special, (stretch.first, stretch.last)) if stretch.special else _piece(shard, stretch)
+            for stretch in stretches
         ]
         span = stretches[0].first, stretches[-1].last
         return RecordTrace(export, f"{export}/{output.name}", record, span, tuple(parts))
@@ -58,16 +59,16 @@ def reference_tokenizer(build: Build) -> Tokenizer:
     return build.remembered(("reference tokenizer",), lambda: configured_tokenizer(build.config, engine="reference"))
 
 
-def _piece(shard: Shard, one: Stretch) -> Piece:
-    end = one.document_first + one.last - one.first
-    spans = _text_spans(shard, one.ordinal, one.document_first, end)
-    first = shard.text_span(one.ordinal)[0]
+def _piece(shard: Shard, stretch: Stretch) -> Piece:
+    end = stretch.document_first + stretch.last - stretch.first
+    spans = _text_spans(shard, stretch.ordinal, stretch.document_first, end)
+    first = shard.text_span(stretch.ordinal)[0]
     text = b"".join(
         shard.text.text[first + low : first + min(high, low + PREVIEW_BYTES)].tobytes()
         for low, high in spans[:PREVIEW_BYTES]
     )
-    document = shard.document(one.ordinal)
-    return Piece(document, (one.first, one.last), (one.document_first, end), spans, preview(text))
+    document = shard.document(stretch.ordinal)
+    return Piece(document, (stretch.first, stretch.last), (stretch.document_first, end), spans, preview(text))
 
 
 def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span, ...]:

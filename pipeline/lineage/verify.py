@@ -66,24 +66,24 @@ def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
     """
     shards = Shards(build)
     sampled = sorted(
-        (one for export, place in _draw(build, sample, seed) for one in _records(shards, export, place)),
-        key=lambda one: (one.export, one.output.number, one.record),
+        (record for export, place in _draw(build, sample, seed) for record in _records(shards, export, place)),
+        key=lambda record: (record.export, record.output.number, record.record),
     )
     wanted: dict[int, set[int]] = defaultdict(set)
-    for one in sampled:
-        wanted[one.shard.number] |= {stretch.ordinal for stretch in one.stretches if not stretch.special}
+    for record in sampled:
+        wanted[record.shard.number] |= {stretch.ordinal for stretch in record.stretches if not stretch.special}
     tokenizer = reference_tokenizer(build)
     ids = {
-        (number, ordinal): found
+        (number, ordinal): ids_found
         for number in sorted(wanted)
-        for ordinal, found in reread_documents(build, shards[number], wanted[number], tokenizer)
+        for ordinal, ids_found in reread_documents(build, shards[number], wanted[number], tokenizer)
     }
     counts: Counter[str] = Counter()
     tokens = 0
-    for one, found in _exported(build, sampled):
-        _compare(one, found, _made_again(one, ids))
-        counts[one.export] += 1
-        tokens += len(found)
+    for record, ids_found in _exported(build, sampled):
+        _compare(record, ids_found, _made_again(record, ids))
+        counts[record.export] += 1
+        tokens += len(ids_found)
     sources = {shards[number].document(ordinal).source for number, ordinal in ids}
     return VerifiedRecords(dict(sorted(counts.items())), tokens, len(ids), len(sources))
 
@@ -109,47 +109,47 @@ def _records(shards: Shards, export: str, place: int) -> Iterator[Sampled]:
         ends = list(accumulate(per_cell(build, "documents", "records")))
         cell = bisect_right(ends, place)
         row = place - (ends[cell - 1] if cell else 0)
-        found = [(one.file, one.record) for one in document_holdings(build, export, cell, row)]
+        places = [(holding.file, holding.record) for holding in document_holdings(build, export, cell, row)]
     else:
         outputs = layout.output_plans(build, export)
-        output = outputs[bisect_right(outputs, place, key=lambda one: one.first) - 1]
-        found = [(output.name, place - output.first)]
-    for file, record in found:
+        output = outputs[bisect_right(outputs, place, key=lambda holding: holding.first) - 1]
+        places = [(output.name, place - output.first)]
+    for file, record in places:
         output = find_output(build, export, file)
         yield Sampled(export, output, record, *record_stretches(shards, export, output, record))
 
 
-def _made_again(one: Sampled, ids: dict[tuple[int, int], Ids]) -> Ids:
+def _made_again(record: Sampled, ids: dict[tuple[int, int], Ids]) -> Ids:
     """The ids that must stand in the record: the documents' slices, and special ids elsewhere."""
     pieces = []
-    for stretch in one.stretches:
+    for stretch in record.stretches:
         size = stretch.last - stretch.first
         if stretch.special:
-            pieces.append(np.full(size, one.shard.tokens.special_id(stretch.special), np.int64))
+            pieces.append(np.full(size, record.shard.tokens.special_id(stretch.special), np.int64))
         else:
-            document = ids[one.shard.number, stretch.ordinal]
+            document = ids[record.shard.number, stretch.ordinal]
             pieces.append(document[stretch.document_first : stretch.document_first + size].astype(np.int64))
     return np.concatenate([np.empty(0, np.int64), *pieces])
 
 
-def _compare(one: Sampled, found: Ids, expected: Ids) -> None:
-    common = min(len(found), len(expected))
-    unequal = np.flatnonzero(found[:common].astype(np.int64) != expected[:common])
-    if len(found) == len(expected) and not len(unequal):
+def _compare(record: Sampled, ids: Ids, expected: Ids) -> None:
+    common = min(len(ids), len(expected))
+    unequal = np.flatnonzero(ids[:common].astype(np.int64) != expected[:common])
+    if len(ids) == len(expected) and not len(unequal):
         return
     at = int(unequal[0]) if len(unequal) else common
-    position = one.stretches[0].first + at
-    stretch = next((part for part in one.stretches if position < part.last), one.stretches[-1])
+    position = record.stretches[0].first + at
+    stretch = next((part for part in record.stretches if position < part.last), record.stretches[-1])
     source = "no document: " + stretch.special
     if not stretch.special:
-        document = one.shard.document(stretch.ordinal)
+        document = record.shard.document(stretch.ordinal)
         token = stretch.document_first + position - stretch.first
         source = f"{document.source}, line {document.line:,}, id {document.id!r}, its token {token:,}"
     raise VerificationError(
         "an exported record differs from its source",
-        where=f"{one.file}, record {one.record:,}, token {position:,}",
+        where=f"{record.file}, record {record.record:,}, token {position:,}",
         expected=f"{expected[at : at + 8].tolist()} ... ({len(expected):,} tokens)",
-        got=f"{found[at : at + 8].tolist()} ... ({len(found):,} tokens)",
+        got=f"{ids[at : at + 8].tolist()} ... ({len(ids):,} tokens)",
         details=(("source", source),),
         next_step="run verify on the whole dataset; if only this file is wrong, reprocess its export",
     )
@@ -158,8 +158,8 @@ def _compare(one: Sampled, found: Ids, expected: Ids) -> None:
 def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, Ids]]:
     """The sampled records with what stands in the exported files, file by file."""
     by_file: dict[tuple[str, int], list[Sampled]] = defaultdict(list)
-    for one in sampled:
-        by_file[one.export, one.output.number].append(one)
+    for record in sampled:
+        by_file[record.export, record.output.number].append(record)
     for chosen in by_file.values():
         path = export_folder(build, chosen[0].export, chosen[0].output) / chosen[0].output.name
         yield from zip(chosen, READERS[chosen[0].export](path, chosen), strict=True)
@@ -168,10 +168,10 @@ def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, I
 def _read_webdataset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
     from corpusmill.export.tar import read_members
 
-    wanted = {one.record: one for one in chosen}
+    wanted = {record.record: record for record in chosen}
     for place, (name, at, body) in enumerate(read_members(path)):
-        if one := wanted.pop(place, None):
-            expected = f"{one.output.number:08d}_{place:08d}_{one.shard.number:05d}-{one.ordinal:09d}.json.gz"
+        if record := wanted.pop(place, None):
+            expected = f"{record.output.number:08d}_{place:08d}_{record.shard.number:05d}-{record.ordinal:09d}.json.gz"
             if name != expected:
                 raise VerificationError(
                     "a record has the name of another source", where=f"{path}, byte {at}", expected=expected, got=name
@@ -196,24 +196,24 @@ def _read_numpy(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
     from corpusmill.export.numpy_shards import open_shard
 
     tokens = open_shard(path, chosen[0].shard.tokens.tokens.dtype)
-    for one in chosen:
-        yield tokens[one.stretches[0].first : one.stretches[-1].last]
+    for record in chosen:
+        yield tokens[record.stretches[0].first : record.stretches[-1].last]
 
 
 def _read_megatron(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
     from corpusmill.export.megatron import open_part
 
     part = open_part(path)
-    for one in chosen:
-        yield part.document(one.record)
+    for record in chosen:
+        yield part.document(record.record)
 
 
 def _read_nanoset(path: Any, chosen: list[Sampled]) -> Iterator[Ids]:
     from corpusmill.export.nanoset import open_file
 
     file = open_file(path.with_name(f"{path.name}.ds"))
-    for one in chosen:
-        yield file.document(one.record)
+    for record in chosen:
+        yield file.document(record.record)
 
 
 READERS = {

@@ -60,7 +60,7 @@ def mix_folders(
 
 
 def _parsed(datasets: Sequence[str]) -> tuple[list[str], list[float] | None]:
-    pairs = [one.rpartition("=") if "=" in one else (one, "", "") for one in datasets]
+    pairs = [dataset.rpartition("=") if "=" in dataset else (dataset, "", "") for dataset in datasets]
     with_weight = [bool(equals) for _, equals, _ in pairs]
     folders = [folder for folder, _, _ in pairs]
     if remote := [folder for folder in folders if "://" in folder]:

@@ -85,7 +85,9 @@ class Mixture:
         if files_needed(self.split) == 1 or "megatron_splits" not in self.exposures:
             return ()
         return tuple(
-            one for one in self.sources if len(parts_by_files(one, 1.0, self.split)["train"]) == len(one.megatron)
+            source
+            for source in self.sources
+            if len(parts_by_files(source, 1.0, self.split)["train"]) == len(source.megatron)
         )
 
 
@@ -114,7 +116,9 @@ def mix(
             expected=f"{len(sources)} weights",
             got=f"{len(weights)} weights",
         )
-    shares = normalised(weights) if weights is not None else by_size([one.tokens for one in sources], alpha or 0.0)
+    shares = (
+        normalised(weights) if weights is not None else by_size([source.tokens for source in sources], alpha or 0.0)
+    )
     if sequence_tokens < 1 or budget_tokens < sequence_tokens:
         raise ConfigError(
             "the budget must be at least one sequence",
@@ -124,7 +128,7 @@ def mix(
     samples = -(-budget_tokens // sequence_tokens)
     exposures: dict[Way, tuple[Exposure, ...]] = {}
     data_path: tuple[BlendPart, ...] = ()
-    if all(one.megatron for one in sources):
+    if all(source.megatron for source in sources):
         pairs = list(zip(sources, shares.tolist(), strict=True))
         ways: dict[Way, list[list[BlendPart]]] = {
             "megatron": [parts_by_sequences(source, weight, split) for source, weight in pairs],
@@ -133,7 +137,7 @@ def mix(
         data_path = tuple(part for parts in ways["megatron"] for part in parts)
         for way, parts in ways.items():
             exposures[way] = _megatron(sources, parts, sequence_tokens, samples)
-    if all(one.nanoset for one in sources):
+    if all(source.nanoset for source in sources):
         exposures["nanoset"] = _nanoset(sources, shares, sequence_tokens, samples, seed)
     return Mixture(tuple(sources), shares, sequence_tokens, samples, seed, split, exposures, data_path)
 
@@ -148,7 +152,7 @@ def _megatron(
         weights = weights / np.sum(weights)
     drawn = iter(blend_draws(weights, samples).tolist())
     strides = [[max(0, part.tokens - 1) // sequence_tokens for part in of_source] for of_source in parts]
-    _require_samples(sources, [sum(one) for one in strides], sequence_tokens)
+    _require_samples(sources, [sum(stride) for stride in strides], sequence_tokens)
     exposures = []
     for of_source, each in zip(parts, strides, strict=True):
         draws = [next(drawn) for _ in of_source]
@@ -188,7 +192,7 @@ def _nanoset(
 
 def nanoset_windows(sources: Sequence[Source], sequence_tokens: int) -> NDArray[np.int64]:
     """Samples of every source's `.ds` files (int64); ConfigError for a source with none."""
-    there = [sum(file.windows(sequence_tokens) for file in one.nanoset) for one in sources]
+    there = [sum(file.windows(sequence_tokens) for file in source.nanoset) for source in sources]
     _require_samples(sources, there, sequence_tokens)
     return np.array(there, np.int64)
 
@@ -219,15 +223,15 @@ def _require_fitting(sources: Sequence[Source]) -> None:
                 got=_in_words(source.vocabulary),
                 next_step="build both with one tokenizer",
             )
-        if source.folder in {one.folder for one in sources[:number]}:
+        if source.folder in {source.folder for source in sources[:number]}:
             raise ConfigError(
                 "a source is named twice", where=source.folder, next_step="name it once, with a larger weight"
             )
-    if not (all(one.megatron for one in sources) or all(one.nanoset for one in sources)):
+    if not (all(source.megatron for source in sources) or all(source.nanoset for source in sources)):
         raise ConfigError(
             "no export is common to all sources",
             expected="megatron files in every source, or nanoset files in every source",
-            got=[f"{one.name}: {'megatron' if one.megatron else 'nanoset'}" for one in sources],
+            got=[f"{source.name}: {'megatron' if source.megatron else 'nanoset'}" for source in sources],
         )
 
 

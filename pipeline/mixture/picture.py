@@ -71,15 +71,17 @@ def _counted(number: int, what: str) -> str:
     return f"{grouped(number)} {what}" + "s" * (number != 1)
 
 
-def _row(mixture: Mixture, way: Way, number: int, one: Exposure) -> tuple[str, ...]:
+def _row(mixture: Mixture, way: Way, number: int, exposure: Exposure) -> tuple[str, ...]:
     return (
         mixture.sources[number].name,
         f"{mixture.weights[number]:.4f}",
-        grouped(one.there),
-        grouped(one.samples),
-        grouped(one.drawn),
-        f"{one.epochs:.3f}",
-        ("" if way == "nanoset" else "at most ") + _percent_down(one.seen, one.samples) + _never_in_words(one),
+        grouped(exposure.there),
+        grouped(exposure.samples),
+        grouped(exposure.drawn),
+        f"{exposure.epochs:.3f}",
+        ("" if way == "nanoset" else "at most ")
+        + _percent_down(exposure.seen, exposure.samples)
+        + _never_in_words(exposure),
     )
 
 
@@ -88,8 +90,8 @@ def _percent_down(part: int, whole: int) -> str:
     return f"{1000 * part // whole / 10:.1f} %"
 
 
-def _never_in_words(one: Exposure) -> str:
-    return f"; {_percent_down(one.never, one.samples)} never, in any epoch" if one.never else ""
+def _never_in_words(exposure: Exposure) -> str:
+    return f"; {_percent_down(exposure.never, exposure.samples)} never, in any epoch" if exposure.never else ""
 
 
 def _heading(mixture: Mixture) -> str:
@@ -106,8 +108,8 @@ def mixture_table(mixture: Mixture) -> RenderableType:
         table = Table(box=None, pad_edge=False)
         for column in COLUMNS:
             table.add_column(column, justify="left" if column in {"source", "seen"} else "right", overflow="fold")
-        for number, one in enumerate(exposures):
-            table.add_row(*_row(mixture, way, number, one), style="yellow" if one.never else "")
+        for number, exposure in enumerate(exposures):
+            table.add_row(*_row(mixture, way, number, exposure), style="yellow" if exposure.never else "")
         parts += [Text(), Text(_title(mixture, way), style="dim"), table]
         parts += [Text(note, style="yellow") for note in _notes(mixture, way)]
     return Group(*parts)
@@ -124,7 +126,7 @@ def mixture_html(mixture: Mixture) -> str:
         )
         for way, exposures in mixture.exposures.items()
     )
-    names = ", ".join(one.name for one in mixture.sources)
+    names = ", ".join(source.name for source in mixture.sources)
     return Markup(
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>Mixture of {}</title>\n'
@@ -134,7 +136,7 @@ def mixture_html(mixture: Mixture) -> str:
 
 def _bars(mixture: Mixture, exposures: tuple[Exposure, ...]) -> Markup:
     """Epochs of every source as a bar, with a line where each sample was seen once."""
-    most = max(1.0, *(one.epochs for one in exposures))
+    most = max(1.0, *(exposure.epochs for exposure in exposures))
     room = WIDTH - LABEL - FIGURES
     height = len(exposures) * (BAR_HEIGHT + GAP) + 24
     once = LABEL + room / most
@@ -142,15 +144,15 @@ def _bars(mixture: Mixture, exposures: tuple[Exposure, ...]) -> Markup:
         svg.line("once", (once, 0), (once, height - 18)),
         svg.text("quiet", (once + 4, height - 6), "seen once"),
     ]
-    for number, one in enumerate(exposures):
+    for number, exposure in enumerate(exposures):
         y = number * (BAR_HEIGHT + GAP) + GAP / 2
-        size = (max(1.5, room * one.epochs / most), BAR_HEIGHT)
+        size = (max(1.5, room * exposure.epochs / most), BAR_HEIGHT)
         name = mixture.sources[number].name
-        tooltip = f"{name}: {grouped(one.drawn)} draws of {grouped(one.samples)} samples"
+        tooltip = f"{name}: {grouped(exposure.drawn)} draws of {grouped(exposure.samples)} samples"
         marks += [
             svg.text("end", (LABEL - 10, y + 16), name if len(name) <= 28 else name[:27] + "…", tooltip=name),
-            svg.group(tooltip, svg.rectangle("warn" if one.never else "bar", (LABEL, y), size, radius=2)),
-            svg.text("value", (LABEL + size[0] + 8, y + 16), f"{one.epochs:.2f} epochs"),
+            svg.group(tooltip, svg.rectangle("warn" if exposure.never else "bar", (LABEL, y), size, radius=2)),
+            svg.text("value", (LABEL + size[0] + 8, y + 16), f"{exposure.epochs:.2f} epochs"),
         ]
     return svg.drawing(marks, (WIDTH, height), "Epochs of every source")
 
@@ -159,8 +161,8 @@ def _html_table(mixture: Mixture, way: Way, exposures: tuple[Exposure, ...]) -> 
     head = Markup("").join(Markup("<th>{}</th>").format(column) for column in COLUMNS)
     rows = Markup("\n").join(
         Markup("<tr>{}</tr>").format(
-            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in _row(mixture, way, number, one))
+            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in _row(mixture, way, number, exposure))
         )
-        for number, one in enumerate(exposures)
+        for number, exposure in enumerate(exposures)
     )
     return Markup("<table>\n<tr>{}</tr>\n{}\n</table>").format(head, rows)

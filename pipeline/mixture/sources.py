@@ -40,15 +40,15 @@ class Source:
     @property
     def tokens(self) -> int:
         """Tokens of one export, special ones included."""
-        return sum(one.tokens for one in self.nanoset or self.megatron)
+        return sum(file.tokens for file in self.nanoset or self.megatron)
 
 
 def open_source(folder: Path) -> Source:
     """Read a dataset's own manifest. SourceError if the folder holds none, or neither Nanoset nor Megatron files."""
     dataset = open_dataset(folder)
-    folder, said = dataset.folder, dataset.description
-    sizes = {one["name"]: one["size_bytes"] for one in said["files"]}
-    width_bytes = np.dtype(said["vocabulary"]["dtype"]).itemsize
+    folder, description = dataset.folder, dataset.description
+    sizes = {file["name"]: file["size_bytes"] for file in description["files"]}
+    width_bytes = np.dtype(description["vocabulary"]["dtype"]).itemsize
     nanoset = tuple(
         TokenFile(folder / name, sizes[f"{name}.index"] // 8, size // width_bytes)
         for name, size in sizes.items()
@@ -65,9 +65,9 @@ def open_source(folder: Path) -> Source:
             "the dataset has no export that can be mixed",
             where=folder,
             expected="nanoset or megatron files",
-            got=", ".join(said["formats"]) or "no export",
+            got=", ".join(description["formats"]) or "no export",
         )
-    return Source(folder, said["name"], said["vocabulary"], nanoset, megatron)
+    return Source(folder, description["name"], description["vocabulary"], nanoset, megatron)
 
 
 def _part(path: Path, tokens: int) -> TokenFile:

@@ -119,5 +119,5 @@ def files_needed(split: Split) -> int:
 
 
 def _files_of_splits(files: int, split: Split) -> tuple[int, int, int]:
-    valid, test = (max(1, round(files * one / sum(split))) if one else 0 for one in split[1:])
+    valid, test = (max(1, round(files * part / sum(split))) if part else 0 for part in split[1:])
     return (files - valid - test, valid, test) if files > valid + test else (files, 0, 0)

@@ -52,7 +52,7 @@ def training_files(mixture: Mixture) -> dict[str, str]:
 
 def nanotron_yaml(mixture: Mixture, *, as_dictionary: bool) -> str:
     """A `data_stages` section. `.ds` files of a folder are found by name, so that a folder is a source."""
-    folders = [str(one.nanoset[0].path.parent) for one in mixture.sources]
+    folders = [str(source.nanoset[0].path.parent) for source in mixture.sources]
     weights = [float(weight) for weight in mixture.weights]
     dataset: dict[str, object] = (
         {"dataset_folder": dict(zip(folders, weights, strict=True))}
@@ -88,7 +88,7 @@ def splits(mixture: Mixture) -> dict[str, list[str] | None]:
     for source, weight in zip(mixture.sources, mixture.weights.tolist(), strict=True):
         for name, parts in parts_by_files(source, weight, mixture.split).items():
             items[name] += _items(parts)
-    return {name: found or None for name, found in items.items()}
+    return {name: paths or None for name, paths in items.items()}
 
 
 def _items(parts: Iterable[BlendPart]) -> list[str]:

@@ -121,7 +121,7 @@ def _readme(content: dict[str, Any], figures: CardFigures, version: str) -> str:
 def _header(content: dict[str, Any], figures: CardFigures) -> str:
     stated = content.get("card", {})
     folders = {str(file["name"]).partition("/")[0] for file in content["files"]}
-    shown = [one for one in VIEWED if one["config_name"] in folders]
+    shown = [format_name for format_name in VIEWED if format_name["config_name"] in folders]
     header = {
         "pretty_name": content["name"],
         **({"license": stated["license"]} if stated.get("license") else {}),
@@ -184,24 +184,24 @@ def _stated_sources(content: dict[str, Any]) -> Iterator[str]:
     sources = content.get("card", {}).get("sources") or ()
     if sources:
         keys = ("name", "license", "url")
-        rows = [tuple(_plain(one.get(key) or "not stated") for key in keys) for one in sources]
+        rows = [tuple(_plain(source.get(key) or "not stated") for key in keys) for source in sources]
         yield _table(("source, as stated", "licence", "origin"), rows)
 
 
 def _duplicates(figures: CardFigures) -> Iterator[str]:
-    found = figures.duplicates
-    if found is None:
+    repeats = figures.duplicates
+    if repeats is None:
         yield "Duplicates: not looked for.\n"
         return
     yield (
-        f"Duplicates: exact repeats of {_grouped(found.minimum_bytes)} bytes and more, mode `{_plain(found.mode)}`,"
-        f" keep `{_plain(found.keep)}`. {_grouped(found.documents_touched)} documents held some,"
-        f" {_grouped(found.documents_emptied)} nothing else.\n"
+        f"Duplicates: exact repeats of {_grouped(repeats.minimum_bytes)} bytes and more, mode `{_plain(repeats.mode)}`,"
+        f" keep `{_plain(repeats.keep)}`. {_grouped(repeats.documents_touched)} documents held some,"
+        f" {_grouped(repeats.documents_emptied)} nothing else.\n"
     )
-    if found.references:
+    if repeats.references:
         yield "Text that stands in these counts as a repeat, too:\n"
         yield _table(
-            ("reference", "bytes of text here"), [(_plain(name), _grouped(size)) for name, size in found.references]
+            ("reference", "bytes of text here"), [(_plain(name), _grouped(size)) for name, size in repeats.references]
         )
 
 
@@ -209,7 +209,10 @@ def _benchmarks(figures: CardFigures) -> Iterator[str]:
     if not figures.benchmarks:
         yield "Decontamination: none.\n"
         return
-    rows = [(_plain(one.name), _grouped(one.items), _grouped(one.hits)) for one in figures.benchmarks]
+    rows = [
+        (_plain(benchmark.name), _grouped(benchmark.items), _grouped(benchmark.hits))
+        for benchmark in figures.benchmarks
+    ]
     yield _table(("benchmark", "items", "hits in the text"), rows)
 
 

@@ -150,4 +150,4 @@ class ShuffleSummary(Facts):
     @property
     def warnings(self) -> tuple[QualityMeasure, ...]:
         """The measures outside their bands."""
-        return tuple(one for one in self.quality if not one.is_good)
+        return tuple(quality for quality in self.quality if not quality.is_good)

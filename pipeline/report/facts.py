@@ -79,12 +79,12 @@ class PowerHistogram(Facts):
     @property
     def count(self) -> int:
         """How many values."""
-        return sum(one.count for one in self.bins)
+        return sum(bin_.count for bin_ in self.bins)
 
     @property
     def total(self) -> int:
         """Sum of the values."""
-        return sum(one.total for one in self.bins)
+        return sum(bin_.total for bin_ in self.bins)
 
 
 class StageSummary(Facts):

@@ -53,7 +53,7 @@ def requests_text(requests: int, retries: int, without_checksum: int) -> str:
 
 def largest_first(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Reasons that apply, the one with the most first; equal ones by name."""
-    return sorted(((reason, count) for reason, count in amounts.items() if count), key=lambda one: (-one[1], one[0]))
+    return sorted(((reason, count) for reason, count in amounts.items() if count), key=lambda row: (-row[1], row[0]))
 
 
 def bytes_text(count: float) -> str:

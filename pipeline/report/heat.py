@@ -28,11 +28,11 @@ def heat_map(records: Sequence[Sequence[int]]) -> Markup:
             away = (count - expected) / expected**0.5 if expected else 0.0
             strength = FAINTEST + (1 - FAINTEST) * min(1.0, abs(away) / STRONGEST)
             corner = (LEFT + column * width, TOP + row * height)
-            said = (
+            label = (
                 f"source stretch {row + 1}, file group {column + 1}\n{grouped(count)} records, {expected:,.1f} expected"
             )
             box = svg.rectangle("heat-high" if away > 0 else "heat-low", corner, (width, height))
-            marks.append(svg.group(said, Markup('<g opacity="{}">{}</g>').format(svg.number(strength), box)))
+            marks.append(svg.group(label, Markup('<g opacity="{}">{}</g>').format(svg.number(strength), box)))
     marks.append(svg.text("title", (0, 11), "source order, first above"))
     marks.append(svg.text("title middle", (LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - 8), "output files in order"))
     return svg.drawing(marks, (WIDTH, HEIGHT), "records by source stretch and output file")

@@ -45,9 +45,9 @@ def merge_histograms(histograms: Iterable[PowerHistogram]) -> PowerHistogram:
     counts: Counter[int] = Counter()
     totals: Counter[int] = Counter()
     for histogram in histograms:
-        for one in histogram.bins:
-            counts[one.power] += one.count
-            totals[one.power] += one.total
+        for bin_ in histogram.bins:
+            counts[bin_.power] += bin_.count
+            totals[bin_.power] += bin_.total
     return PowerHistogram(
         bins=tuple(PowerBin(power=p, count=counts[p], total=totals[p]) for p in sorted(counts) if counts[p])
     )

@@ -73,13 +73,13 @@ def render_html(summary: BuildSummary) -> str:
             figures=totals(summary),
             flow_picture=flow_picture(summary),
             flags=training_flags(summary),
-            count_checks=sorted((check for check in summary.checks if not check.of_content), key=lambda one: one.ok),
+            count_checks=sorted((check for check in summary.checks if not check.of_content), key=lambda row: row.ok),
             content_checks=summary.content_checks,
             most_seconds=max((stage.seconds for stage in summary.stages), default=0.0),
             most_bytes_per_second=max((stage.bytes_per_second or 0.0 for stage in summary.stages), default=0.0),
             sources=sorted(
                 summary.duplicates.by_source_file if summary.duplicates else (),
-                key=lambda one: (-one.duplicate_bytes, one.path),
+                key=lambda row: (-row.duplicate_bytes, row.path),
             ),
             quarantined_documents=sum(file.documents for file in summary.quarantine),
         )

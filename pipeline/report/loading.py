@@ -37,7 +37,7 @@ def _code(kind: str, first: str, content: dict[str, Any]) -> str:
 
 
 def _section(kind: str, code: str, outputs: int, held: dict[str, Any]) -> str:
-    counts = [f"{outputs:,} outputs", *(f"{held[key]:,} {said}" for key, said in COUNTED if key in held)]
+    counts = [f"{outputs:,} outputs", *(f"{held[key]:,} {words}" for key, words in COUNTED if key in held)]
     return f"**{kind}**: {', '.join(counts)}\n\n```python\n{code}\n```\n"
 
 

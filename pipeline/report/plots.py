@@ -36,12 +36,12 @@ class Bars:
 
 def counts_of(name: str, css_class: str, histogram: PowerHistogram) -> Bars:
     """Bars of how many values each bin holds."""
-    return Bars(name, css_class, {one.power: one.count for one in histogram.bins})
+    return Bars(name, css_class, {bin_.power: bin_.count for bin_ in histogram.bins})
 
 
 def totals_of(name: str, css_class: str, histogram: PowerHistogram) -> Bars:
     """Bars of the sum of the values in each bin."""
-    return Bars(name, css_class, {one.power: one.total for one in histogram.bins})
+    return Bars(name, css_class, {bin_.power: bin_.total for bin_ in histogram.bins})
 
 
 def power_bars(

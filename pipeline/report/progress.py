@@ -102,20 +102,20 @@ def progress_table(stages: Sequence[StageProgress]) -> Table:
     table.add_column(ratio=1, min_width=8)
     for _ in range(4):
         table.add_column(justify="right", no_wrap=True)
-    for one in stages:
-        name = Text(plain(one.stage), style="green" if one.is_finished else "bold" if one.units_done else "dim")
-        table.add_row(name, _bar(one), *_facts(one))
+    for stage in stages:
+        name = Text(plain(stage.stage), style="green" if stage.is_finished else "bold" if stage.units_done else "dim")
+        table.add_row(name, _bar(stage), *_facts(stage))
     return table
 
 
 def changed_lines(shown: dict[str, str], stages: Sequence[StageProgress]) -> list[str]:
     """A line for every stage whose units differ from those in `shown`, which is brought up to date."""
     lines = []
-    for one in stages:
-        units = _units(one)
-        if one.units_done and shown.get(one.stage) != units:
-            shown[one.stage] = units
-            lines.append(f"{plain(one.stage)}: " + ", ".join(filter(None, _facts(one))))
+    for stage in stages:
+        units = _units(stage)
+        if stage.units_done and shown.get(stage.stage) != units:
+            shown[stage.stage] = units
+            lines.append(f"{plain(stage.stage)}: " + ", ".join(filter(None, _facts(stage))))
     return lines
 
 
@@ -132,29 +132,29 @@ def _readings(
         stop.wait(max(refresh_seconds, READINGS_APART * (time.monotonic() - started)))
 
 
-def _bar(one: StageProgress) -> RenderableType:
-    if one.units_total is None:
+def _bar(stage: StageProgress) -> RenderableType:
+    if stage.units_total is None:
         return Text("total not known yet", style="dim", no_wrap=True, overflow="ellipsis")
     # A stage without units is finished: 1 of 1.
-    total = max(1, one.units_total)
-    completed = total if one.is_finished else one.units_done
+    total = max(1, stage.units_total)
+    completed = total if stage.is_finished else stage.units_done
     return ProgressBar(total=total, completed=completed, complete_style="cyan", finished_style="green")
 
 
-def _facts(one: StageProgress) -> tuple[str, str, str, str]:
+def _facts(stage: StageProgress) -> tuple[str, str, str, str]:
     """Units, bytes, speed and time; "" where nothing is known."""
-    done = bytes_text(one.bytes_done) if one.bytes_done else ""
-    speed = f"{rate_text(one.bytes_per_second)} MB/s" if one.bytes_per_second else ""
-    return _units(one), done, speed, _time(one)
+    done = bytes_text(stage.bytes_done) if stage.bytes_done else ""
+    speed = f"{rate_text(stage.bytes_per_second)} MB/s" if stage.bytes_per_second else ""
+    return _units(stage), done, speed, _time(stage)
 
 
-def _units(one: StageProgress) -> str:
-    units = grouped(one.units_done) if one.units_total is None else f"{one.units_done:,}/{one.units_total:,}"
-    return f"{units} ({one.units_reused:,} reused)" if one.units_reused else units
+def _units(stage: StageProgress) -> str:
+    units = grouped(stage.units_done) if stage.units_total is None else f"{stage.units_done:,}/{stage.units_total:,}"
+    return f"{units} ({stage.units_reused:,} reused)" if stage.units_reused else units
 
 
-def _time(one: StageProgress) -> str:
-    if one.is_finished:
-        return f"in {seconds_text(one.seconds)}" if one.seconds else ""
-    left = one.seconds_left
+def _time(stage: StageProgress) -> str:
+    if stage.is_finished:
+        return f"in {seconds_text(stage.seconds)}" if stage.seconds else ""
+    left = stage.seconds_left
     return "" if left is None else f"{seconds_text(left)} left"

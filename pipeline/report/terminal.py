@@ -124,12 +124,12 @@ def _budget(summary: BuildSummary) -> Lines:
 
 def _totals(summary: BuildSummary) -> Lines:
     rows = [(total.name, total.figure, total.more) for total in totals(summary)]
-    if found := summary.duplicates:
-        what = "removed" if found.mode == "remove" else "annotated"
-        share = f"{what}, {share_text(found.duplicate_bytes, found.text_bytes)} of the text"
-        rows.append(("Duplicates", bytes_text(found.duplicate_bytes), share))
-        for one in found.references:
-            rows.append(("In reference", bytes_text(one.held_bytes), f"of these, in {one.path}"))
+    if duplicates := summary.duplicates:
+        what = "removed" if duplicates.mode == "remove" else "annotated"
+        share = f"{what}, {share_text(duplicates.duplicate_bytes, duplicates.text_bytes)} of the text"
+        rows.append(("Duplicates", bytes_text(duplicates.duplicate_bytes), share))
+        for reference in duplicates.references:
+            rows.append(("In reference", bytes_text(reference.held_bytes), f"of these, in {reference.path}"))
     for name, figure, more in rows:
         yield Text(f"{name:<13}  {figure:>9}  {plain(more)}")
     if ids := summary.decoded:

@@ -34,7 +34,7 @@ def training_flags(summary: BuildSummary) -> tuple[TrainingFlags, ...]:
         return ()
     where = summary.destinations[0].where
     makers = {"megatron": _megatron, "nanoset": _nanotron, "webdataset": _open_lm, "numpy": _numpy}
-    return tuple(makers[one.format](summary, one, where) for one in summary.exports if one.format in makers)
+    return tuple(makers[export.format](summary, export, where) for export in summary.exports if export.format in makers)
 
 
 def _megatron(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:
@@ -51,8 +51,10 @@ def _nanotron(summary: BuildSummary, export: ExportSummary, where: str) -> Train
         dataset["token_size_in_bytes"] = summary.vocabulary.token_bytes
     stage = {"name": summary.dataset, "start_training_step": 1, "data": {"dataset": dataset, "num_loading_workers": 1}}
     text = yaml.safe_dump({"data_stages": [stage]}, sort_keys=False, allow_unicode=True, width=1000).rstrip()
-    said = "" if summary.vocabulary is None else f" The model's vocab_size is {grouped(summary.vocabulary.ids)}."
-    return TrainingFlags("nanotron", export.format, text, f"{_vocabulary(summary)}{said}")
+    vocabulary_size = (
+        "" if summary.vocabulary is None else f" The model's vocab_size is {grouped(summary.vocabulary.ids)}."
+    )
+    return TrainingFlags("nanotron", export.format, text, f"{_vocabulary(summary)}{vocabulary_size}")
 
 
 def _open_lm(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:

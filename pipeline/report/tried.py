@@ -44,34 +44,34 @@ def render_tried(tried: Sequence[TriedDocument], *, show: int, width: int) -> st
     """For the terminal, `width` columns wide: at most `show` documents of each fate, then how many have which."""
     lines: list[str] = []
     seen: Counter[str] = Counter()
-    for one in tried:
-        seen[one.fate] += 1
-        if seen[one.fate] <= show and (one.dropped or one.after is not None or one.attributes):
-            lines += [*_lines(one, width), ""]
+    for document in tried:
+        seen[document.fate] += 1
+        if seen[document.fate] <= show and (document.dropped or document.after is not None or document.attributes):
+            lines += [*_lines(document, width), ""]
     return "\n".join([*lines, *totals_of_tried(tried)])
 
 
 def totals_of_tried(tried: Sequence[TriedDocument]) -> list[str]:
     """A line for each fate, the most frequent first."""
-    fates = Counter(one.fate for one in tried)
+    fates = Counter(document.fate for document in tried)
     ordered = sorted(fates.items(), key=lambda item: (-item[1], item[0]))
     return [f"{count:>7,} of {len(tried):,}  {visible(fate)}" for fate, count in ordered]
 
 
-def _lines(one: TriedDocument, width: int) -> Iterator[str]:
-    yield f"{visible(one.source_file)}, line {one.line:,}, id {visible(one.id) or 'none'}: {visible(one.fate)}"
-    for step, attributes in one.attributes.items():
+def _lines(tried: TriedDocument, width: int) -> Iterator[str]:
+    yield f"{visible(tried.source_file)}, line {tried.line:,}, id {visible(tried.id) or 'none'}: {visible(tried.fate)}"
+    for step, attributes in tried.attributes.items():
         yield f"  {step}: {visible(attributes)[: width - len(step) - 4]}"
-    if one.after is None:
-        yield from (f"  {row}" for row in _rows(one.before, width - 2))
+    if tried.after is None:
+        yield from (f"  {row}" for row in _rows(tried.before, width - 2))
         return
     half = (width - 2 - len(BETWEEN)) // 2
     common = next(
-        (place for place, pair in enumerate(zip(one.before, one.after, strict=False)) if pair[0] != pair[1]),
-        min(len(one.before), len(one.after)),
+        (place for place, pair in enumerate(zip(tried.before, tried.after, strict=False)) if pair[0] != pair[1]),
+        min(len(tried.before), len(tried.after)),
     )
     start = max(0, common - half)
-    sides = [_rows(text[start:], half) for text in (one.before, one.after)]
+    sides = [_rows(text[start:], half) for text in (tried.before, tried.after)]
     yield f"  {'before':<{half}}{BETWEEN}after{f', from character {start:,} on' if start else ''}"
     for number in range(max(map(len, sides))):
         left, right = (rows[number] if number < len(rows) else "" for rows in sides)
@@ -101,7 +101,10 @@ def render_tried_page(tried: Sequence[TriedDocument], title: str) -> str:
     """One HTML file: every document, those that would go or change first."""
     from corpusmill.report.html import report_environment
 
-    rows = [(one, compared(one.before, one.after) if one.after is not None else None) for one in tried]
+    rows = [
+        (document, compared(document.before, document.after) if document.after is not None else None)
+        for document in tried
+    ]
     rows.sort(key=lambda row: (row[0].after is None and not row[0].dropped, not row[0].dropped))
     template = report_environment().get_template("tried.html")
     return template.render(title=title, rows=rows, totals=totals_of_tried(tried))

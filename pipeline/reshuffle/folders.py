@@ -22,9 +22,9 @@ def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
     SourceError for an input that holds none of them, ConfigError for two kinds at once: what the two hold may be the
     same records.
     """
-    found = [Path(one) for one in list_inputs(inputs, tuple(KINDS))]
-    kinds = {kind for kind in KINDS for path in found if path.name.endswith(kind)}
-    strangers = [path for path in found if not path.name.endswith(tuple(KINDS))]
+    paths = [Path(path) for path in list_inputs(inputs, tuple(KINDS))]
+    kinds = {kind for kind in KINDS for path in paths if path.name.endswith(kind)}
+    strangers = [path for path in paths if not path.name.endswith(tuple(KINDS))]
     if strangers or len(kinds) != 1:
         names = sorted(KINDS[kind] for kind in kinds)
         raise ConfigError(
@@ -35,7 +35,7 @@ def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
             next_step="name the folder of one kind; lines of text are for corpusmill shuffle-text",
         )
     (kind,) = kinds
-    return kind, [path.parent for path in found] if kind == TOKEN_SHARD else found
+    return kind, [path.parent for path in paths] if kind == TOKEN_SHARD else paths
 
 
 @contextmanager
@@ -46,12 +46,12 @@ def whole_folder(output: Path) -> Iterator[Path]:
     if `output` holds anything else: stale shards beside new ones would be read with them. SourceError if nothing was
     written, StorageFullError when the device or the quota is full.
     """
-    found = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
-    if found and found != [INCOMPLETE]:
+    names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
+    if names and names != [INCOMPLETE]:
         raise ConfigError(
             "the output folder is not empty: old and new shards would mix",
             where=output,
-            got=", ".join(found[:3]),
+            got=", ".join(names[:3]),
             next_step="choose another folder, or empty this one",
         )
     inner = output / INCOMPLETE

@@ -29,12 +29,12 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
     is no input, ConfigError when the output is one of them.
     """
     files = list_inputs(inputs, ENDINGS)
-    if output != STANDARD and any(Path(output).resolve() == Path(one).resolve() for one in files if one != STANDARD):
+    if output != STANDARD and any(Path(output).resolve() == Path(file).resolve() for file in files if file != STANDARD):
         raise ConfigError("the output is one of the inputs", where=output, next_step="write to another file")
     records = data_bytes = 0
     with ExitStack() as stack:
         sink = stack.enter_context(_open_output(output))
-        batches = line_batches(block for one in files for block in _blocks(one))
+        batches = line_batches(block for file in files for block in _blocks(file))
         for data, lengths in shuffle_records(batches, seed=seed, memory_bytes=memory_bytes, scratch=scratch):
             sink.write(data.data)
             records, data_bytes = records + len(lengths), data_bytes + len(data)
@@ -45,26 +45,28 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
     """Files of `inputs`: folders are searched for `endings`, through links as storage/walk.py says. SourceError for one
     that is not there or holds nothing, or a file that is named twice.
     """
-    found: list[str] = []
-    for one in inputs:
-        path = Path(one)
-        if one == STANDARD or path.is_file():
-            found.append(one)
+    paths: list[str] = []
+    for entry in inputs:
+        path = Path(entry)
+        if entry == STANDARD or path.is_file():
+            paths.append(entry)
             continue
         below = sorted(str(path / name) for name in walk_files(path) if name.endswith(endings))
         if not below:
             what = "holds none" if path.is_dir() else "does not exist"
-            raise SourceError(f"an input {what}", where=one, expected=f"a file, or a folder with {', '.join(endings)}")
-        found += below
-    counted = Counter(str(Path(one).resolve()) for one in found)
-    if twice := [one for one, times in counted.items() if times > 1]:
+            raise SourceError(
+                f"an input {what}", where=entry, expected=f"a file, or a folder with {', '.join(endings)}"
+            )
+        paths += below
+    counted = Counter(str(Path(path).resolve()) for path in paths)
+    if twice := [path for path, times in counted.items() if times > 1]:
         raise SourceError(
             "an input is named twice, so its records would appear twice",
             where=", ".join(inputs),
             got=twice[0],
             next_step="name every file once, directly or by a folder",
         )
-    return found
+    return paths
 
 
 def _blocks(name: str) -> Iterator[bytes]:

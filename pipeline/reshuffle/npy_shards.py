@@ -87,17 +87,17 @@ def reshuffle_npy(
 
 def _one_series(files: list[Path]) -> tuple[list[Path], str, int]:
     """(files by number, what stands before the number, its digits)."""
-    found = {file: NUMBERED.fullmatch(file.name) for file in files}
-    series = {(str(file.parent), one[1] if one else file.name) for file, one in found.items()}
-    if len(series) != 1 or any(one is None for one in found.values()):
+    matches = {file: NUMBERED.fullmatch(file.name) for file in files}
+    series = {(str(file.parent), match[1] if match else file.name) for file, match in matches.items()}
+    if len(series) != 1 or any(match is None for match in matches.values()):
         raise ConfigError(
             "the .npy files are not one series: splits would mix, or their order is unknown",
             expected="one folder of files <name><number>.npy",
-            got=", ".join("/".join(one) for one in sorted(series)[:3]),
+            got=", ".join("/".join(match) for match in sorted(series)[:3]),
             next_step="shuffle each split separately",
         )
-    numbered = sorted((int(one[2]), file, one) for file, one in found.items() if one)
-    return [file for _, file, _ in numbered], numbered[0][2][1], min(len(one[2]) for _, _, one in numbered)
+    numbered = sorted((int(match[2]), file, match) for file, match in matches.items() if match)
+    return [file for _, file, _ in numbered], numbered[0][2][1], min(len(number[2]) for _, _, number in numbered)
 
 
 def _head_tokens(shards: list[NDArray[Any]], eot_id: int, files: list[Path]) -> int:
@@ -135,7 +135,7 @@ def _documents(blocks: Iterable[NDArray[Any]], eot_id: int) -> Iterator[Batch]:
         if not len(begins):
             held.append(block)
             continue
-        before = sum(len(one) for one in held)
+        before = sum(len(span) for span in held)
         bounds = np.union1d([0], before + begins)
         if bounds[-1]:
             yield _batch(np.concatenate([*held, block[: begins[-1]]]), bounds)

@@ -59,14 +59,14 @@ def _common_description(folders: list[Path]) -> dict[str, Any]:
     """What all shards say of their tokenizer."""
     described = {folder: json.loads((folder / TOKEN_SHARD).read_text()) for folder in folders}
     first: dict[str, Any] = described[folders[0]]
-    for folder, one in described.items():
-        if one != first:
-            names = [name for name in {**first, **one} if first.get(name) != one.get(name)]
+    for folder, description in described.items():
+        if description != first:
+            names = [name for name in {**first, **description} if first.get(name) != description.get(name)]
             raise ConfigError(
                 "token shards of different tokenizers cannot be shuffled together",
                 where=f"{folders[0]} and {folder}",
                 expected=", ".join(f"{name}: {first.get(name)}" for name in names),
-                got=", ".join(f"{name}: {one.get(name)}" for name in names),
+                got=", ".join(f"{name}: {description.get(name)}" for name in names),
             )
     return first
 

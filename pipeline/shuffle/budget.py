@@ -90,7 +90,7 @@ def share_out(amounts: Sequence[Amount], read: Callable[[], Iterator[Documents]]
         epochs_of(there.tokens, amount.of(there.tokens)) if there.tokens else Epochs(0, int(amount.epochs or 0), 0)
         for there, amount in zip(totals, amounts, strict=True)
     ]
-    left = np.array([one.rest for one in wanted], np.uint64)
+    left = np.array([share.rest for share in wanted], np.uint64)
     before = [Counted()] * sources
     buckets = np.zeros(sources, np.uint64)
     bits = BITS
@@ -107,9 +107,9 @@ def share_out(amounts: Sequence[Amount], read: Callable[[], Iterator[Documents]]
             break
         bits += BITS
         counted = _count(read(), bits, buckets, sources)
-    found = _sorted(read(), bits, buckets, left)
+    ordered = _sorted(read(), bits, buckets, left)
     return [
-        Share(there, want.whole, *_last(found, source, int(left[source]), before[source]))
+        Share(there, want.whole, *_last(ordered, source, int(left[source]), before[source]))
         for source, (there, want) in enumerate(zip(totals, wanted, strict=True))
     ]
 
@@ -141,12 +141,12 @@ def _sorted(documents: Iterable[Documents], bits: int, buckets: Words, left: Wor
     return Documents(*(column[order] for column in columns))
 
 
-def _last(found: Documents, source: int, left: int, before: Counted) -> tuple[int | None, Counted]:
+def _last(documents: Documents, source: int, left: int, before: Counted) -> tuple[int | None, Counted]:
     """(the last draw, all documents up to it) of a source that has `left` tokens to go after `before`."""
     if not left:
         return None, Counted()
-    mine = found.sources == source
-    draws, tokens = found.draws[mine], found.tokens[mine]
+    mine = documents.sources == source
+    draws, tokens = documents.draws[mine], documents.tokens[mine]
     last = int(draws[np.searchsorted(np.cumsum(tokens, dtype=np.uint64), np.uint64(left))])
     shown = tokens[draws <= np.uint64(last)]
     return last, before.plus((int(shown.sum()), len(shown), int((shown == 0).sum())))

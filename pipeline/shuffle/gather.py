@@ -40,8 +40,8 @@ def gather_cell(slices: list[ScatteredCell], cell: int, folder: Path) -> Gathere
     Rows come first: they say where each record will stand, so that tokens are read in batches straight to their place
     and the cell is in memory once.
     """
-    rows = np.concatenate([one.rows for one in slices])
-    shards = np.repeat(np.arange(len(slices), dtype=np.uint64), [len(one.rows) for one in slices])
+    rows = np.concatenate([part.rows for part in slices])
+    shards = np.repeat(np.arange(len(slices), dtype=np.uint64), [len(part.rows) for part in slices])
     order = np.argsort(rows[:, 1], kind="stable")
     lengths = rows[order, 2]
     ends = np.cumsum(lengths, dtype=np.uint64)
@@ -49,26 +49,26 @@ def gather_cell(slices: list[ScatteredCell], cell: int, folder: Path) -> Gathere
     places[order] = ends - lengths
     permuted = np.empty(int(ends[-1]) if len(ends) else 0, slices[0].dtype)
     begin = 0
-    for one in slices:
-        _place(one, places[begin : begin + len(one.rows)], permuted)
-        begin += len(one.rows)
+    for part in slices:
+        _place(part, places[begin : begin + len(part.rows)], permuted)
+        begin += len(part.rows)
     write_record_shard(permuted, shards[order], rows[order, 0], lengths, folder)
     content = _content(permuted, lengths, shards[order], rows[order, 0], cell, 0)
     return Gathered(len(rows), len(permuted), *content)
 
 
-def gather_shard(one: ScatteredCell, shard: int, folder: Path) -> Gathered:
+def gather_shard(cell: ScatteredCell, shard: int, folder: Path) -> Gathered:
     """Write the record shard of a shard that was scattered into one cell, its records in their own order."""
     content, all_places = ContentSum(), ContentSum()
     with (folder / "tokens").open("wb") as file:
-        for first, last, tokens in _batches(one):
+        for first, last, tokens in _batches(cell):
             file.write(tokens.data)
-            batch = one.rows[first:last]
+            batch = cell.rows[first:last]
             more, more_places = _content(tokens, batch[:, 2], shard, batch[:, 0], shard, first)
             content, all_places = content + more, all_places + more_places
-    shards = np.full(len(one.rows), shard, np.uint64)
-    write_provenance(shards, one.rows[:, 0], one.rows[:, 2], one.dtype, folder)
-    return Gathered(len(one.rows), one.tokens, content, all_places)
+    shards = np.full(len(cell.rows), shard, np.uint64)
+    write_provenance(shards, cell.rows[:, 0], cell.rows[:, 2], cell.dtype, folder)
+    return Gathered(len(cell.rows), cell.tokens, content, all_places)
 
 
 def _content(
@@ -81,17 +81,17 @@ def _content(
     return weighted_sum(sums, place_weights(shards, ordinals)), weighted_sum(sums, place_weights(cell, places))
 
 
-def _batches(one: ScatteredCell) -> Iterator[tuple[int, int, NDArray[Any]]]:
+def _batches(cell: ScatteredCell) -> Iterator[tuple[int, int, NDArray[Any]]]:
     """(first record, past the last, their tokens) of a slice, about BATCH_TOKENS at a time."""
-    ends = np.cumsum(one.rows[:, 2], dtype=np.uint64)
+    ends = np.cumsum(cell.rows[:, 2], dtype=np.uint64)
     for first, last in runs(ends, BATCH_TOKENS):
         start = int(ends[first - 1]) if first else 0
-        yield first, last, one.read(start, int(ends[last - 1]))
+        yield first, last, cell.read(start, int(ends[last - 1]))
 
 
-def _place(one: ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[Any]) -> None:
+def _place(cell: ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[Any]) -> None:
     """Read a slice in batches and copy each of its records to where it belongs."""
-    lengths = np.ascontiguousarray(one.rows[:, 2])
-    for first, last, tokens in _batches(one):
+    lengths = np.ascontiguousarray(cell.rows[:, 2])
+    for first, last, tokens in _batches(cell):
         sizes = lengths[first:last]
         copy_slices(tokens, starts_of(sizes), sizes, permuted, places[first:last])

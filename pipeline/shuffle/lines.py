@@ -72,9 +72,9 @@ def shuffle_records(
     source = map(read.add, _keyed(batches, seed))
     scratch.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=scratch, prefix="shuffle-") as folder:
-        for one in _ordered(source, 64, memory_bytes, Path(folder)):
-            written.add(one)
-            yield one.data, one.lengths
+        for records in _ordered(source, 64, memory_bytes, Path(folder)):
+            written.add(records)
+            yield records.data, records.lengths
     if read != written:
         raise BalanceError(
             "the shuffle lost, duplicated or changed a record",
@@ -120,10 +120,10 @@ def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path
     """Records of `source` in the order of their keys, which agree in all but their lowest `bits`."""
     kept: list[Records] = []
     held = 0
-    for one in source:
-        kept.append(one)
-        held += one.held_bytes
-        if held > held_bytes and bits and not (len(kept) == 1 and len(one.lengths) == 1):
+    for records in source:
+        kept.append(records)
+        held += records.held_bytes
+        if held > held_bytes and bits and not (len(kept) == 1 and len(records.lengths) == 1):
             yield from _parted(kept, source, bits, held_bytes, folder)
             return
     if kept:
@@ -131,8 +131,8 @@ def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path
 
 
 def _sorted(kept: list[Records]) -> Iterator[Records]:
-    joined = JoinedBytes([one.data for one in kept])
-    lengths, keys = (np.concatenate([getattr(one, name) for one in kept]) for name in ("lengths", "keys"))
+    joined = JoinedBytes([records.data for records in kept])
+    lengths, keys = (np.concatenate([getattr(records, name) for records in kept]) for name in ("lengths", "keys"))
     kept.clear()
     order = np.argsort(keys, kind="stable")
     starts = starts_of(lengths)[order]
@@ -155,22 +155,22 @@ def _parted(
         files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
         while kept:
             _part(kept.pop(0), shift, files)
-        for one in source:
-            _part(one, shift, files)
+        for records in source:
+            _part(records, shift, files)
     for path in parts:
         yield from _ordered(_read_part(path), shift, held_bytes, folder)
         path.unlink()
     inner.rmdir()
 
 
-def _part(one: Records, shift: int, files: list[BinaryIO]) -> None:
+def _part(records: Records, shift: int, files: list[BinaryIO]) -> None:
     """Append each record to the file of its part, in order."""
-    places = ((one.keys >> np.uint64(shift)) & np.uint64(PARTS - 1)).astype(np.uint8)
+    places = ((records.keys >> np.uint64(shift)) & np.uint64(PARTS - 1)).astype(np.uint8)
     order = np.argsort(places, kind="stable")
-    starts = starts_of(one.lengths)[order]
-    lengths, keys = one.lengths[order], one.keys[order]
-    grouped = np.empty_like(one.data)
-    copy_slices(one.data, starts, lengths, grouped)
+    starts = starts_of(records.lengths)[order]
+    lengths, keys = records.lengths[order], records.keys[order]
+    grouped = np.empty_like(records.data)
+    copy_slices(records.data, starts, lengths, grouped)
     bounds = np.searchsorted(places[order], np.arange(PARTS + 1))
     ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
     for number in np.flatnonzero(np.diff(bounds)).tolist():
@@ -191,10 +191,10 @@ def _read_part(path: Path) -> Iterator[Records]:
 
 
 def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
-    found = file.read(count)
-    if len(found) != count:
-        raise CorruptDataError("a part file is truncated", where=path, expected=f"{count:,} bytes", got=len(found))
-    return found
+    data = file.read(count)
+    if len(data) != count:
+        raise CorruptDataError("a part file is truncated", where=path, expected=f"{count:,} bytes", got=len(data))
+    return data
 
 
 def full_folder_explained(folder: Path, needs: str) -> AbstractContextManager[None]:

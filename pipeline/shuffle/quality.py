@@ -78,8 +78,10 @@ class OrderMeter:
         self._seen = 0
         self._sums = [0] * 5  # of u, v, u u, v v, u v
         self._stretches = max(1, min(LARGEST_TABLE, math.isqrt(records // LEAST_EXPECTED)))
-        self._ends = {name: np.array(one, np.uint64) for name, one in ends.items()}
-        self._tables = {name: np.zeros((self._stretches, len(one)), np.int64) for name, one in ends.items()}
+        self._ends = {name: np.array(stream_ends, np.uint64) for name, stream_ends in ends.items()}
+        self._tables = {
+            name: np.zeros((self._stretches, len(stream_ends)), np.int64) for name, stream_ends in ends.items()
+        }
         self._candidates: list[NDArray[np.uint64]] = []
         self._last: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
 
@@ -89,7 +91,7 @@ class OrderMeter:
         """The next records of the final order. `streams`: positions for formats whose ends do not count records."""
         for first in range(0, len(shards), BLOCK_RECORDS):
             block = slice(first, first + BLOCK_RECORDS)
-            self._add(shards[block], ordinals[block], {name: one[block] for name, one in streams.items()})
+            self._add(shards[block], ordinals[block], {name: places[block] for name, places in streams.items()})
 
     def _add(
         self, shards: NDArray[np.uint64], ordinals: NDArray[np.uint64], streams: dict[str, NDArray[np.uint64]]
@@ -157,8 +159,8 @@ def _documents_of(
     counts = ends - starts
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(np.arange(len(chosen)), counts)
-    found: NDArray[np.int64] = places * size + documents[np.repeat(starts, counts) + within]
-    return found
+    numbers: NDArray[np.int64] = places * size + documents[np.repeat(starts, counts) + within]
+    return numbers
 
 
 def grouped_table(table: NDArray[np.int64]) -> list[list[int]] | None:
@@ -179,20 +181,22 @@ def grouped_table(table: NDArray[np.int64]) -> list[list[int]] | None:
     return [[int(count) for count in row] for row in np.stack(groups, axis=1)]
 
 
-def correlation_band(one: OrderQuality, significance: float) -> Band | None:
+def correlation_band(quality: OrderQuality, significance: float) -> Band | None:
     """Band of the rank correlation; None for fewer than 3 records."""
-    if one.records < 3:
+    if quality.records < 3:
         return None
-    return Band(one.correlation, 0.0, min(1.0, _deviations(significance) / math.sqrt(one.records - 1)))
+    return Band(quality.correlation, 0.0, min(1.0, _deviations(significance) / math.sqrt(quality.records - 1)))
 
 
-def neighbours_band(one: OrderQuality, significance: float) -> Band | None:
+def neighbours_band(quality: OrderQuality, significance: float) -> Band | None:
     """Band of the share of neighbours that hold parts of one document; None for documents and fewer than 3 records."""
-    if one.neighbours is None or one.pairs is None or one.records < 3:
+    if quality.neighbours is None or quality.pairs is None or quality.records < 3:
         return None
-    expected = 2 * one.pairs / one.records
-    places = one.records - 1
-    return Band(one.neighbours / places, expected / places, (poisson_limit(expected, significance) - expected) / places)
+    expected = 2 * quality.pairs / quality.records
+    places = quality.records - 1
+    return Band(
+        quality.neighbours / places, expected / places, (poisson_limit(expected, significance) - expected) / places
+    )
 
 
 def table_band(table: list[list[int]], significance: float) -> Band:
@@ -234,10 +238,10 @@ def qualities_bands(measured: Iterable[tuple[str, OrderQuality]], significance: 
     perfect shuffles, not one per measure."""
     kinds = list(measured)
     makers: list[tuple[str, Callable[[float], Band | None]]] = []
-    for kind, one in kinds:
-        makers.append((f"{kind}: correlation of source and final position", _with(correlation_band, one)))
-        makers.append((f"{kind}: neighbours of one document", _with(neighbours_band, one)))
-        for name, table in sorted(one.tables.items()):
+    for kind, quality in kinds:
+        makers.append((f"{kind}: correlation of source and final position", _with(correlation_band, quality)))
+        makers.append((f"{kind}: neighbours of one document", _with(neighbours_band, quality)))
+        for name, table in sorted(quality.tables.items()):
             if table is not None:
                 makers.append(
                     (

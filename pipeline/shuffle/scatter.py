@@ -90,16 +90,16 @@ class ScatteredCell:
         """
         offset = (self.first_token + first) * self.dtype.itemsize
         self.compare(self.path.name, offset, offset + (last - first) * self.dtype.itemsize)
-        found = np.fromfile(self.path, self.dtype, last - first, offset=offset)
-        if len(found) != last - first:
+        records = np.fromfile(self.path, self.dtype, last - first, offset=offset)
+        if len(records) != last - first:
             raise CorruptDataError(
                 "a scatter file is shorter than its index says",
                 where=self.path,
                 expected=f"{last - first:,} tokens from byte {offset:,} on",
-                got=f"{len(found):,} tokens",
+                got=f"{len(records):,} tokens",
                 next_step="remove the folder and run again",
             )
-        return found
+        return records
 
 
 def open_scattered(

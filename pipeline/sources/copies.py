@@ -222,7 +222,7 @@ def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
 
 def _rows_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[bytes]:
     for batch in read_source(copy, source):
-        rows = {one.line_number: b"null" for one in batch.rejections}
+        rows = {rejection.line_number: b"null" for rejection in batch.rejections}
         for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
             rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
         if rows:

@@ -104,14 +104,18 @@ class Answered:
         with SubsetWriter(folder, self._text) as subset, dropped, attributed, samples:
             for number, (first, last) in enumerate(runs(self._text.bounds(0, self._text.documents)[1:], BATCH_BYTES)):
                 seen = read(self._ids, first, last)
-                asked = [one for one in range(first, last) if one not in self._gone and one not in self._passed]
+                asked = [
+                    ordinal
+                    for ordinal in range(first, last)
+                    if ordinal not in self._gone and ordinal not in self._passed
+                ]
                 outcomes = self._chain.outcomes(
                     seen.taken(np.array(asked, np.int64) - first), twice=number % TWICE == 0
                 )
-                left_out = {one: self._gone[one] for one in range(first, last) if one in self._gone}
-                left_out |= {asked[one]: reason for one, reason in outcomes.dropped.items()}
+                left_out = {ordinal: self._gone[ordinal] for ordinal in range(first, last) if ordinal in self._gone}
+                left_out |= {asked[number]: reason for number, reason in outcomes.dropped.items()}
                 left_out = dict(sorted(left_out.items()))
-                texts = {asked[one]: outcomes.texts[one] for one in sorted(outcomes.texts)}
+                texts = {asked[number]: outcomes.texts[number] for number in sorted(outcomes.texts)}
                 subset.append(first, last, left_out, texts)
                 self._failed += outcomes.failed
                 for ordinal, reason in left_out.items():
@@ -120,9 +124,9 @@ class Answered:
                     change = len(text) - len(seen.text_of(ordinal - first))
                     self._added_bytes += max(0, change)
                     self._cut_bytes += max(0, -change)
-                for one in sorted(outcomes.attributes):
-                    own = {step: json.loads(data) for step, data in outcomes.attributes[one].items()}
-                    _write_row(attributed, {**self._place(asked[one]), "attributes": own})
+                for attribute in sorted(outcomes.attributes):
+                    own = {step: json.loads(data) for step, data in outcomes.attributes[attribute].items()}
+                    _write_row(attributed, {**self._place(asked[attribute]), "attributes": own})
                     self._attributed += 1
                 self.dropped += left_out
                 self.rewritten += texts

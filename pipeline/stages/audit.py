@@ -130,10 +130,10 @@ def _bytes_per_token(build: Build) -> dict[str, list[int]]:
     """[bytes of text, tokens] of every source: a folder of source files."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for receipt in build.receipts("tokenize"):
-        for one in receipt.details["by_source_file"]:
-            folder = totals[one["path"].rpartition("/")[0] or "."]
-            folder[0] += one["text_bytes"]
-            folder[1] += one["tokens"]
+        for detail in receipt.details["by_source_file"]:
+            folder = totals[detail["path"].rpartition("/")[0] or "."]
+            folder[0] += detail["text_bytes"]
+            folder[1] += detail["tokens"]
     return dict(sorted(totals.items()))
 
 
@@ -181,8 +181,8 @@ def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-    said = json.loads((folder / AUDIT).read_bytes())
-    return Recount({key: said[key] for key in ("sampled", "documents", "text_bytes", "tokens", "round_trips")})
+    stated = json.loads((folder / AUDIT).read_bytes())
+    return Recount({key: stated[key] for key in ("sampled", "documents", "text_bytes", "tokens", "round_trips")})
 
 
 STAGE = Stage(

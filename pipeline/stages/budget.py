@@ -187,8 +187,10 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
     sources = json.loads((folder / SHARES).read_bytes())
     shown = Counted()
-    for one in sources:
-        shown = shown.plus(Share(Counted(*one["there"]), one["whole"], one["last"], Counted(*one["rest"])).shown())
+    for source in sources:
+        shown = shown.plus(
+            Share(Counted(*source["there"]), source["whole"], source["last"], Counted(*source["rest"])).shown()
+        )
     return Recount(_counts(shown), {"sources": sources})
 
 

@@ -26,7 +26,9 @@ def card_figures(build: Build) -> CardFigures:
         flows=_flows(build),
         duplicates=_duplicates(build),
         benchmarks=_benchmarks(build),
-        steps=tuple([step.called for step in config.steps or ()] + [one.name for one in config.decisions or ()]),
+        steps=tuple(
+            [step.called for step in config.steps or ()] + [decision.name for decision in config.decisions or ()]
+        ),
         shuffle_seed=None if scatter.in_source_order(build) else config.shuffle.seed,
     )
 
@@ -73,4 +75,7 @@ def _benchmarks(build: Build) -> tuple[BenchmarkFigures, ...]:
     for receipt in build.receipts("decontaminate"):
         hits.update(receipt.details["hits"])
     about = build.receipt("benchmarks", benchmarks.UNIT).details["benchmarks"]
-    return tuple(BenchmarkFigures(name=one["name"], items=one["items"], hits=hits[one["name"]]) for one in about)
+    return tuple(
+        BenchmarkFigures(name=benchmark["name"], items=benchmark["items"], hits=hits[benchmark["name"]])
+        for benchmark in about
+    )

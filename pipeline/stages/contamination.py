@@ -35,7 +35,7 @@ def contamination(build: Build) -> ContaminationSummary | None:
         )
         for about in build.receipt("benchmarks", UNIT).details["benchmarks"]
     ]
-    most = sorted(hits.items(), key=lambda one: (-one[1], one[0]))[:MOST_MET]
+    most = sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_MET]
     return ContaminationSummary(
         action=wanted.action,
         documents=text_total(build, "documents_out", filtered_stage),

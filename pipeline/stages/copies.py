@@ -39,12 +39,15 @@ def _units(build: Build) -> list[str]:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    return {"forgetting": [one for one in build.units("join") if build.receipt("join", one).counts.get(FORGOTTEN)]}
+    return {"forgetting": [unit for unit in build.units("join") if build.receipt("join", unit).counts.get(FORGOTTEN)]}
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     forgetting = _settings(build, shard)["forgetting"]
-    return [*(("index", one) for one in dict.fromkeys([shard, *forgetting])), *(("join", one) for one in forgetting)]
+    return [
+        *(("index", unit) for unit in dict.fromkeys([shard, *forgetting])),
+        *(("join", unit) for unit in forgetting),
+    ]
 
 
 def _run(build: StepView, shard: str, folder: Path) -> Outcome:
@@ -56,7 +59,7 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     sizes, own = [0], np.empty(0, np.int64)
     for name in build.settings["forgetting"]:
         reasons = left_out_of(build, name)
-        ordinals = np.array([one for one in reasons if reasons[one] == FORGOTTEN], np.int64)
+        ordinals = np.array([ordinal for ordinal in reasons if reasons[ordinal] == FORGOTTEN], np.int64)
         text = open_text_shard(build.folder("index", name))
         forgotten.update(_digests(text, ordinals.tolist()))
         sizes += _lengths(text)[ordinals].tolist()

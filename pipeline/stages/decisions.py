@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def decisions_called(build: Build, name: str) -> tuple[DecisionsConfig, list[SourceFile]]:
     """The configured decisions of a name, and their planned files."""
     configured = zip(build.config.all_decisions(), build.plan.decisions or (), strict=True)
-    return next((one, files) for one, files in configured if one.name == name)
+    return next((decision, files) for decision, files in configured if decision.name == name)
 
 
 def _units(build: Build) -> list[str]:
-    return [one.name for one in build.config.all_decisions()]
+    return [decision.name for decision in build.config.all_decisions()]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _write_changed(
         for first, last in runs(text.bounds(0, text.documents)[1:], SEARCHED_BYTES):
             own = hit[np.searchsorted(hit, first) : np.searchsorted(hit, last)].tolist()
             if cut:
-                texts = {one: _without(text.document_bytes(one), passages[one]) for one in own}
+                texts = {ordinal: _without(text.document_bytes(ordinal), passages[ordinal]) for ordinal in own}
                 subset.append(first, last, {}, texts)
             else:
                 subset.append(first, last, dict.fromkeys(own, CONTAMINATED), {})
@@ -162,7 +162,7 @@ def _write_changed(
     counts = {
         "documents_removed": 0 if cut else len(hit),
         "text_bytes_removed": sum(
-            _covered(passages[one]) if cut else len(text.document_bytes(one)) for one in passages
+            _covered(passages[ordinal]) if cut else len(text.document_bytes(ordinal)) for ordinal in passages
         ),
         "documents_out": kept.documents,
         "text_bytes_out": kept.text_bytes,

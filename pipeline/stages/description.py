@@ -25,7 +25,7 @@ HELD = ("records", "slots", "content")  # what dataset.json says of an export's 
 
 def version_of(receipt: Receipt) -> str:
     """The version that a manifest's receipt stands for: it is dataset.json's sha256, shortened."""
-    digests = [one.sha256 for one in receipt.outputs if one.name == DATASET]
+    digests = [output.sha256 for output in receipt.outputs if output.name == DATASET]
     if len(digests) != 1:
         raise CorruptDataError(
             "a manifest's receipt does not name the dataset's version",
@@ -39,15 +39,17 @@ def version_of(receipt: Receipt) -> str:
 
 def listing(receipt: Receipt) -> list[dict[str, str | int]]:
     """Name, size and sha256 of every file that a step delivers, as `dataset.json` lists them."""
-    return [{"name": one.name, "size_bytes": one.size_bytes, "sha256": one.sha256} for one in receipt.outputs]
+    return [
+        {"name": output.name, "size_bytes": output.size_bytes, "sha256": output.sha256} for output in receipt.outputs
+    ]
 
 
 def held_by_file(exported: Iterable[Receipt]) -> dict[str, dict[str, Any]]:
     """Name of each exported file of tokens -> what dataset.json says that it holds, from the export units' receipts."""
     return {
-        _token_file(one["name"]): {key: one[key] for key in HELD if key in one}
+        _token_file(detail["name"]): {key: detail[key] for key in HELD if key in detail}
         for receipt in exported
-        for one in receipt.details["files"]
+        for detail in receipt.details["files"]
     }
 
 
@@ -58,7 +60,9 @@ def _token_file(output: str) -> str:
 
 def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
     """Outputs of one format, and what they hold in all, from the receipts of the export units."""
-    files = [one for receipt in exported for one in receipt.details["files"] if one["name"].startswith(f"{name}/")]
+    files = [
+        detail for receipt in exported for detail in receipt.details["files"] if detail["name"].startswith(f"{name}/")
+    ]
     totals = Counter({"outputs": len(files)})
     for file in files:
         totals.update({key: count for key, count in file.items() if isinstance(count, int)})

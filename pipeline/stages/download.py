@@ -50,7 +50,7 @@ def local_copies(build: Build, shard: str, traffic: Traffic | None = None) -> li
     listed = json.loads((folder / LISTING).read_text())
     files = build.plan.shards[int(shard)]
     counted = traffic or Traffic()
-    return [_copy(build, file, folder, one, counted) for file, one in zip(files, listed, strict=True)]
+    return [_copy(build, file, folder, source, counted) for file, source in zip(files, listed, strict=True)]
 
 
 def _copy(build: Build, file: SourceFile, folder: Path, listed: dict[str, Any], traffic: Traffic) -> SourceCopy:
@@ -127,10 +127,10 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
     listed = json.loads((folder / LISTING).read_bytes())
     planned = [[file.name, file.size_bytes] for file in build.plan.shards[int(unit)]]
-    got = [[one["name"], one["size_bytes"]] for one in listed]
+    got = [[file["name"], file["size_bytes"]] for file in listed]
     if got != planned:
         raise contradiction(folder / LISTING, f"{planned}, as planned", got)
-    size = sum(one["size_bytes"] for one in listed)
+    size = sum(file["size_bytes"] for file in listed)
     return Recount({"files": len(listed), "source_bytes": size, "bytes_read": size}, complete=True)
 
 

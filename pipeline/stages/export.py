@@ -52,13 +52,13 @@ def _units(build: Build) -> list[str]:
 def _outputs(build: Build, unit: str) -> dict[str, list[layout.OutputPlan]]:
     """What a unit writes, by format."""
     name, _, number = unit.partition("-")
-    return {one: layout.unit_outputs(build, one)[int(number)] for one in layout.unit_formats(build)[name]}
+    return {output: layout.unit_outputs(build, output)[int(number)] for output in layout.unit_formats(build)[name]}
 
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     name, outputs = next(iter(_outputs(build, unit).items()))
     slices = layout.cell_slices(build, name, outputs[0].first, outputs[-1].last)
-    return [("gather", f"{KINDS[name]}-{one.cell:05d}") for one in slices]
+    return [("gather", f"{KINDS[name]}-{part.cell:05d}") for part in slices]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _run(build: StepView, _unit: str, folder: Path) -> Outcome:
     files: list[dict[str, Any]] = []
     parts: list[Path] = []
     for name, outputs in build.settings["outputs"].items():
-        for place, output in enumerate(_Output(*one) for one in outputs):
+        for place, output in enumerate(_Output(*output) for output in outputs):
             path = folder / name / output.name
             path.parent.mkdir(parents=True, exist_ok=True)
             if parts and name == "nanoset":  # the megatron parts of the same documents were written before

@@ -23,7 +23,9 @@ def filtered(build: Build) -> FilterSummary | None:
     for stage in STAGES:
         totals.update(build.rollup(stage).totals)
     documents, text_bytes = (dropped_by_reason(totals, of) for of in (GONE, GONE_BYTES))
-    found = [StepFound(reason=name, documents=count, text_bytes=text_bytes[name]) for name, count in documents.items()]
+    reasons = [
+        StepFound(reason=name, documents=count, text_bytes=text_bytes[name]) for name, count in documents.items()
+    ]
     return FilterSummary(
         documents=build.total("index", "documents_out"),
         documents_dropped=sum(documents.values()),
@@ -33,7 +35,7 @@ def filtered(build: Build) -> FilterSummary | None:
         documents_rewritten=totals.get("documents_rewritten", 0),
         documents_with_attributes=totals.get("documents_with_attributes", 0),
         failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
-        reasons=tuple(sorted(found, key=lambda one: (-one.documents, one.reason))),
+        reasons=tuple(sorted(reasons, key=lambda row: (-row.documents, row.reason))),
         examples=tuple(_examples(build)),
         decisions=tuple(
             DecisionsFound(
@@ -48,11 +50,11 @@ def filtered(build: Build) -> FilterSummary | None:
 
 def _examples(build: Build) -> list[DroppedExample]:
     """The first few documents of each reason, in dataset order."""
-    found: dict[str, list[DroppedExample]] = {}
+    shown: dict[str, list[DroppedExample]] = {}
     for stage, shard in [*every(build, "filter"), *every(build, "refine")]:
         with (build.folder(stage, shard) / SAMPLES).open("rb") as rows:
             for row in map(orjson.loads, rows):
-                examples = found.setdefault(row["reason"], [])
+                examples = shown.setdefault(row["reason"], [])
                 if len(examples) < EXAMPLES:
                     examples.append(
                         DroppedExample(
@@ -64,4 +66,4 @@ def _examples(build: Build) -> list[DroppedExample]:
                             excerpt=row["preview"],
                         )
                     )
-    return [one for reason in sorted(found) for one in found[reason]]
+    return [example for reason in sorted(shown) for example in shown[reason]]

@@ -44,7 +44,7 @@ def permutation_check(build: Build, kind: str) -> list[Check]:
     """The content before and after: the shuffle lost, doubled and changed nothing."""
     before = [build.receipt("scatter", unit) for unit in scattered_units(build, kind)]
     after = [build.receipt("gather", unit) for unit in build.units("gather") if unit.startswith(f"{kind}-")]
-    scattered, gathered = (add_up(one.details["content"] for one in side) for side in (before, after))
+    scattered, gathered = (add_up(count.details["content"] for count in side) for side in (before, after))
     blame = tuple(("gather", unit) for unit in build.units("gather") if unit.startswith(f"{kind}-"))
     return [Check(f"{kind} content", (("scattered", scattered),), (("gathered", gathered),), blame)]
 
@@ -56,7 +56,7 @@ def _units(build: Build) -> list[str]:
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if scatter.in_source_order(build):
         return [("scatter", unit)]
-    return [("scatter", one) for one in scattered_units(build, scatter.split_unit(unit)[0])]
+    return [("scatter", unit_name) for unit_name in scattered_units(build, scatter.split_unit(unit)[0])]
 
 
 def _settings(_build: Build, unit: str) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def require_few_rejected(build: Build) -> None:
         return
     worst = max(build.units("index"), key=lambda shard: _rejected(build.receipt("index", shard)))
     examples = [
-        f"{one['source']} line {one['line']}: {one['reason']}"
-        for one in build.receipt("index", worst).details["examples"]
+        f"{detail['source']} line {detail['line']}: {detail['reason']}"
+        for detail in build.receipt("index", worst).details["examples"]
     ]
     raise RejectedDocumentsError(
         f"{rejected:,} of {lines:,} lines are malformed",
@@ -190,7 +190,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     for source in text.sources:
         rejected.update(source.rejected)
     with (folder / QUARANTINE).open("rb") as stream:
-        kept = Counter(one.reason.value for _, one in read_quarantine(stream, name=str(folder / QUARANTINE)))
+        kept = Counter(line.reason.value for _, line in read_quarantine(stream, name=str(folder / QUARANTINE)))
     if kept != rejected:
         raise contradiction(folder / QUARANTINE, f"{dict(rejected)}, as {SOURCES_FILE} says", dict(kept))
     counts = {

@@ -75,8 +75,11 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
     for stage in ("export", "writeback", "manifest"):
         for unit in build.units(stage):
             receipt, blocks = build.receipt(stage, unit), build.blocks(stage, unit)
-            blocks.require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
-            files += [(one.name, blocks.folder / one.name, one.sha256, one.size_bytes) for one in receipt.outputs]
+            blocks.require(output.name for output in receipt.outputs if output.name not in receipt.given_back)
+            files += [
+                (output.name, blocks.folder / output.name, output.sha256, output.size_bytes)
+                for output in receipt.outputs
+            ]
     return sorted(files, key=lambda file: (file[0] == DATASET, file[0]))
 
 
@@ -136,15 +139,15 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     holds = held_by_file(exported)
     if build.config.exports.webdataset is not None:
         (folder / "webdataset").mkdir()
-        shards = [(name, one["records"]) for name, one in holds.items() if name.startswith("webdataset/")]
+        shards = [(name, shard["records"]) for name, shard in holds.items() if name.startswith("webdataset/")]
         write_manifest(folder / "webdataset" / MANIFEST, [(Path(name).stem, count) for name, count in shards])
     wanted = build.config.exports.numpy
     if wanted is not None and wanted.placeholders:
-        write_placeholders((one.name for one in layout.output_plans(build, "numpy")), folder / "numpy")
+        write_placeholders((plan.name for plan in layout.output_plans(build, "numpy")), folder / "numpy")
     if wanted is not None and wanted.checkpoints:
         write_checkpoints(shard_checkpoints(_documents_in_order(build), wanted.tokens_per_shard), folder / "numpy")
     if not scatter.in_source_order(build):
-        measured = {kind: one.to_json() for kind, one in measure_shuffle(build).items()}
+        measured = {kind: quality.to_json() for kind, quality in measure_shuffle(build).items()}
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.decontamination is not None:
         _join(build, every(build, "decontaminate"), HITS, folder / HITS_OF_ALL)
@@ -153,7 +156,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
             _join(build, [*every(build, "filter"), *every(build, "refine")], name, folder / STEPS / name)
     if build.config.exports.sample_documents is not None:
         _write_sample(build, folder / SAMPLE, build.config.exports.sample_documents)
-    outputs = [one for receipt in [*exported, *build.receipts("writeback")] for one in listing(receipt)]
+    outputs = [file for receipt in [*exported, *build.receipts("writeback")] for file in listing(receipt)]
     files = sorted([*outputs, *_written(folder)], key=lambda file: str(file["name"]))
     _require_each_name_once(str(file["name"]) for file in files)
     references = _references(build)
@@ -170,7 +173,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
     for reference in references:
         (folder / reference["name"]).write_text(reference_text(description, reference, version))
-    _write_sums(folder, {str(one["name"]): str(one["sha256"]) for one in outputs})
+    _write_sums(folder, {str(file["name"]): str(file["sha256"]) for file in outputs})
     if build.config.card:
         for name, card in card_texts(description, card_figures(build), version).items():
             (folder / name).write_text(card)
@@ -267,7 +270,7 @@ def _measure(build: Build, kind: str) -> OrderQuality:
         for whole, counts in zip(build.receipts("tokenize"), scattered, strict=True)
     ]
     formats = [name for name in build.config.exports.formats() if scatter.KINDS[name] == kind]
-    ends = {name: [one.last for one in layout.output_plans(build, name)] for name in formats}
+    ends = {name: [plan.last for plan in layout.output_plans(build, name)] for name in formats}
     meter = OrderMeter(records if kind == "contexts" else documents, sum(records), ends)
     stream = 0
     for number in range(scatter.cells(build)):
@@ -360,7 +363,7 @@ def _content_checks(build: Build, name: str) -> list[Check]:
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     files = json.loads((folder / DATASET).read_bytes())["files"]
-    size = sum(one["size_bytes"] for one in files)
+    size = sum(file["size_bytes"] for file in files)
     return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": 0}, complete=True)
 
 

@@ -50,7 +50,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     matches, repeated, counts = (_by_suffixes if by_suffixes else _by_anchors)(build, unit, minimum_bytes)
     matches = matches.without(len(build.units("reference")))
     matches.write(folder, with_windows=build.config.wants_windows)
-    rows = [[one.count, one.shard, one.position] for one in repeated]
+    rows = [[string.count, string.shard, string.position] for string in repeated]
     (folder / REPEATED).write_text(json.dumps(rows) + "\n", encoding="ascii")
     return Outcome(counts={**counts, "windows": matches.windows, "ranges": sum(map(len, matches.ranges))})
 
@@ -118,7 +118,7 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     for count, shard, position in rows:
         step = text_step(build, shards[shard])
         blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
-        blocks.require(one.name for one in outputs if one.name != TEXT_FILE)
+        blocks.require(output.name for output in outputs if output.name != TEXT_FILE)
         last = int(np.fromfile(blocks.folder / OFFSET_FILE, "<u8")[-1])  # a text shard is opened by its separators
         for place in (0, last, position):
             blocks.require_bytes(TEXT_FILE, place, place + EXCERPT_BYTES)

@@ -21,7 +21,7 @@ def lines_of(build: Build, shard: int, source: str) -> int:
     from corpusmill.documents.text_shard import SOURCES_FILE
 
     sources = json.loads((build.folder("index", f"{shard:05d}", SOURCES_FILE) / SOURCES_FILE).read_bytes())
-    return next(int(one["lines"]) for one in sources if one["path"] == source)
+    return next(int(part["lines"]) for part in sources if part["path"] == source)
 
 
 def shards_before(build: Build, shard: int) -> list[int]:
@@ -33,7 +33,7 @@ def shards_before(build: Build, shard: int) -> list[int]:
 
 def file_of_part(build: Build, shard: int, source: str) -> tuple[str, int]:
     """(name of the file, its lines before) of a source of a shard, which may be a part of a file."""
-    file = next(one for one in build.plan.shards[shard] if one.name == source)
+    file = next(part for part in build.plan.shards[shard] if part.name == source)
     if file.part is None:
         return source, 0
     earlier = parts_of(build, file.part.of)[: file.part.number]

@@ -44,7 +44,9 @@ def provenance(build: Build) -> dict[str, list[dict[str, Any]]]:
         "files": manifest["files"],
         "bytes": manifest["dataset_bytes"],
     }
-    places = [dataset_folder(absolute(one.path), build.config.name) for one in build.config.destinations]
+    places = [
+        dataset_folder(absolute(destination.path), build.config.name) for destination in build.config.destinations
+    ]
     return {
         "inputs": [
             {**_named(folder), "files": files[folder], "bytes": size_bytes[folder], "lines": lines[folder]}

@@ -55,7 +55,9 @@ def require_readable(build: Build) -> None:
             examples = [example for receipt in receipts for example in receipt.details["examples"]]
             raise RejectedDocumentsError(
                 f"{rejected:,} of {lines:,} lines of a reference are malformed",
-                where="\n".join(f"{one['source']} line {one['line']}: {one['reason']}" for one in examples[:5]),
+                where="\n".join(
+                    f"{example['source']} line {example['line']}: {example['reason']}" for example in examples[:5]
+                ),
                 expected=f"at most {allowed:.4%} (source.max_rejected_share), with their text under the key"
                 f" {source_of(build.config.source, wanted).text_field}",
                 got=f"{rejected / lines:.4%} of {reference.path}",
@@ -85,7 +87,9 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 def _memory(config: DatasetConfig) -> tuple[str, int] | None:
     if config.index.method != "suffix_array" or not config.dedup.against:
         return None
-    return "dedup.against", 10 * max(int(one.shard_bytes) for one in config.dedup.against)  # as of suffix_array
+    return "dedup.against", 10 * max(
+        int(reference.shard_bytes) for reference in config.dedup.against
+    )  # as of suffix_array
 
 
 STAGE = Stage(

@@ -49,10 +49,16 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     (folder / SHARDS).write_text(to_json(shard_table(build)), encoding="utf-8")
     (folder / SUMMARY).write_text(to_json(summary), encoding="utf-8")
     (folder / HTML).write_text(render_html(summary), encoding="utf-8")
-    for one in summary.shuffle.warnings if summary.shuffle else ():
+    for warning in summary.shuffle.warnings if summary.shuffle else ():
         log.warning(
             "the shuffled order is improbable: %s is %.5f, expected %.5f ± %.5f (significance %g)",
-            *(one.name, one.measured, one.ideal, one.tolerance, summary.shuffle.significance if summary.shuffle else 0),
+            *(
+                warning.name,
+                warning.measured,
+                warning.ideal,
+                warning.tolerance,
+                summary.shuffle.significance if summary.shuffle else 0,
+            ),
         )
     mark_delivered(build.plan_folder, dataset_version(build))
     if build.config.forget and not summary.latest_stays:
@@ -76,7 +82,7 @@ def listed_details(config: DatasetConfig, version: str, summary: BuildSummary) -
 
 def headline(summary: BuildSummary) -> dict[str, int]:
     """The figures of a build that a list of builds shows."""
-    found = summary.duplicates
+    duplicates = summary.duplicates
     return {
         "checks": len(summary.checks),
         "failed_checks": len(summary.failed_checks),
@@ -85,7 +91,7 @@ def headline(summary: BuildSummary) -> dict[str, int]:
         "source_bytes": summary.source_bytes,
         "documents": summary.last_out("documents") or 0,
         "text_bytes": summary.first_into("text_bytes") or 0,
-        "duplicate_bytes": found.duplicate_bytes if found else 0,
+        "duplicate_bytes": duplicates.duplicate_bytes if duplicates else 0,
         "tokens": summary.first_into("tokens") or 0,
         "output_bytes": sum(export.size_bytes for export in summary.exports),
         "bytes_read": 0,

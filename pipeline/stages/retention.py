@@ -166,8 +166,8 @@ def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
 
 def places_of(config: DatasetConfig, *, hubs: bool = False) -> list[tuple[str, str | None]]:
     """(folder of the dataset, endpoint) at each destination from which versions are removed; or on hubs, too."""
-    wanted = [one for one in config.destinations if hubs or not is_hub(one.path)]
-    return [(dataset_folder(absolute(one.path), config.name), one.endpoint_url) for one in wanted]
+    wanted = [place for place in config.destinations if hubs or not is_hub(place.path)]
+    return [(dataset_folder(absolute(place.path), config.name), place.endpoint_url) for place in wanted]
 
 
 def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
@@ -182,7 +182,7 @@ def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
 
 def _sources_of_others(work: Path) -> set[str]:
     """Where the source files lie that plans of the other datasets beside `work` need."""
-    others = [one for one in sorted(work.parent.iterdir()) if one != work and (one / "plan").is_dir()]
+    others = [path for path in sorted(work.parent.iterdir()) if path != work and (path / "plan").is_dir()]
     plans = [_readable_plan(plan) for other in others for plan in needed_plans(other)]
     return {file.location for plan in plans for file in (*plan.files(), *plan.files_of_references())}
 

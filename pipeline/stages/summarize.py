@@ -139,7 +139,7 @@ def _stage(build: Build, stage: str) -> StageSummary:
 
 
 def _histogram(build: Build, stage: str, name: str) -> PowerHistogram:
-    return merge_histograms(PowerHistogram.model_validate(one.details[name]) for one in build.receipts(stage))
+    return merge_histograms(PowerHistogram.model_validate(receipt.details[name]) for receipt in build.receipts(stage))
 
 
 def _lengths(build: Build) -> LengthSummary:
@@ -185,8 +185,8 @@ def _shuffle(build: Build) -> ShuffleSummary:
         significance=significance,
         mixing=tuple(
             MixingTable(format=name, records=tuple(tuple(row) for row in table))
-            for _, one in measured
-            for name, table in sorted(one.tables.items())
+            for _, quality in measured
+            for name, table in sorted(quality.tables.items())
             if table is not None
         ),
     )
@@ -197,9 +197,9 @@ def _export(build: Build, name: str) -> ExportSummary:
     nanoset = build.config.exports.nanoset
     sequence_tokens = nanoset.sequence_tokens if nanoset is not None and name == "nanoset" else None
     for receipt in build.receipts("export"):
-        holds: dict[str, Any] = {one["name"]: one for one in receipt.details["files"]}
-        outputs = [one for one in receipt.outputs if one.name.startswith(f"{name}/")]
-        files += [_output(one.name, one.size_bytes, one.sha256, holds, sequence_tokens) for one in outputs]
+        holds: dict[str, Any] = {detail["name"]: detail for detail in receipt.details["files"]}
+        outputs = [output for output in receipt.outputs if output.name.startswith(f"{name}/")]
+        files += [_output(output.name, output.size_bytes, output.sha256, holds, sequence_tokens) for output in outputs]
     return ExportSummary(format=name, files=tuple(files), sequence_tokens=sequence_tokens)
 
 
@@ -233,9 +233,11 @@ def _destination(build: Build, unit: str) -> DestinationSummary:
 
 
 def _vocabulary(build: Build) -> VocabularySummary:
-    found = vocabulary(build)
-    width = np.dtype(found.dtype).itemsize
-    return VocabularySummary(name=found.name, ids=found.size, eot_id=found.eot_id, token_bytes=width)
+    vocabulary_of = vocabulary(build)
+    width = np.dtype(vocabulary_of.dtype).itemsize
+    return VocabularySummary(
+        name=vocabulary_of.name, ids=vocabulary_of.size, eot_id=vocabulary_of.eot_id, token_bytes=width
+    )
 
 
 def _decoded(build: Build) -> DecodedSummary:
@@ -263,34 +265,37 @@ def _encoded(build: Build) -> EncodedSummary | None:
 
 def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:
     """The last estimate against what came out; nothing if the dataset was never estimated."""
-    found = last_estimate(build)
-    if found is None:
+    estimated = last_estimate(build)
+    if estimated is None:
         return ()
     tokens, text_bytes = summary.first_into("tokens") or 0, summary.first_into("text_bytes") or 0
     share = summary.duplicates.duplicate_bytes / text_bytes if summary.duplicates and text_bytes else 0.0
-    core_seconds = sum(stage.seconds for stage in summary.stages) / found.cores
-    sizes = {one.format: one.size_bytes for one in summary.exports}
+    core_seconds = sum(stage.seconds for stage in summary.stages) / estimated.cores
+    sizes = {export.format: export.size_bytes for export in summary.exports}
     peak = max((stage.peak_rss_bytes for stage in summary.stages), default=0)
     return (
         EstimatedFigure(
             name="tokens",
             unit="tokens",
-            estimated=found.tokens,
+            estimated=estimated.tokens,
             actual=tokens,
-            low=found.tokens_low,
-            high=found.tokens_high,
+            low=estimated.tokens_low,
+            high=estimated.tokens_high,
         ),
-        EstimatedFigure(name="text", unit="bytes", estimated=found.text_bytes, actual=text_bytes),
+        EstimatedFigure(name="text", unit="bytes", estimated=estimated.text_bytes, actual=text_bytes),
         EstimatedFigure(
-            name="duplicate text", unit="share", estimated=found.duplicate_share, actual=share, lower_bound=True
+            name="duplicate text", unit="share", estimated=estimated.duplicate_share, actual=share, lower_bound=True
         ),
         EstimatedFigure(
-            name=f"time on {found.cores} cores", unit="seconds", estimated=found.hours * 3600, actual=core_seconds
+            name=f"time on {estimated.cores} cores",
+            unit="seconds",
+            estimated=estimated.hours * 3600,
+            actual=core_seconds,
         ),
-        EstimatedFigure(name="memory of a worker", unit="bytes", estimated=found.peak_rss_bytes, actual=peak),
+        EstimatedFigure(name="memory of a worker", unit="bytes", estimated=estimated.peak_rss_bytes, actual=peak),
         *(
             EstimatedFigure(name=f"{name} files", unit="bytes", estimated=size, actual=sizes[name])
-            for name, size in found.output_bytes.items()
+            for name, size in estimated.output_bytes.items()
             if name in sizes
         ),
     )
@@ -303,8 +308,8 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
         rejected = sum(rejected_reasons(receipt.counts).values())
         if rejected:
             examples = tuple(
-                QuarantineExample(reason=one["reason"], source_file=one["source"], line=one["line"])
-                for one in receipt.details["examples"]
+                QuarantineExample(reason=detail["reason"], source_file=detail["source"], line=detail["line"])
+                for detail in receipt.details["examples"]
             )
             path = build.folder("index", shard, QUARANTINE) / QUARANTINE
             files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))

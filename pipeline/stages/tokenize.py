@@ -53,13 +53,13 @@ def locked(config: DatasetConfig) -> DatasetConfig:
     from corpusmill.tokens.neighbours import stated_eot
 
     lock, wanted = config.lock, config.tokenizer
-    found = vocabulary_file(config)
-    stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else stated_eot(found, wanted.name)
-    now = LockConfig(tokenizer_sha256=found.sha256, tokenizer_revision=found.revision, tokenizer_eot=stated)
+    file = vocabulary_file(config)
+    stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else stated_eot(file, wanted.name)
+    now = LockConfig(tokenizer_sha256=file.sha256, tokenizer_revision=file.revision, tokenizer_eot=stated)
     if lock and lock != now:
         raise TokenizerError(
             "the tokenizer differs from the one that the configuration is locked to",
-            where=found.path,
+            where=file.path,
             expected=_lock_text(lock),
             got=_lock_text(now),
             next_step="fetch the right one; if the change is intended, delete the lock section and lock again",
@@ -219,7 +219,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             tally.add_tokens(tokens, ends)
             yield tokens, ends
 
-    source_ends = np.array([one.first_document + one.documents for one in text.sources], np.uint64)
+    source_ends = np.array([source.first_document + source.documents for source in text.sources], np.uint64)
     tokens = write_token_shard(encoded(), tokenizer, folder, source_ends)
     vocabulary = Vocabulary(
         tokenizer.name,
@@ -302,9 +302,9 @@ class _Tally:
             "text_content": str(self._text),
             "content": str(self._content),
             "by_source_file": [
-                {"path": one.path, "text_bytes": int(of_source[0]), "tokens": int(of_source[1])}
-                for one in sources
-                for of_source in [sums[one.first_document + one.documents] - sums[one.first_document]]
+                {"path": source.path, "text_bytes": int(of_source[0]), "tokens": int(of_source[1])}
+                for source in sources
+                for of_source in [sums[source.first_document + source.documents] - sums[source.first_document]]
             ],
             "document_bytes": power_histogram(text_bytes).model_dump(),
             "document_tokens": power_histogram(tokens).model_dump(),

@@ -142,7 +142,7 @@ def found_in(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[n
 
     matches = [sections_of(build, "match", partition) for partition in build.units("match")]
     place = place_of(build, shard)
-    return np.concatenate([one.read(name, place, columns=columns) for one in matches])
+    return np.concatenate([match.read(name, place, columns=columns) for match in matches])
 
 
 def held_by_references(build: Build) -> list[int]:
@@ -167,15 +167,15 @@ def _by_source_file(text: TextShard, cut: NDArray[np.uint64]) -> list[dict[str, 
     import numpy as np
 
     covered = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut[:, 1] - cut[:, 0], dtype=np.uint64)])
-    found = []
+    rows = []
     for source in text.sources:
         bounds = text.bounds(source.first_document, source.documents)
         first, last = np.searchsorted(cut[:, 0], bounds[[0, -1]])
         text_bytes = int(bounds[-1] - bounds[0]) - source.documents
-        found.append(
+        rows.append(
             {"path": source.path, "text_bytes": text_bytes, "duplicate_bytes": int(covered[last] - covered[first])}
         )
-    return found
+    return rows
 
 
 def removal_in_words(build: Build) -> str:
@@ -191,7 +191,7 @@ def removal_in_words(build: Build) -> str:
         return ""
     assert dedup.minimum_bytes is not None
     receipts = build.receipts("union")
-    ranges = sum(PowerHistogram.model_validate(one.details["range_bytes"]).count for one in receipts)
+    ranges = sum(PowerHistogram.model_validate(receipt.details["range_bytes"]).count for receipt in receipts)
     text_bytes, documents = (text_total(build, name) for name in ("text_bytes_out", "documents_out"))
     counts = {name: build.total("union", name) for name in ("removed_bytes", "documents_touched", "documents_emptied")}
     verb = "removed" if dedup.mode == "remove" else "annotated, and kept"
@@ -235,9 +235,9 @@ def code_span(text: str) -> str:
 
 def _files(receipts: list[Receipt]) -> list[tuple[int, int, str]]:
     """(bytes that go, bytes of text, path) of every source file, those that lose most first."""
-    listed = [one for receipt in receipts for one in receipt.details["by_source_file"]]
-    found = [(one["duplicate_bytes"], one["text_bytes"], one["path"]) for one in listed]
-    return sorted(found, key=lambda one: (-one[0], one[2]))
+    listed = [file for receipt in receipts for file in receipt.details["by_source_file"]]
+    rows = [(file["duplicate_bytes"], file["text_bytes"], file["path"]) for file in listed]
+    return sorted(rows, key=lambda row: (-row[0], row[2]))
 
 
 def _share(part: int, whole: int) -> str:
@@ -289,5 +289,5 @@ STAGE = Stage(
 
 def ranges_match_check(build: Build) -> Check:
     """Ranges written by all partitions = ranges read by all shards."""
-    found, united = build.total("match", "ranges"), build.total("union", "ranges_in")
-    return Check("ranges", (("found by match", found),), (("read by union", united),))
+    matched, united = build.total("match", "ranges"), build.total("union", "ranges_in")
+    return Check("ranges", (("found by match", matched),), (("read by union", united),))

@@ -161,9 +161,9 @@ def _delivered_before(build: RunnableBuild, store: Store | None, pool: ThreadPoo
     names: set[str] = set()
     for unit in build.units("export"):
         receipt = build.receipt("export", unit)
-        gone = [one for one in receipt.outputs if one.name in receipt.given_back]
+        gone = [path for path in receipt.outputs if path.name in receipt.given_back]
         if not gone or (store and all(pool.map(partial(_is_there, store), gone))):
-            names |= {one.name for one in gone}
+            names |= {path.name for path in gone}
         else:
             build.make_whole("export", unit)
     return names
@@ -176,7 +176,7 @@ def hands_over(config: DatasetConfig) -> bool:
 
 def _handed_over(build: Build) -> set[str]:
     receipts = build.receipts("export") if hands_over(build.config) else []
-    return {one.name for receipt in receipts for one in receipt.outputs}
+    return {output.name for receipt in receipts for output in receipt.outputs}
 
 
 def _is_there(store: Store, output: OutputFile) -> bool:
@@ -265,7 +265,7 @@ def _point_to_latest(destination: str, endpoint_url: str | None) -> None:
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     files = json.loads((folder / "uploaded.json").read_bytes())
-    size = sum(one["size_bytes"] for one in files)
+    size = sum(file["size_bytes"] for file in files)
     return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": size}, complete=True)
 
 

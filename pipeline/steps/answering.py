@@ -116,12 +116,12 @@ class Asked:
     def _ask_singly(self, batch: Batch, answers: Answers) -> None:
         """A batch on which the step failed, a document at a time, so that the error names one."""
         for number in range(len(batch)):
-            one = Answers()
-            self._ask_batch(batch.taken(np.array([number])), one)
-            answers.dropped |= dict.fromkeys([number] * len(one.dropped), one.dropped.get(0, ""))
-            answers.texts |= dict.fromkeys([number] * len(one.texts), one.texts.get(0, b""))
-            answers.attributes |= dict.fromkeys([number] * len(one.attributes), one.attributes.get(0, b""))
-            answers.failed |= {number for _ in one.failed}
+            alone = Answers()
+            self._ask_batch(batch.taken(np.array([number])), alone)
+            answers.dropped |= dict.fromkeys([number] * len(alone.dropped), alone.dropped.get(0, ""))
+            answers.texts |= dict.fromkeys([number] * len(alone.texts), alone.texts.get(0, b""))
+            answers.attributes |= dict.fromkeys([number] * len(alone.attributes), alone.attributes.get(0, b""))
+            answers.failed |= {number for _ in alone.failed}
 
     def _take_reasons(self, given: Reasons, documents: int, answers: Answers) -> None:
         codes = np.asarray(given.codes)

@@ -107,5 +107,5 @@ def batch_of_texts(texts: Sequence[str | bytes], where: Callable[[int], Where] |
     ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     whole = np.frombuffer(b"".join(encoded), np.uint8)
-    found = where or (lambda ordinal: ("", "", ordinal + 1))
-    return Batch(whole, ends - lengths, ends, found, np.arange(len(encoded), dtype=np.int64))
+    place_of = where or (lambda ordinal: ("", "", ordinal + 1))
+    return Batch(whole, ends - lengths, ends, place_of, np.arange(len(encoded), dtype=np.int64))

@@ -40,7 +40,7 @@ class Chain:
         identities = planned if planned is not None else [None] * len(steps)
         loaded = [load(step, identity) for step, identity in zip(steps, identities, strict=True)]
         self._loaded = list(zip(steps, loaded, strict=True))
-        self._asked = [Asked(step, one) for step, one in self._loaded]
+        self._asked = [Asked(step, call) for step, call in self._loaded]
 
     def outcomes(self, batch: Batch, *, twice: bool) -> Outcomes:
         """Ask every step about the documents that those before it left, with the texts that they left.
@@ -57,16 +57,16 @@ class Chain:
                     answers, Asked(*self._loaded[place]).answers(batch.taken(np.arange(len(batch))[::-1])), batch, asked
                 )
             numbers = left.tolist()
-            outcomes.dropped.update({numbers[one]: reason for one, reason in answers.dropped.items()})
-            outcomes.texts.update({numbers[one]: text for one, text in answers.texts.items()})
-            for one, attributes in answers.attributes.items():
-                outcomes.attributes.setdefault(numbers[one], {})[asked.step.called] = attributes
+            outcomes.dropped.update({numbers[ordinal]: reason for ordinal, reason in answers.dropped.items()})
+            outcomes.texts.update({numbers[ordinal]: text for ordinal, text in answers.texts.items()})
+            for ordinal, attributes in answers.attributes.items():
+                outcomes.attributes.setdefault(numbers[ordinal], {})[asked.step.called] = attributes
             outcomes.failed[asked.step.called] += len(answers.failed)
             stay = np.delete(np.arange(len(left)), list(answers.dropped))
             batch, left = batch.with_texts(answers.texts).taken(stay), left[stay]
-        for one in outcomes.dropped:
-            outcomes.texts.pop(one, None)
-            outcomes.attributes.pop(one, None)
+        for ordinal in outcomes.dropped:
+            outcomes.texts.pop(ordinal, None)
+            outcomes.attributes.pop(ordinal, None)
         return outcomes
 
 

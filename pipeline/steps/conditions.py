@@ -86,11 +86,11 @@ class _Reader:
     def _tokens(self, text: str) -> Iterator[tuple[str, str]]:
         at = 0
         while text[at:].strip():
-            found = TOKEN.match(text, at)
-            if found is None:
+            match = TOKEN.match(text, at)
+            if match is None:
                 raise ValueError(f"unexpected text at character {at + 1}")
-            at = found.end()
-            yield str(found.lastgroup), found[str(found.lastgroup)]
+            at = match.end()
+            yield str(match.lastgroup), match[str(match.lastgroup)]
         yield "end", ""
 
     def whole(self) -> Condition:

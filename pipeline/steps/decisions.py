@@ -126,7 +126,7 @@ def _key(values: Sequence[Any], file: str, row: int, *, from_text: bool) -> byte
         whole[1] = int(values[1])
     fits = len(whole) == len(values) and (len(whole) == 1 or (isinstance(whole[0], str) and type(whole[1]) is int))
     if not fits:
-        got = ", ".join("no value" if one in (MISSING, None, "") else type(one).__name__ for one in values)
+        got = ", ".join("no value" if value in (MISSING, None, "") else type(value).__name__ for value in values)
         expected = "an id: a text or an integer" if len(values) == 1 else "a file's name and the number of a line"
         raise _unusable("a decision has no key", file, row, expected, got)
     return key_of_id(str(whole[0])) if len(whole) == 1 else key_of_line(str(whole[0]), int(whole[1]))
@@ -291,8 +291,8 @@ class Sorted:
     def find(self, keys: Iterable[bytes]) -> NDArray[np.int64]:
         """int64: where the decision about each key stands; -1 where there is none."""
         rest = iter(keys)
-        found = [self._find(run) for run in iter(lambda: list(islice(rest, BUFFERED)), [])]
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        places = [self._find(run) for run in iter(lambda: list(islice(rest, BUFFERED)), [])]
+        return np.concatenate(places) if places else np.empty(0, np.int64)
 
     def _find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
         return self.places(np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, keys)), "<u8").reshape(-1, 2))
@@ -309,9 +309,9 @@ class Sorted:
                 break
             places[before] += 1
         same = here[(self.high[places[here]] == high[here]) & (self.low[places[here]] == low[here])]
-        found = np.full(len(pairs), -1, np.int64)
-        found[order[same]] = places[same]
-        return found
+        rows = np.full(len(pairs), -1, np.int64)
+        rows[order[same]] = places[same]
+        return rows
 
 
 def _mapped(path: Path, dtype: str) -> NDArray[Any]:

@@ -141,7 +141,7 @@ def _require_settings(step: StepConfig, loaded: Any) -> None:
 
 
 def _forget(top: str) -> None:
-    for known in [one for one in sys.modules if one.partition(".")[0] == top]:
+    for known in [module for module in sys.modules if module.partition(".")[0] == top]:
         del sys.modules[known]
     _imported.pop(top, None)
 
@@ -151,7 +151,7 @@ def _root_on_path() -> Iterator[None]:
     """Look in the root folder, too, and last. No bytecode is kept: it would hide an edit of the same second."""
     root, kept = str(root_folder()), sys.dont_write_bytecode
     if _roots - {root}:  # another root may have modules of the same names
-        sys.path[:] = [one for one in sys.path if one not in _roots]
+        sys.path[:] = [entry for entry in sys.path if entry not in _roots]
         _roots.clear()
         for top in set(_imported) - {OWN}:
             _forget(top)

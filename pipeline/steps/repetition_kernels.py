@@ -141,23 +141,23 @@ def met_loosely(n, words, left, hashes, times, mask, grams, places, slots):  # t
     each count is at least the true one, and no branch depends on the text.
     """
     times[: mask + 1] = 0
-    found = 0
+    count = 0
     for number in range(left - 1):
         first = places[number]
         fits = places[number + 1] == first + 1 and first + n <= words
         key = (grams[number] ^ hashes[min(first + n, words) - 1]) * MIX
         slot = np.int64(key >> np.uint64(32)) & mask
-        grams[found], places[found], slots[found] = key, first, slot
+        grams[count], places[count], slots[count] = key, first, slot
         times[slot] += fits
-        found += fits
-    return found
+        count += fits
+    return count
 
 
 @inlined
-def top_bound(n, found, bounds, times, grams, places, slots):  # type: ignore[no-untyped-def]
+def top_bound(n, kept, bounds, times, grams, places, slots):  # type: ignore[no-untyped-def]
     """(those that may have been met again and are left, at least the characters of the most frequent one's)."""
     left = most = 0
-    for number in range(found):
+    for number in range(kept):
         first = places[number]
         met = times[slots[number]]
         grams[left], places[left] = grams[number], first
@@ -167,10 +167,10 @@ def top_bound(n, found, bounds, times, grams, places, slots):  # type: ignore[no
 
 
 @inlined
-def duplicated_bound(n, found, bounds, times, grams, places, slots):  # type: ignore[no-untyped-def]
+def duplicated_bound(n, kept, bounds, times, grams, places, slots):  # type: ignore[no-untyped-def]
     """(those that may have been met again and are left, at least the characters in ones that were there before)."""
     left = characters = covered = 0
-    for number in range(found):
+    for number in range(kept):
         first, slot = places[number], slots[number]
         met = times[slot]
         grams[left], places[left] = grams[number], first
@@ -224,11 +224,11 @@ def gram_shares(  # type: ignore[no-untyped-def]
     left = words
     for n in range(TOP[0], DUPLICATED[-1] + 1):
         rule = FIRST_TOP + n - TOP[0]
-        found = met_loosely(n, words, left, hashes, times, mask_for(4 * left), grams, places, slots)
+        met = met_loosely(n, words, left, hashes, times, mask_for(4 * left), grams, places, slots)
         if n <= TOP[-1]:
-            left, bound = top_bound(n, found, bounds, times, grams, places, slots)
+            left, bound = top_bound(n, met, bounds, times, grams, places, slots)
         else:
-            left, bound = duplicated_bound(n, found, bounds, times, grams, places, slots)
+            left, bound = duplicated_bound(n, met, bounds, times, grams, places, slots)
             if bound <= limits[rule:].min() * bounds[words]:
                 break  # what lies in a longer one that was there before lies in one of these
         if left == 0:

@@ -27,7 +27,9 @@ def try_steps(
     """Every document with what becomes of it, in order. StepError as a build raises it, ConfigError as a plan does."""
     chain = Chain(steps)
     read = list(islice(_documents(inputs, text_field, id_field, endpoint_url), documents))
-    outcomes = chain.outcomes(batch_of_texts([text for text, _ in read], lambda one: read[one][1]), twice=True)
+    outcomes = chain.outcomes(
+        batch_of_texts([text for text, _ in read], lambda document: read[document][1]), twice=True
+    )
     return [
         TriedDocument(
             source_file=file,

@@ -48,7 +48,7 @@ def parse_checksum(text: str) -> Checksum:
 
 def most_telling(stated: Iterable[Checksum]) -> tuple[Checksum, ...]:
     """The one checksum that is worth computing; the first of KINDS makes others needless."""
-    return tuple(sorted(stated, key=lambda one: KINDS.index(one.kind))[:1])
+    return tuple(sorted(stated, key=lambda checksum: KINDS.index(checksum.kind))[:1])
 
 
 class Running(Protocol):
@@ -115,7 +115,10 @@ class Verifier:
 
     def __init__(self, stated: Iterable[Checksum], size_bytes: int) -> None:
         self._own = xxhash.xxh3_128()
-        self._running = [(one, self._own if one.kind == OWN_KIND else _running(one, size_bytes)) for one in stated]
+        self._running = [
+            (checksum, self._own if checksum.kind == OWN_KIND else _running(checksum, size_bytes))
+            for checksum in stated
+        ]
 
     def updates(self) -> tuple[Callable[[bytes | memoryview], None], ...]:
         """What adds bytes to each of the digests; they may run at the same time, each in order."""

@@ -122,8 +122,8 @@ class GcsStore:
                 raise changed_since_planned(
                     self._location(name), identity, there.identity if there else None
                 ) from error
-            if (said := answer.headers.get("x-goog-generation", generation)) != generation:
-                raise changed_since_planned(self._location(name), identity, f"generation {said}")
+            if (named := answer.headers.get("x-goog-generation", generation)) != generation:
+                raise changed_since_planned(self._location(name), identity, f"generation {named}")
             size, stated = size_of(identity), answer.headers.get("Content-Range")
             with arriving(answer.raw.shutdown, where=self._location(name), size_bytes=last - first):
                 data: bytes = answer.raw.read(decode_content=False)
@@ -273,8 +273,10 @@ class GcsStore:
         return VerificationError(
             "an uploaded object differs from what was sent",
             where=self._location(name),
-            expected=", ".join(f"{one.kind} {one.value}" for one in expected),
-            got=", ".join(f"{one.kind} {one.value}" for one in _checksums(blob)) if blob else "no object",
+            expected=", ".join(f"{checksum.kind} {checksum.value}" for checksum in expected),
+            got=", ".join(f"{checksum.kind} {checksum.value}" for checksum in _checksums(blob))
+            if blob
+            else "no object",
             next_step="run again; if it persists, check who else writes to this prefix",
         )
 

@@ -35,18 +35,18 @@ def explained(verb: str, where: str) -> Iterator[None]:
     except DataCorruption as error:
         raise ChecksumMismatchError("a transfer arrived changed", where=where, got=error) from error
     except (GoogleAPICallError, GoogleCloudError, InvalidResponse) as error:
-        said = without_queries(error)  # and it is no cause that a log prints: the queries hold ids of uploads
+        words = without_queries(error)  # and it is no cause that a log prints: the queries hold ids of uploads
         answer = getattr(error, "response", None)
         status = int(getattr(error, "code", None) or getattr(answer, "status_code", None) or 0)
         if "BadDigest" in str(getattr(answer, "text", "")):
-            raise ChecksumMismatchError("an upload arrived changed", where=where, got=said) from None
+            raise ChecksumMismatchError("an upload arrived changed", where=where, got=words) from None
         if status in {408, 429} or status >= 500:
-            raise busy(what, headers=getattr(answer, "headers", None), where=where, got=said) from None
+            raise busy(what, headers=getattr(answer, "headers", None), where=where, got=words) from None
         next_step = {
             403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
             404: "create the bucket, or fix its name in the configuration",
         }.get(status)
-        raise PermanentError(what, where=where, got=f"{status}: {said}", next_step=next_step) from None
+        raise PermanentError(what, where=where, got=f"{status}: {words}", next_step=next_step) from None
     # A body of a raw download that breaks off is urllib3's error as it is: the SDK does not wrap it.
     except (RequestException, HTTPError, TransportError, ConnectionError, TimeoutError) as error:
         raise StoreUnavailableError(what, where=where, got=without_queries(error)) from None

@@ -52,8 +52,8 @@ def abort_unfinished(
         rows, behind = call("list uploads of", partial(page, behind))
         uploads += [(key, upload) for key, upload in rows if key.startswith(prefix) and is_left(key)]
     for key, upload in uploads:
-        one = f"{place}/{quote(key, safe='~')}?uploadId={quote(upload, safe='')}"
-        call("abort an upload of", partial(request, "DELETE", one))
+        url = f"{place}/{quote(key, safe='~')}?uploadId={quote(upload, safe='')}"
+        call("abort an upload of", partial(request, "DELETE", url))
     return len(uploads)
 
 

@@ -89,8 +89,8 @@ class HubStore:
         if not isinstance(entries, list) or not all(path.startswith(self._prefix) for _, path, _ in rows):
             raise ValueError("a page of another listing")
         repo_file: Any = RepoFile
-        found = [repo_file(**row) for kind, _, row in rows if kind == "file"]
-        files = [self._stored(one.path.removeprefix(self._prefix), one) for one in found if one.path != SETTINGS]
+        listed = [repo_file(**row) for kind, _, row in rows if kind == "file"]
+        files = [self._stored(file.path.removeprefix(self._prefix), file) for file in listed if file.path != SETTINGS]
         following = answer.links.get("next", {}).get("url")
         if following and not following.startswith(f"{self._api.endpoint}/"):
             raise ValueError("a next page on another host, which must not get the token")
@@ -102,8 +102,8 @@ class HubStore:
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
-        found = self._find(name)
-        return self._stored(name, found) if found else None
+        file = self._find(name)
+        return self._stored(name, file) if file else None
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
         """See Store. A commit's files never change, so the commit in the address is all the identity there is."""
@@ -130,9 +130,9 @@ class HubStore:
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: sha256 of large files, git's sha1 of small ones."""
-        found = self._find(name)
-        require_identity(self._location(name), identity, self._stored(name, found) if found else None)
-        return (Checksum("sha256", found.lfs.sha256) if found.lfs else Checksum("git-sha1", found.blob_id),)
+        file = self._find(name)
+        require_identity(self._location(name), identity, self._stored(name, file) if file else None)
+        return (Checksum("sha256", file.lfs.sha256) if file.lfs else Checksum("git-sha1", file.blob_id),)
 
     def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store."""
@@ -140,11 +140,11 @@ class HubStore:
 
     def digest(self, name: str) -> str | None:
         """See Store; small files, of which the hub keeps git's sha1, are read."""
-        found = self._find(name)
-        if found is None or found.lfs:
-            return found.lfs.sha256 if found else None
-        identity = self._stored(name, found).identity
-        return hashlib.sha256(self.read_range(name, 0, found.size, identity=identity)).hexdigest()
+        file = self._find(name)
+        if file is None or file.lfs:
+            return file.lfs.sha256 if file else None
+        identity = self._stored(name, file).identity
+        return hashlib.sha256(self.read_range(name, 0, file.size, identity=identity)).hexdigest()
 
     def holds(self, name: str, path: Path, sha256: str) -> bool:  # noqa: ARG002
         """See _refuse."""
@@ -182,12 +182,12 @@ class HubStore:
         from huggingface_hub.hf_api import RepoFile
 
         path = self._path(name)
-        found = self._call(
+        files = self._call(
             "look up",
             self._location(name),
             lambda: self._api.get_paths_info(self.repository, [path], revision=self.commit, repo_type="dataset"),
         )
-        return next((one for one in found if isinstance(one, RepoFile) and one.path == path), None)
+        return next((file for file in files if isinstance(file, RepoFile) and file.path == path), None)
 
     def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         def once() -> T:
@@ -202,10 +202,10 @@ class HubStore:
     def _location(self, name: str) -> str:
         return f"hf://datasets/{self.repository}@{quote(self.revision, safe='')}/{self._prefix}{name}"
 
-    def _stored(self, name: str, found: Any) -> StoredFile:
-        content = found.lfs.sha256 if found.lfs else found.blob_id
+    def _stored(self, name: str, file: Any) -> StoredFile:
+        content = file.lfs.sha256 if file.lfs else file.blob_id
         location = f"hf://datasets/{self.repository}@{self.commit}/{self._prefix}{name}"
-        return StoredFile(name, location, found.size, f"{found.size}-{content}")
+        return StoredFile(name, location, file.size, f"{file.size}-{content}")
 
 
 def content_of(file: StoredFile) -> Checksum:
@@ -222,8 +222,8 @@ def _get(address: str, headers: dict[str, str] | None = None, *, where: str, siz
         hf_raise_for_status,
     )
 
-    said = {**build_hf_headers(), **(headers or {})}
-    with get_session().stream("GET", address, headers=said, follow_redirects=True, timeout=TIMEOUT_SECONDS) as answer:
+    sent = {**build_hf_headers(), **(headers or {})}
+    with get_session().stream("GET", address, headers=sent, follow_redirects=True, timeout=TIMEOUT_SECONDS) as answer:
         if not answer.is_success:
             answer.read()  # the error says what is in it
         hf_raise_for_status(answer)

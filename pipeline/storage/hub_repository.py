@@ -82,7 +82,7 @@ class HubRepository:
     def revisions(self) -> dict[str, str]:
         """Every branch and tag -> its commit; a branch goes before a tag of its name."""
         refs = self._call("look up", lambda: self._api.list_repo_refs(self.repository, repo_type="dataset"))
-        return {one.name: str(one.target_commit) for one in (*refs.tags, *refs.branches)}
+        return {tag.name: str(tag.target_commit) for tag in (*refs.tags, *refs.branches)}
 
     def at(self, commit: str) -> HubStore:
         """The files of a commit."""

@@ -99,7 +99,7 @@ def _require_deliverable(files: list[StoredFile]) -> None:
         if times[file.name] > 1:
             raise SourceError(
                 "two source files have the same name below their folders",
-                where="\n".join(one.location for one in files if one.name == file.name),
+                where="\n".join(listed.location for listed in files if listed.name == file.name),
                 expected="one file per name, because each is delivered under its name",
                 got=file.name,
                 next_step="list their common parent folder as the source, or drop one of them",
@@ -137,8 +137,8 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
     is_folder = False
     if "://" in path:
         pattern = _remote_pattern(path)
-        if one := _one_object(path, endpoint_url):
-            files = [one]
+        if listed := _one_object(path, endpoint_url):
+            files = [listed]
         elif pattern:
             files = _matching(*pattern, endpoint_url)
         else:

@@ -60,15 +60,15 @@ def policy_of(environment: Mapping[str, str]) -> RetryPolicy:
     """The policy, its attempts and its budget of pauses as the environment says; ConfigError for what is no number."""
     policy = RetryPolicy()
     for key, name, least in ((ATTEMPTS_KEY, "attempts", 1), (BUDGET_KEY, "budget_seconds", 0)):
-        if said := environment.get(key):
-            if not said.isdecimal() or int(said) < least:
+        if setting := environment.get(key):
+            if not setting.isdecimal() or int(setting) < least:
                 raise ConfigError(
                     "an environment variable is not a number of attempts",
                     where=key,
                     expected=f"{least} or more",
-                    got=said,
+                    got=setting,
                 )
-            policy = replace(policy, **{name: int(said)})
+            policy = replace(policy, **{name: int(setting)})
     return policy
 
 
@@ -152,8 +152,8 @@ def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
                 tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
                 next_step = ("next", "check that the store is reachable, then run again: what has arrived is kept")
                 error.given_up = True
-                said = any(label == "next" for label, _ in error.details)
-                error.details = (*error.details, ("tried", tried), *(() if said else (next_step,)))
+                has_next = any(label == "next" for label, _ in error.details)
+                error.details = (*error.details, ("tried", tried), *(() if has_next else (next_step,)))
                 raise
         traffic.add(retries=1)
         paused += pause

@@ -191,7 +191,7 @@ def _send_each(store: S3Store, named: dict[str, str], send: Any, parts: int, sha
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             sent = list(pool.map(send, range(1, parts + 1)))
-        etag = multipart_etag(bytes.fromhex(etag_value(one["ETag"])) for one in sent)
+        etag = multipart_etag(bytes.fromhex(etag_value(future["ETag"])) for future in sent)
         _complete(store, named, sent, f"s3://{named['Bucket']}/{named['Key']}", etag, sha256)
     except BaseException:
         _abort(store, named)
@@ -282,15 +282,15 @@ def unfinished(store: S3Store, prefix: str) -> list[Unfinished]:
 
 def abort_unfinished(store: S3Store, prefix: str, *, keep: str) -> int:
     """Abort every unfinished upload of keys that begin with `prefix` and not with `keep`; how many there were."""
-    uploads = [one for one in unfinished(store, prefix) if not one.key.startswith(keep)]
-    for one in uploads:
-        abort(store, one)
+    uploads = [upload for upload in unfinished(store, prefix) if not upload.key.startswith(keep)]
+    for upload in uploads:
+        abort(store, upload)
     return len(uploads)
 
 
-def abort(store: S3Store, one: Unfinished) -> None:
+def abort(store: S3Store, upload: Unfinished) -> None:
     """Abort an unfinished upload."""
-    _abort(store, {"Bucket": store.bucket, "Key": one.key, "UploadId": one.upload})
+    _abort(store, {"Bucket": store.bucket, "Key": upload.key, "UploadId": upload.upload})
 
 
 def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:

@@ -154,7 +154,7 @@ def _require_stated(store: Store, wanted: Wanted, verifier: Verifier) -> None:
         raise ChecksumMismatchError(
             "a downloaded file does not match the store's checksum",
             where=f"{store.folder}/{wanted.name}",
-            details=tuple((f"{one.kind}", f"expected {one.value}, got {got}") for one, got in wrong),
+            details=tuple((f"{checksum.kind}", f"expected {checksum.value}, got {got}") for checksum, got in wrong),
             next_step="run again; if it persists, the object is damaged in the store: upload it again",
         )
 

@@ -40,13 +40,13 @@ def read_twice(read_range: ReadRange, *, where: str, traffic: Traffic) -> ReadRa
 
 def listed_twice(listing: Callable[[], Iterator[StoredFile]], where: str) -> Iterator[StoredFile]:
     """The files of two listings that go side by side, each by its own pages; StoreUnavailableError at a difference."""
-    for one, other in zip_longest(listing(), listing()):
-        if one is None or one != other:
+    for first, other in zip_longest(listing(), listing()):
+        if first is None or first != other:
             raise StoreUnavailableError(
                 "two listings of the same place differ",
                 where=where,
-                expected=one.location if one else "the end of the listing",
+                expected=first.location if first else "the end of the listing",
                 got=other.location if other else "the end of the listing",
                 next_step="wait until nobody writes there, then run again",
             )
-        yield one
+        yield first

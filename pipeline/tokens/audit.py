@@ -73,7 +73,7 @@ def audit_documents(documents: Iterable[Sampled], tokenizer: Tokenizer, *, short
     """
     audited = Audited()
     for batch in _batches(documents):
-        _require_fit(tokenizer, [one for _, one in batch])
+        _require_fit(tokenizer, [document for _, document in batch])
         compared = _comparisons(batch, tokenizer, short_bytes)
         audited += Audited(
             documents=len(batch),
@@ -89,12 +89,12 @@ def _batches(documents: Iterable[Sampled]) -> Iterator[list[tuple[int, Sampled]]
     """Numbered documents in batches of BATCH_BYTES of text; a longer one alone."""
     batch: list[tuple[int, Sampled]] = []
     text_bytes = 0
-    for number, one in enumerate(documents):
-        if batch and text_bytes + len(one[1]) > BATCH_BYTES:
+    for number, document in enumerate(documents):
+        if batch and text_bytes + len(document[1]) > BATCH_BYTES:
             yield batch
             batch, text_bytes = [], 0
-        batch.append((number, one))
-        text_bytes += len(one[1])
+        batch.append((number, document))
+        text_bytes += len(document[1])
     if batch:
         yield batch
 
@@ -102,12 +102,12 @@ def _batches(documents: Iterable[Sampled]) -> Iterator[list[tuple[int, Sampled]]
 def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer, short_bytes: int) -> list[Sampled]:
     """What of a batch the reference has to give again: whole documents, and windows of those it does not read whole."""
     long = [
-        one
-        for number, one in batch
-        if len(one[1]) > short_bytes and (number % WHOLE_EVERY or len(one[1]) > WHOLE_BYTES)
+        document
+        for number, document in batch
+        if len(document[1]) > short_bytes and (number % WHOLE_EVERY or len(document[1]) > WHOLE_BYTES)
     ]
-    windows = [_window(*one[:2]) for one in long]
-    rows = _rows([one[1] for one in long] + [text for _, text in windows], tokenizer)
+    windows = [_window(*document[:2]) for document in long]
+    rows = _rows([document[1] for document in long] + [text for _, text in windows], tokenizer)
     unequal = _first_unequal([ids for _, _, ids in long], rows[: len(long)])
     if unequal is not None:
         (where, _, ids), again = long[unequal], rows[unequal]
@@ -120,7 +120,7 @@ def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer, short_b
             next_step="delete the shard's tokenize receipt and build again; if it recurs, report the text",
         )
     seen = set(map(id, long))
-    whole = [one for _, one in batch if id(one) not in seen]
+    whole = [document for _, document in batch if id(document) not in seen]
     return whole + [(where, text, ids) for (where, text), ids in zip(windows, rows[len(long) :], strict=True)]
 
 
@@ -160,7 +160,7 @@ def _compare(tokenizer: Tokenizer, documents: list[Sampled]) -> int:
     unequal = _first_unequal([ids for _, _, ids in documents], expected)
     if unequal is not None:
         raise _unequal(tokenizer, *documents[unequal], expected[unequal])
-    promised = [one for one in documents if reference.promises_round_trip(one[1])]
+    promised = [document for document in documents if reference.promises_round_trip(document[1])]
     for where, text, ids in promised:
         back = reference.decode(ids)
         if back != text:

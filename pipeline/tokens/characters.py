@@ -53,14 +53,14 @@ def holding_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDA
     """Of each text (valid UTF-8), whether it holds a character of a kind."""
     held = np.zeros(len(texts), np.bool_)
     text = np.frombuffer(b"".join(texts), np.uint8)
-    _mark_kind(text, np.cumsum([len(one) for one in texts], dtype=np.int64), kinds, kind, held)
+    _mark_kind(text, np.cumsum([len(text) for text in texts], dtype=np.int64), kinds, kind, held)
     return held
 
 
 def runs_of_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDArray[np.int64]:
     """(text, start, end) of each run of characters of a kind in texts (valid UTF-8), with the character before it."""
     text = np.frombuffer(b"".join(texts), np.uint8)
-    runs: NDArray[np.int64] = _runs(text, np.cumsum([len(one) for one in texts], dtype=np.int64), kinds, kind)
+    runs: NDArray[np.int64] = _runs(text, np.cumsum([len(text) for text in texts], dtype=np.int64), kinds, kind)
     return runs
 
 

@@ -39,21 +39,21 @@ class LoadedEngine:
 
 
 def load_engine(
-    engine: str, name: str, found: VocabularyFile, reference: Reference, pattern_name: str, *, parse_special: bool
+    engine: str, name: str, file: VocabularyFile, reference: Reference, pattern_name: str, *, parse_special: bool
 ) -> LoadedEngine:
     """An engine for a vocabulary; TokenizerError if it would not give the reference's ids, with the reason."""
     if engine not in ENGINES:
         raise TokenizerError("unknown engine", where=f"tokenizer.engine: {engine}", expected=", ".join(ENGINES))
-    defining = READS[found.kind]
+    defining = READS[file.kind]
     if engine not in {AUTO, FAST, defining}:
-        raise _needs(defining, f"{engine} does not read {found.kind} files", name, engine)
+        raise _needs(defining, f"{engine} does not read {file.kind} files", name, engine)
     reason = ""
     if engine == AUTO and isinstance(reference, HuggingFaceReference):
         own = piece_engine(reference, parse_special=parse_special)
         if not isinstance(own, str):
             return LoadedEngine(OWN, own)
     if engine != defining:
-        fast = _fast_engine(found, reference, pattern_name, parse_special=parse_special)
+        fast = _fast_engine(file, reference, pattern_name, parse_special=parse_special)
         if not isinstance(fast, str):
             return LoadedEngine(FAST, fast)
         if engine == FAST:
@@ -71,18 +71,16 @@ def _needs(engine: str, reason: str, name: str, asked: str) -> TokenizerError:
     )
 
 
-def _fast_engine(
-    found: VocabularyFile, reference: Reference, pattern_name: str, *, parse_special: bool
-) -> Engine | str:
+def _fast_engine(file: VocabularyFile, reference: Reference, pattern_name: str, *, parse_special: bool) -> Engine | str:
     """gigatoken with the reference's vocabulary, or why not."""
     if isinstance(reference, TiktokenReference):
-        return _from_ranks(found, reference, pattern_name, parse_special=parse_special)
+        return _from_ranks(file, reference, pattern_name, parse_special=parse_special)
     assert isinstance(reference, HuggingFaceReference)  # noqa: S101 (the two kinds of vocabulary)
     return fast_json_engine(reference, parse_special=parse_special)
 
 
 def _from_ranks(
-    found: VocabularyFile, reference: TiktokenReference, pattern_name: str, *, parse_special: bool
+    file: VocabularyFile, reference: TiktokenReference, pattern_name: str, *, parse_special: bool
 ) -> Engine | str:
     import gigatoken
 
@@ -93,7 +91,7 @@ def _from_ranks(
     special = reference.special_tokens if parse_special else {}
     # It reads paths alone, and what lies at the vocabulary's may not be what was hashed any more.
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as copy:
-        copy.write(found.content)
+        copy.write(file.content)
         copy.flush()
         try:
             loaded = gigatoken.Tokenizer.from_tiktoken(copy.name, pretokenizer=pattern_name, special_tokens=special)

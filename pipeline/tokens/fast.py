@@ -193,7 +193,7 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
 def _encode_cut(tokenizer: Any, each_digit: bool, texts: list[bytes]) -> Rows:
     """As _encode_batch, of texts that are cut at numbers before."""
     text = b"".join(texts)
-    ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     bounds, pieces = cut_at_numbers(np.frombuffer(text, np.uint8), ends, each=each_digit)
     tokens, lengths = _encode_pieces(tokenizer, text, bounds)
     token_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[pieces]

@@ -135,7 +135,7 @@ def steps_of(component: dict[str, Any] | None) -> list[dict[str, Any]]:
     if component["type"] != "Sequence":
         return [component]
     inner = component["normalizers"] if "normalizers" in component else component["pretokenizers"]
-    return [step for one in inner for step in steps_of(one)]
+    return [step for nested in inner for step in steps_of(nested)]
 
 
 def _keeps_matches(step: dict[str, Any]) -> bool:
@@ -154,7 +154,9 @@ def _why_not_byte_level(description: dict[str, Any]) -> str:
             return "it does not split text before merging"
         return "it adds a space to every piece" if len(steps) > 1 and steps[-1]["add_prefix_space"] else ""
     if len(kinds) > 1 and kinds[-1] == "ByteLevel" and set(kinds[:-1]) == {"Split"}:
-        if any(one["behavior"] != "Isolated" or one["invert"] or "Regex" not in one["pattern"] for one in steps[:-1]):
+        if any(
+            step["behavior"] != "Isolated" or step["invert"] or "Regex" not in step["pattern"] for step in steps[:-1]
+        ):
             return "its Split does not keep every piece that its pattern finds"
         return "it splits twice" if steps[-1].get("use_regex", True) else ""
     return f"its pre_tokenizer is {' and '.join(kinds) or 'nothing'}"

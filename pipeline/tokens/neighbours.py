@@ -17,32 +17,32 @@ from corpusmill.tokens.special import ending_candidates
 from corpusmill.tokens.vocabulary import VocabularyFile, path_beside
 
 
-def stated_eot(found: VocabularyFile, name: str) -> str:
+def stated_eot(file: VocabularyFile, name: str) -> str:
     """The token that ends a text by the files beside a tokenizer.json; "" where its own special tokens tell, or none.
 
     `name` is the tokenizer's: a hub id, if the file is from there. Raises TokenizerError for a neighbour that is not
     JSON, HubUnavailableError.
     """
-    if found.kind != "tokenizer.json":
+    if file.kind != "tokenizer.json":
         return ""
     try:
-        special, ids = _tokens(json.loads(found.content))
+        special, ids = _tokens(json.loads(file.content))
     except (LookupError, TypeError, ValueError, AttributeError):
         return ""  # no tokenizer.json: the reference library says so when it reads it
     candidates = ending_candidates(special)
     if len(candidates) == 1:
         return ""
-    stated = _read(found, name, "tokenizer_config.json").get("eos_token")
+    stated = _read(file, name, "tokenizer_config.json").get("eos_token")
     named = [stated.get("content") if isinstance(stated, dict) else stated]
-    given = _read(found, name, "generation_config.json").get("eos_token_id")
+    given = _read(file, name, "generation_config.json").get("eos_token_id")
     named += [ids.get(number) for number in (given if isinstance(given, list) else [given]) if isinstance(number, int)]
     known = {token for token in ids.values() if not candidates or token in candidates}
     return next((token for token in named if isinstance(token, str) and token in known), "")
 
 
-def embedding_rows(found: VocabularyFile, name: str) -> int | None:
+def embedding_rows(file: VocabularyFile, name: str) -> int | None:
     """How many ids the model beside the tokenizer has embeddings for; None if no file says so."""
-    config = _read(found, name, "config.json")
+    config = _read(file, name, "config.json")
     inner = config.get("text_config")
     rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
     return rows if isinstance(rows, int) else None
@@ -57,8 +57,8 @@ def _tokens(description: dict[str, Any]) -> tuple[list[str], dict[int, str]]:
     return [token["content"] for token in added if token["special"]], ids
 
 
-def _read(found: VocabularyFile, name: str, neighbour: str) -> dict[str, Any]:
-    path = path_beside(found, name, neighbour)
+def _read(file: VocabularyFile, name: str, neighbour: str) -> dict[str, Any]:
+    path = path_beside(file, name, neighbour)
     if path is None:
         return {}
     try:

@@ -97,8 +97,8 @@ class TiktokenReference:
         return self._load()
 
     def encode(self, text: bytes) -> NDArray[np.uint32]:
-        found = self.encoding.encode_to_numpy(text.decode(), allowed_special=self._allowed, disallowed_special=())
-        return np.asarray(found, np.uint32)
+        ids = self.encoding.encode_to_numpy(text.decode(), allowed_special=self._allowed, disallowed_special=())
+        return np.asarray(ids, np.uint32)
 
     def decode(self, ids: NDArray[Any]) -> bytes:
         return bytes(self.encoding.decode_bytes(ids.tolist()))
@@ -170,8 +170,8 @@ class HuggingFaceReference:
         self.special_tokens = {token.content: number for number, token in added.items() if token.special}
 
     def encode(self, text: bytes) -> NDArray[np.uint32]:
-        [one] = self._tokenizer.encode_batch_fast([text.decode()], add_special_tokens=False)
-        return np.array(one.ids, np.uint32)
+        [encoding] = self._tokenizer.encode_batch_fast([text.decode()], add_special_tokens=False)
+        return np.array(encoding.ids, np.uint32)
 
     def decode(self, ids: NDArray[Any]) -> bytes:
         return bytes(self._tokenizer.decode(ids.tolist(), skip_special_tokens=False).encode())
@@ -196,16 +196,16 @@ class HuggingFaceReference:
         Byte-level BPE does, unless it adds a space or drops one around an added token; SentencePiece does if it has
         all 256 bytes and its normalizer only marks spaces. Everything else is not promised.
         """
-        found = self.description
-        model, normalizer = found["model"], steps_of(found["normalizer"])
-        before = steps_of(found["pre_tokenizer"])
+        description = self.description
+        model, normalizer = description["model"], steps_of(description["normalizer"])
+        before = steps_of(description["pre_tokenizer"])
         if model["type"] != "BPE" or model.get("end_of_word_suffix") or model.get("continuing_subword_prefix"):
             return False
-        if any(token["lstrip"] or token["rstrip"] for token in found["added_tokens"]):
+        if any(token["lstrip"] or token["rstrip"] for token in description["added_tokens"]):
             return False
         if self._is_sentencepiece:
             prepends = any(step["type"] == "Prepend" for step in normalizer)
-            strips = any(step["type"] == "Strip" for step in (found["decoder"] or {}).get("decoders", []))
+            strips = any(step["type"] == "Strip" for step in (description["decoder"] or {}).get("decoders", []))
             marks = not before and all(step["type"] in {"Prepend", "Replace"} for step in normalizer)
             return marks and prepends == strips and all(f"<0x{byte:02X}>" in self._ids for byte in range(256))
         level = [step for step in before if step["type"] == "ByteLevel"]
@@ -216,7 +216,7 @@ class HuggingFaceReference:
     def token_ends(self, text: bytes) -> NDArray[np.int64]:
         characters = text.decode()
         offsets = self._tokenizer.encode(characters, add_special_tokens=False).offsets
-        widths = np.fromiter((len(one.encode()) for one in characters), np.int64, len(characters))
+        widths = np.fromiter((len(character.encode()) for character in characters), np.int64, len(characters))
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])[[last for _, last in offsets]]
         return np.maximum.accumulate(ends) if len(ends) else ends.astype(np.int64)
 

@@ -99,18 +99,18 @@ def _no_ending(reference: Reference, name: str, stated_eot: str) -> TokenizerErr
     )
 
 
-def _named(reference: Reference, name: str, key: str, said: str | None, own: Sequence[str]) -> int | None:
-    if said is not None:
-        number = reference.id_of(said)
+def _named(reference: Reference, name: str, key: str, stated: str | None, own: Sequence[str]) -> int | None:
+    if stated is not None:
+        number = reference.id_of(stated)
         if number is None:
             raise TokenizerError(
-                f"the tokenizer has no token {said!r}",
+                f"the tokenizer has no token {stated!r}",
                 where=f"tokenizer.{key}, tokenizer.name: {name}",
                 expected=f"one of its tokens, such as {_some(reference)}",
             )
         return number
-    found = [reference.special_tokens[token] for token in own if token in reference.special_tokens]
-    return found[0] if len(found) == 1 else None
+    ids = [reference.special_tokens[token] for token in own if token in reference.special_tokens]
+    return ids[0] if len(ids) == 1 else None
 
 
 def _some(reference: Reference) -> str:

@@ -130,7 +130,7 @@ def load_tokenizer(
 @lru_cache(maxsize=4)  # a worker tokenizes many shards: loading takes 0.4 s, and the engine remembers words it has seen
 def _loaded(
     name: str,
-    found: VocabularyFile,
+    file: VocabularyFile,
     engine: str,
     pattern: str | None,
     special_tokens: tuple[tuple[str, int], ...],
@@ -141,14 +141,14 @@ def _loaded(
     parse_special: bool,
     tokshuf_ids: bool,
 ) -> Tokenizer:
-    pattern_name, reference = _load_reference(name, found, pattern, dict(special_tokens), parse_special=parse_special)
-    stated = "" if eot or tokshuf_ids else stated_eot(found, name)
+    pattern_name, reference = _load_reference(name, file, pattern, dict(special_tokens), parse_special=parse_special)
+    stated = "" if eot or tokshuf_ids else stated_eot(file, name)
     ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, stated_eot=stated, tokshuf=tokshuf_ids)
-    engine = READS[found.kind] if engine == "reference" else engine
-    loaded = load_engine(engine, name, found, reference, pattern_name, parse_special=parse_special)
+    engine = READS[file.kind] if engine == "reference" else engine
+    loaded = load_engine(engine, name, file, reference, pattern_name, parse_special=parse_special)
     return Tokenizer(
         name=name,
-        sha256=found.sha256,
+        sha256=file.sha256,
         vocabulary_size=max(reference.vocabulary_size, ids.pad_id + 1),
         eot_id=ids.eot_id,
         pad_id=ids.pad_id,
@@ -156,33 +156,33 @@ def _loaded(
         _encode=loaded.encode,
         reference=reference,
         bos_id=ids.bos_id,
-        revision=found.revision,
+        revision=file.revision,
         why_slow=loaded.reason,
     )
 
 
 def _load_reference(
-    name: str, found: VocabularyFile, pattern: str | None, special_tokens: dict[str, int], *, parse_special: bool
+    name: str, file: VocabularyFile, pattern: str | None, special_tokens: dict[str, int], *, parse_special: bool
 ) -> tuple[str, Reference]:
     """(gigatoken's name of the split pattern, or "", the reference library with the vocabulary)."""
-    if found.kind == "tokenizer.json":
-        return "", HuggingFaceReference(found.path, found.content, parse_special=parse_special)
+    if file.kind == "tokenizer.json":
+        return "", HuggingFaceReference(file.path, file.content, parse_special=parse_special)
     if name in PATTERNS:
         return PATTERNS[name], TiktokenReference(
-            partial(published_encoding, name, found.content),  # its sha256 says that it can be loaded
-            found.content,
+            partial(published_encoding, name, file.content),  # its sha256 says that it can be loaded
+            file.content,
             published_special_tokens(name),
             parse_special=parse_special,
         )
     if pattern is None:
         raise TokenizerError(
             "a .tiktoken file does not define how text is split before merging",
-            where=found.path,
+            where=file.path,
             expected=f"tokenizer.pattern: {', '.join(PATTERNS)}, or a regular expression",
             next_step="a wrong pattern silently produces wrong ids: check the origin of the file",
         )
     expression = pattern_of(pattern) if pattern in PATTERNS else pattern
-    encoding = own_encoding(found.path, found.content, expression, special_tokens)
+    encoding = own_encoding(file.path, file.content, expression, special_tokens)
     return PATTERNS.get(pattern, ""), TiktokenReference(
-        lambda: encoding, found.content, special_tokens, parse_special=parse_special
+        lambda: encoding, file.content, special_tokens, parse_special=parse_special
     )

@@ -73,18 +73,18 @@ def find_vocabulary(
         raise TokenizerError(
             "unknown tokenizer", where=f"tokenizer.name: {name}", expected=KINDS, next_step="use one of these"
         )
-    found = hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     for pinned, whose in pins:
-        if pinned and pinned != found:
+        if pinned and pinned != digest:
             raise TokenizerError(
                 f"the vocabulary file differs from the one that {whose} names",
                 where=path,
                 expected=f"sha256 {pinned}",
-                got=f"sha256 {found}",
+                got=f"sha256 {digest}",
                 next_step="a different file produces different ids: fetch the right one, or correct the pin",
             )
     kind: Kind = "tokenizer.json" if path.suffix == ".json" else "tiktoken"
-    return VocabularyFile(path, kind, found, content, commit)
+    return VocabularyFile(path, kind, digest, content, commit)
 
 
 def _given(path: Path) -> tuple[Path, bytes]:
@@ -135,14 +135,14 @@ def _tiktoken_cache(url: str) -> Path:
     return Path(folder or Path(tempfile.gettempdir()) / "data-gym-cache") / name
 
 
-def path_beside(found: VocabularyFile, name: str, neighbour: str) -> Path | None:
+def path_beside(file: VocabularyFile, name: str, neighbour: str) -> Path | None:
     """Where another file of the vocabulary's folder or hub repository (its revision) lies; None if there is none."""
-    if found.revision:
+    if file.revision:
         try:
-            return _hub_file(name, found.revision, neighbour)[0]
+            return _hub_file(name, file.revision, neighbour)[0]
         except TokenizerError:  # the repository is there, or the vocabulary would not be
             return None
-    path = found.path.with_name(neighbour)
+    path = file.path.with_name(neighbour)
     return path if path.is_file() else None
 
 

@@ -98,7 +98,7 @@ class Draws:
                 f"sample {number:,}", f"at most {len(self.documents):,} places", f"{place} to {last_place}"
             )
         sequences = self.documents[place : last_place + 1].tolist()
-        if not all(0 <= one < len(lengths) for one in sequences):
+        if not all(0 <= span < len(lengths) for span in sequences):
             raise self._unfit(f"sample {number:,}", f"sequences below {len(lengths):,}", f"{max(sequences):,}")
         ends = lengths[sequences].tolist()
         firsts = [first, *(0 for _ in sequences[1:])]
@@ -108,7 +108,7 @@ class Draws:
         tokens = sum(ends) - sum(firsts)
         if min(firsts) < 0 or tokens != self.sequence_tokens + 1:
             raise self._unfit(f"sample {number:,}", f"{self.sequence_tokens + 1:,} tokens", f"{tokens:,}")
-        return [one for one in zip(sequences, firsts, ends, strict=True) if one[1] < one[2]]
+        return [span for span in zip(sequences, firsts, ends, strict=True) if span[1] < span[2]]
 
     def require_totals(self, lengths: NDArray[Any]) -> None:
         """CorruptDataError unless the arrays have the sizes that sequences of these lengths make."""
@@ -173,11 +173,11 @@ class CachedRun:
     @property
     def title(self) -> str:
         """What tells this run from others of the same cache."""
-        one = self.parts[0]
-        split = f"split {one.split}" if one.split else "a blend for each split"
+        part = self.parts[0]
+        split = f"split {part.split}" if part.split else "a blend for each split"
         return (
-            f"seed {one.seed}, {one.sequence_tokens:,} tokens a sample, {split}, {len(self):,} samples of"
-            f" {one.prefix}{f' and {len(self.parts) - 1} more' if len(self.parts) > 1 else ''}"
+            f"seed {part.seed}, {part.sequence_tokens:,} tokens a sample, {split}, {len(self):,} samples of"
+            f" {part.prefix}{f' and {len(self.parts) - 1} more' if len(self.parts) > 1 else ''}"
         )
 
 
@@ -186,13 +186,17 @@ def cached_runs(folder: Path) -> list[CachedRun]:
 
     PermanentError for a folder without any, CorruptDataError for a description that its name does not fit.
     """
-    found = {kind: _descriptions(folder, kind) for kind in ("BlendedDataset", "GPTDataset")}
+    descriptions = {kind: _descriptions(folder, kind) for kind in ("BlendedDataset", "GPTDataset")}
     blends = [
         CachedRun(folder, tuple(Draws(folder, part) for part in blend["datasets"]), blend)
-        for blend in found["BlendedDataset"]
+        for blend in descriptions["BlendedDataset"]
     ]
-    blended = [part for blend in found["BlendedDataset"] for part in blend["datasets"]]
-    alone = [CachedRun(folder, (Draws(folder, one),)) for one in found["GPTDataset"] if one not in blended]
+    blended = [part for blend in descriptions["BlendedDataset"] for part in blend["datasets"]]
+    alone = [
+        CachedRun(folder, (Draws(folder, description),))
+        for description in descriptions["GPTDataset"]
+        if description not in blended
+    ]
     if not blends and not alone:
         raise PermanentError(
             "the folder holds no index cache of a GPTDataset",
@@ -205,7 +209,7 @@ def cached_runs(folder: Path) -> list[CachedRun]:
 
 
 def _descriptions(folder: Path, kind: str) -> list[dict[str, Any]]:
-    found = []
+    descriptions = []
     for path in sorted(folder.glob(f"*-{kind}-{SPLIT}-{_DESCRIPTION}")):
         description = _parsed(path.read_bytes())
         if description is None or path.name.partition("-")[0] != _hash(description):
@@ -215,17 +219,18 @@ def _descriptions(folder: Path, kind: str) -> list[dict[str, Any]]:
                 expected="JSON with the md5 that is its name",
                 got="other JSON, or none" if description is None else _hash(description),
             )
-        found.append(description)
-    return found
+        descriptions.append(description)
+    return descriptions
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
     """A description; None unless it says all that is asked of it."""
     try:
         description = json.loads(text)
-        parts = [Draws(Path(), one) for one in description.get("datasets", [description])]
+        parts = [Draws(Path(), part) for part in description.get("datasets", [description])]
         whole = all(
-            one.prefix and one.seed >= 0 and one.sequence_tokens > 0 and len(one.sequences(2)) <= 2 for one in parts
+            part.prefix and part.seed >= 0 and part.sequence_tokens > 0 and len(part.sequences(2)) <= 2
+            for part in parts
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
         return None

@@ -44,7 +44,7 @@ class MegatronSamples:
         split: str | None = None,
     ) -> None:
         self.build = build
-        self._outputs = {one.name: one for one in output_plans(build, EXPORT)}
+        self._outputs = {plan.name: plan for plan in output_plans(build, EXPORT)}
         self._parts: dict[tuple[str, object], MegatronPart] = {}
         self._beside: dict[Path, dict[str, str] | None] = {}
         self._run = self._only(folder, seed, sequence_tokens, split)
@@ -119,7 +119,7 @@ class MegatronSamples:
         if folder not in self._beside:
             try:
                 files = dataset_above(folder / "part").files(EXPORT)
-                self._beside[folder] = {one["name"]: one["sha256"] for one in files}
+                self._beside[folder] = {file["name"]: file["sha256"] for file in files}
             except SourceError:
                 self._beside[folder] = None
         return self._beside[folder]

@@ -14,11 +14,11 @@ def render_sample(sample: SampleTrace) -> str:
     rows, documents, tokens = [], set(), 0
     for record in sample.records:
         first, last = record.record_tokens
-        for one in record.parts:
-            place, *columns = part_row(one, tokens - first)
+        for part in record.parts:
+            place, *columns = part_row(part, tokens - first)
             rows.append((place, f"{record.record:,}", *columns))
-            if isinstance(one, Piece):
-                documents.add((one.document.shard, one.document.ordinal))
+            if isinstance(part, Piece):
+                documents.add((part.document.shard, part.document.ordinal))
         tokens += last - first
     head = (
         f"sample {sample.number:,} of {inline(sample.file)}: {tokens:,} tokens, {number_of(len(documents), 'document')}"

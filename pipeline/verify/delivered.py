@@ -96,8 +96,13 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
         where = ", ".join(place.store.folder for place in places)
         what = "latest is not the same version at every destination"
         findings.append(Finding(what, where, "one version", ", ".join(sorted(versions))))
-    whole = [one for place in places if (one := describe(place.text, place.version, place.card))]
-    described = {one.version: one for one in sorted(whole, key=lambda one: README in one.expected)}
+    whole = [
+        described_place for place in places if (described_place := describe(place.text, place.version, place.card))
+    ]
+    described = {
+        described_place.version: described_place
+        for described_place in sorted(whole, key=lambda described_place: README in described_place.expected)
+    }
     files = read_bytes = 0
     with ThreadPoolExecutor(workers) as pool:
         for place in places:
@@ -174,21 +179,23 @@ def _check(place: Place, described: Described | None, pool: ThreadPoolExecutor) 
         what = f"no destination has the {DATASET} of this version, so its other files cannot be checked"
         got = "nothing" if place.text is None else f"sha256 {hashlib.sha256(place.text).hexdigest()}"
         return [Finding(what, f"{folder}/{DATASET}", f"a sha256 that begins with {place.version}", got)], []
-    files, found = place.files, list[Finding]()
+    files, findings = place.files, list[Finding]()
     if README not in described.expected and (card := files.keys() & {README, CROISSANT}):
         what = "the figures of a card do not match the dataset"
-        found.append(Finding(what, f"{folder}/{README}", "what croissant.json and dataset.json imply", "another card"))
+        findings.append(
+            Finding(what, f"{folder}/{README}", "what croissant.json and dataset.json imply", "another card")
+        )
         files = {name: file for name, file in files.items() if name not in card}
     outputs: dict[str, list[str]] = {}
     for name in described.expected:
         outputs.setdefault(PART.sub("", name), []).append(name)
     digests: dict[str, str | None] = {}
     for more, read in pool.map(partial(_check_output, place, described), outputs.values()):
-        found += more
+        findings += more
         digests.update(read)
-    found = compare_files(folder, described.expected, files, digests) + found
-    found += _check_totals(f"{folder}/{DATASET}", described)
-    return found, [place.files[name].size_bytes for name in digests]
+    findings = compare_files(folder, described.expected, files, digests) + findings
+    findings += _check_totals(f"{folder}/{DATASET}", described)
+    return findings, [place.files[name].size_bytes for name in digests]
 
 
 def _check_output(place: Place, described: Described, names: list[str]) -> tuple[list[Finding], dict[str, str | None]]:
@@ -208,10 +215,12 @@ def _check_output(place: Place, described: Described, names: list[str]) -> tuple
                     digests[file.name] = file_digest(folder / file.name)
             if any(digests.get(name) != described.expected[name][1] for name in names):
                 return [], digests
-            found = [finding for name in names for finding in _check_content(place, described, folder, name)]
+            findings = [finding for name in names for finding in _check_content(place, described, folder, name)]
         except DAMAGE as error:
-            found = [finding_of(error, "a file at a destination cannot be read", f"{place.store.folder}/{present[0]}")]
-    return found, digests
+            findings = [
+                finding_of(error, "a file at a destination cannot be read", f"{place.store.folder}/{present[0]}")
+            ]
+    return findings, digests
 
 
 def _check_content(place: Place, described: Described, folder: Path, name: str) -> Iterator[Finding]:

@@ -37,16 +37,16 @@ def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tup
     if manifest is None:
         return [], 0, 0  # without its version nobody can say where the dataset lies; that step is a finding
     location = version_folder(dataset_folder(absolute(wanted.path), build.config.name), version_of(manifest))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     sent, delivered = _sent(folder) if whole else None, _delivered(build)
-    listed = {name: (one.size_bytes, one.sha256) for name, (one, _) in delivered.items()}
+    listed = {name: (description.size_bytes, description.sha256) for name, (description, _) in delivered.items()}
     if sent and listed and sent != listed:
         odd = sorted(name for name in sent.keys() | listed.keys() if sent.get(name) != listed.get(name))
         what = "the uploaded files differ from the dataset's receipts"
-        found.append(Finding(what, str(folder / "uploaded.json"), "the same files", f"{odd[:3]} differ"))
+        findings.append(Finding(what, str(folder / "uploaded.json"), "the same files", f"{odd[:3]} differ"))
     expected = sent or listed
     if not expected:
-        return found, 0, 0
+        return findings, 0, 0
     local = is_local(location)
     try:
         store = open_store(location, endpoint_url=wanted.endpoint_url)
@@ -62,15 +62,16 @@ def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tup
         with ThreadPoolExecutor(THREADS) as pool:
             digests = dict(zip(present, pool.map(digest, present), strict=True))
     except DAMAGE as error:
-        return [*found, finding_of(error, "a destination cannot be read", location)], 0, 0
-    found += compare_files(location, expected, there, digests)
+        return [*findings, finding_of(error, "a destination cannot be read", location)], 0, 0
+    findings += compare_files(location, expected, there, digests)
     read = [expected[name][0] for name in present] if local else []
-    return found, len(read), sum(read)
+    return findings, len(read), sum(read)
 
 
 def _sent(folder: Path) -> Listing:
     return {
-        one["name"]: (one["size_bytes"], one["sha256"]) for one in json.loads((folder / "uploaded.json").read_bytes())
+        load["name"]: (load["size_bytes"], load["sha256"])
+        for load in json.loads((folder / "uploaded.json").read_bytes())
     }
 
 
@@ -81,7 +82,7 @@ def _delivered(build: Build) -> dict[str, tuple[OutputFile, Path]]:
         folders = [(build.receipt(*step), build.step_folder(*step)) for step in steps]
     except ELSEWHERE:
         return {}
-    return {one.name: (one, folder / one.name) for receipt, folder in folders for one in receipt.outputs}
+    return {output.name: (output, folder / output.name) for receipt, folder in folders for output in receipt.outputs}
 
 
 def compare_files(
@@ -91,21 +92,21 @@ def compare_files(
     if not there:
         what = "a destination has nothing of this version"
         return [Finding(what, location, f"{DATASET} and the files that it lists", "no file")]
-    found = []
+    findings = []
     for name, (size, sha256) in sorted(expected.items()):
         path = f"{location}/{name}"
         if name not in there:
-            found.append(
+            findings.append(
                 Finding("a file is missing at a destination", path, f"{size:,} bytes, sha256 {sha256}", "nothing")
             )
         elif there[name].size_bytes != size:
             got = there[name].size_bytes
             what = "a file at a destination has another size"
-            found.append(Finding(what, f"{path}, byte {min(got, size)}", f"{size:,} bytes", f"{got:,} bytes"))
+            findings.append(Finding(what, f"{path}, byte {min(got, size)}", f"{size:,} bytes", f"{got:,} bytes"))
         elif digests.get(name, sha256) != sha256:
             what = "a file at a destination differs from the one that was sent"
-            found.append(Finding(what, path, f"sha256 {sha256}", f"sha256 {digests[name] or 'unknown'}"))
+            findings.append(Finding(what, path, f"sha256 {sha256}", f"sha256 {digests[name] or 'unknown'}"))
     what = "a file at a destination is not part of the dataset"
-    return found + [
+    return findings + [
         Finding(what, f"{location}/{name}", "nothing", name) for name in sorted(there.keys() - expected.keys())
     ]

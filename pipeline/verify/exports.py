@@ -38,7 +38,7 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
     """Every output of an export unit through its format's verifier, with the sizes that the layout planned."""
     ids = Vocabulary(**receipt.settings["vocabulary"])
     about = Readable(build.config.framing, np.dtype(ids.dtype))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     files: list[dict[str, Any]] = []
     complete = True
     for name, outputs in receipt.settings["outputs"].items():
@@ -51,12 +51,12 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
             except ELSEWHERE:
                 complete = False
             except DAMAGE as error:
-                found.append(finding_of(error, f"a {name} export cannot be read back", path))
+                findings.append(finding_of(error, f"a {name} export cannot be read back", path))
     totals: Counter[str] = Counter()
-    for one in files:
-        totals.update({key: count for key, count in one.items() if isinstance(count, int)})
+    for file in files:
+        totals.update({key: count for key, count in file.items() if isinstance(count, int)})
     counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * np.dtype(ids.dtype).itemsize}
-    return found, Recount(counts, {"files": files}, complete=True) if complete else Recount({})
+    return findings, Recount(counts, {"files": files}, complete=True) if complete else Recount({})
 
 
 def _ends(build: Build, name: str, cell: int) -> NDArray[np.uint64]:
@@ -121,18 +121,18 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
     except ELSEWHERE:
         return []
     path = folder / DATASET
-    said = json.loads(path.read_bytes())
-    references = {reference["name"] for reference in said.get("references", ())}
+    description = json.loads(path.read_bytes())
+    references = {reference["name"] for reference in description.get("references", ())}
     own = [
-        one
-        for one in listing(build.receipt("manifest", UNIT))
-        if one["name"] not in references | {DATASET, SUMS, README, CROISSANT}
+        file
+        for file in listing(build.receipt("manifest", UNIT))
+        if file["name"] not in references | {DATASET, SUMS, README, CROISSANT}
     ]
-    delivered = [one for receipt in [*exported, *written] for one in listing(receipt)]
+    delivered = [file for receipt in [*exported, *written] for file in listing(receipt)]
     held = held_by_file(exported)
-    outputs = {str(one["name"]): {**one, **held.get(str(one["name"]), {})} for one in [*delivered, *own]}
-    listed = {one["name"]: one for one in said["files"]}
-    found = [
+    outputs = {str(file["name"]): {**file, **held.get(str(file["name"]), {})} for file in [*delivered, *own]}
+    listed = {file["name"]: file for file in description["files"]}
+    findings = [
         Finding(DIFFERS, f"{path}, {name}", *difference(outputs.get(name, {}), listed.get(name, {})))
         for name in sorted(outputs.keys() | listed.keys())
         if outputs.get(name) != listed.get(name)
@@ -141,18 +141,18 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
         name: _totals(exported, name, build.config.framing.model_dump()) for name in build.config.exports.formats()
     }
     facts = {"name": build.config.name, "vocabulary": ids, "formats": formats}
-    found += [
-        Finding(DIFFERS, f"{path}, {key}", *difference(fact, said.get(key)))
+    findings += [
+        Finding(DIFFERS, f"{path}, {key}", *difference(fact, description.get(key)))
         for key, fact in facts.items()
-        if said.get(key) != fact
+        if description.get(key) != fact
     ]
     tars = [
         (Path(name).stem, _positions(slices))
         for receipt in exported
         for _, name, slices in receipt.settings["outputs"].get("webdataset", ())
     ]
-    found += check_card(build, said, folder)
-    return found + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
+    findings += check_card(build, description, folder)
+    return findings + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
 
 
 def check_card(build: Build, content: dict[str, Any], folder: Path) -> list[Finding]:

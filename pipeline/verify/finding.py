@@ -29,8 +29,8 @@ def finding_of(error: BaseException | None, what: str, where: object) -> Finding
     """An error of one of the rooms as a finding; `what` and `where` stand in for what the error does not say."""
     if not isinstance(error, CorpusmillError):
         return Finding(what, str(where), "what its writer wrote", f"{type(error).__name__}: {error}")
-    said = {label: str(value) for label, value in error.details}
-    return Finding(error.what, said.get("where", str(where)), said.get("expected", "-"), said.get("got", "-"))
+    details = {label: str(value) for label, value in error.details}
+    return Finding(error.what, details.get("where", str(where)), details.get("expected", "-"), details.get("got", "-"))
 
 
 def difference(expected: object, got: object) -> tuple[str, str]:

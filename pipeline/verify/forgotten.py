@@ -45,6 +45,6 @@ def _remains(build: Build) -> Iterator[Finding]:
 def _delivered(build: Build) -> Iterator[Path]:
     """The files of the version in folders that are destinations."""
     manifest = build.find("manifest", UNIT)
-    for one in build.config.destinations:
-        if manifest and is_local(folder := absolute(one.path)):
+    for destination in build.config.destinations:
+        if manifest and is_local(folder := absolute(destination.path)):
             yield from files_below(Path(folder) / build.config.name / version_of(manifest))

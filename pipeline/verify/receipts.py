@@ -24,7 +24,7 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
     """
     if receipt.attempt:
         return _check_objects(folder, receipt)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     there = _files_below(folder)
     files = read_bytes = 0
     for output in receipt.outputs:
@@ -33,32 +33,32 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
             continue
         if path is None or not path.is_file():
             expected = f"{output.size_bytes:,} bytes, {output.digest}"
-            found.append(Finding("an output is missing", str(folder / output.name), expected, "nothing"))
+            findings.append(Finding("an output is missing", str(folder / output.name), expected, "nothing"))
             continue
         size = path.stat().st_size
         if size != output.size_bytes:
             what = "an output is truncated" if size < output.size_bytes else "an output has bytes after its end"
             where = f"{path}, byte {min(size, output.size_bytes)}"
-            found.append(Finding(what, where, f"{output.size_bytes:,} bytes", f"{size:,} bytes"))
+            findings.append(Finding(what, where, f"{output.size_bytes:,} bytes", f"{size:,} bytes"))
             continue
         got = output_file(path, output.name, output.algorithm)
         files, read_bytes = files + 1, read_bytes + size
         if got != output:
             what = "an output's bytes differ from those that were written"
-            found.append(Finding(what, str(path), output.digest, got.digest))
+            findings.append(Finding(what, str(path), output.digest, got.digest))
     if (digests := xxhash.xxh3_128_hexdigest(read_digests(folder))) != receipt.blocks:
         what = "the digests of the outputs' blocks differ from those that were written"
-        found.append(Finding(what, str(folder / BLOCKS_NAME), f"xxh3_128 {receipt.blocks}", f"xxh3_128 {digests}"))
+        findings.append(Finding(what, str(folder / BLOCKS_NAME), f"xxh3_128 {receipt.blocks}", f"xxh3_128 {digests}"))
     for name in sorted(there):
         if not _is_temporary(name):
             what = "a file next to the outputs is in no receipt"
-            found.append(Finding(what, str(there[name]), "only the outputs and the receipt", name))
-    return found, files, read_bytes
+            findings.append(Finding(what, str(there[name]), "only the outputs and the receipt", name))
+    return findings, files, read_bytes
 
 
 def _check_objects(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
     """The same of a step in a bucket, whose outputs are then here, too, for whoever recounts them."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     sizes = sent(folder, receipt.attempt)
     files = read_bytes = 0
     for output in receipt.outputs:
@@ -68,30 +68,34 @@ def _check_objects(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, 
         where = address_of(folder / output.name)
         if size != output.size_bytes:
             got = "nothing" if size is None else f"{size:,} bytes"
-            found.append(Finding("an output is missing", where, f"{output.size_bytes:,} bytes, {output.digest}", got))
+            findings.append(
+                Finding("an output is missing", where, f"{output.size_bytes:,} bytes, {output.digest}", got)
+            )
             continue
         digest = f"{output.algorithm}:{sent_digest(folder, receipt.attempt, output.name, size, output.algorithm)}"
         files, read_bytes = files + 1, read_bytes + size
         if digest != output.digest:
             what = "an output's bytes differ from those that were written"
-            found.append(Finding(what, where, output.digest, digest))
-    if not found:
-        Blocks(folder, receipt).require(one.name for one in receipt.outputs if one.name not in receipt.given_back)
+            findings.append(Finding(what, where, output.digest, digest))
+    if not findings:
+        Blocks(folder, receipt).require(
+            output.name for output in receipt.outputs if output.name not in receipt.given_back
+        )
     sizes.pop(BLOCKS_NAME, None)
     for name in sorted(sizes):
         what = "an object next to the outputs is in no receipt"
-        found.append(Finding(what, address_of(folder / name), "only the outputs", name))
-    return found, files, read_bytes
+        findings.append(Finding(what, address_of(folder / name), "only the outputs", name))
+    return findings, files, read_bytes
 
 
 def _files_below(folder: Path) -> dict[str, Path]:
     """Everything below the folder that is not a folder (links are not), by relative name; receipt and lock left out."""
-    found = {}
+    sizes = {}
     for parent, folders, names in os.walk(folder):
         for path in (Path(parent, name) for name in [*names, *folders]):
             if path.is_symlink() or not path.is_dir():
-                found[path.relative_to(folder).as_posix()] = path
-    return {name: path for name, path in found.items() if name not in {RECEIPT_NAME, LOCK_NAME}}
+                sizes[path.relative_to(folder).as_posix()] = path
+    return {name: path for name, path in sizes.items() if name not in {RECEIPT_NAME, LOCK_NAME}}
 
 
 def _is_temporary(name: str) -> bool:
@@ -108,7 +112,7 @@ def check_accounts(build: Build, folder: Path, receipt: Receipt) -> list[Finding
     except DAMAGE as error:
         return [finding_of(error, f"the accounts of {name} cannot be computed", path)]
     return [
-        Finding(f"{name} does not balance: {one.name}", path, "two equal sides", f"{one}, {one.difference:+,}")
-        for one in checks
-        if one.difference
+        Finding(f"{name} does not balance: {check.name}", path, "two equal sides", f"{check}, {check.difference:+,}")
+        for check in checks
+        if check.difference
     ]

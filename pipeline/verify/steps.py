@@ -78,7 +78,7 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
             digests[stage, receipt.unit] = receipt.digest
         steps += located
     known = {(step.stage, step.unit) for step in steps}
-    named = {(one.stage, one.unit) for step in steps if step.receipt for one in step.receipt.inputs}
+    named = {(receipt.stage, receipt.unit) for step in steps if step.receipt for receipt in step.receipt.inputs}
     lost = [open_folder(stage, unit, build.home(stage) / stage / f"{unit}-*") for stage, unit in sorted(named - known)]
     return [*steps, *lost], why
 
@@ -111,7 +111,7 @@ def _behind(
 
     def agrees(step: StepFolder) -> bool:
         inputs = step.receipt.inputs if step.receipt else ()
-        return all(digests.get((one.stage, one.unit), one.digest) == one.digest for one in inputs)
+        return all(digests.get((receipt.stage, receipt.unit), receipt.digest) == receipt.digest for receipt in inputs)
 
     def likelihood(step: StepFolder) -> tuple[int, float]:
         rank = 1 if step.receipt is None else 0 if elsewhere.intersection(step.receipt.inputs) else 2
@@ -120,7 +120,7 @@ def _behind(
     possible = [step for step in others if step.unit not in units and agrees(step)]
     taken = {step.unit: step for step in sorted(possible, key=likelihood)}
     foreign = [step.receipt for step in others if step.receipt and step is not taken.get(step.unit)]
-    elsewhere.update(InputReceipt(stage=one.stage, unit=one.unit, digest=one.digest) for one in foreign)
+    elsewhere.update(InputReceipt(stage=receipt.stage, unit=receipt.unit, digest=receipt.digest) for receipt in foreign)
     return [taken[unit] for unit in sorted(taken)]
 
 

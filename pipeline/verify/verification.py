@@ -71,23 +71,23 @@ def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]
 
 def verify_step(build: Build, step: StepFolder) -> Verification:
     """All that can be said of one step: receipt, files, accounts, counts, and its export or destination."""
-    found = [step.finding] if step.finding else []
+    findings = [step.finding] if step.finding else []
     files = read_bytes = 0
     if step.receipt:
         try:
             wrong, files, read_bytes = check_files(step.folder, step.receipt)
-            found += wrong
+            findings += wrong
             if not step.receipt.given_back:
-                found += _check_content(build, step.stage, step.folder, step.receipt, whole=not wrong)
+                findings += _check_content(build, step.stage, step.folder, step.receipt, whole=not wrong)
             if step.stage != PLAN:
-                found += check_accounts(build, step.folder, step.receipt)
+                findings += check_accounts(build, step.folder, step.receipt)
                 if step.stage == "upload":
                     more, more_files, more_bytes = check_destination(build, step.unit, step.folder, not wrong)
-                    found, files, read_bytes = found + more, files + more_files, read_bytes + more_bytes
+                    findings, files, read_bytes = findings + more, files + more_files, read_bytes + more_bytes
         except DAMAGE as error:
-            found.append(finding_of(error, f"{step.stage} {step.unit} cannot be read", step.folder))
+            findings.append(finding_of(error, f"{step.stage} {step.unit} cannot be read", step.folder))
     gone = len(step.receipt.given_back) if step.receipt else 0
-    return Verification(1, files, read_bytes, tuple(found), gone)
+    return Verification(1, files, read_bytes, tuple(findings), gone)
 
 
 def _check_content(build: Build, stage: str, folder: Path, receipt: Receipt, *, whole: bool) -> list[Finding]:
@@ -95,17 +95,17 @@ def _check_content(build: Build, stage: str, folder: Path, receipt: Receipt, *, 
 
     Files known to be damaged are read by the verifiers of exports only, which trust nothing and can say where.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if stage == "export":
-        found, recount = verify_outputs(build, folder, receipt)
+        findings, recount = verify_outputs(build, folder, receipt)
     elif whole:
         recount = (
             _recount_plan(build.plan) if stage == PLAN else build.graph[stage].recount(build, receipt.unit, folder)
         )
-    if whole and not found:
-        found = list(_compare(recount, receipt, folder / RECEIPT_NAME))
-        found += check_manifests(build, folder) if stage == "manifest" else []
-    return found
+    if whole and not findings:
+        findings = list(_compare(recount, receipt, folder / RECEIPT_NAME))
+        findings += check_manifests(build, folder) if stage == "manifest" else []
+    return findings
 
 
 def _recount_plan(plan: Plan) -> Recount:
@@ -115,8 +115,11 @@ def _recount_plan(plan: Plan) -> Recount:
 
 
 def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding]:
-    for part, seen, said in (("counts", recount.counts, receipt.counts), ("details", recount.details, receipt.details)):
-        stated = said if recount.complete else {key: value for key, value in said.items() if key in seen}
+    for part, seen, recorded in (
+        ("counts", recount.counts, receipt.counts),
+        ("details", recount.details, receipt.details),
+    ):
+        stated = recorded if recount.complete else {key: value for key, value in recorded.items() if key in seen}
         if stated != seen:
             what = "a receipt does not match its step's files"
             yield Finding(what, f"{path}, {part}", *difference(seen, stated))

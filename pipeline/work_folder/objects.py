@@ -142,7 +142,7 @@ class Objects:
         if len(ranges) == 1:
             return self._range(key, *ranges[0])
         with ThreadPoolExecutor(THREADS) as pool:
-            return b"".join(pool.map(lambda one: self._range(key, *one), ranges))
+            return b"".join(pool.map(lambda block: self._range(key, *block), ranges))
 
     def _range(self, key: str, first: int, last: int) -> bytes:
         def read() -> bytes:

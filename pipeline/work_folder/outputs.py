@@ -42,7 +42,9 @@ def read(step_folder: Path, attempt: str, name: str, first: int, last: int) -> b
 def sent(step_folder: Path, attempt: str) -> dict[str, int]:
     """What lies in the bucket of an attempt: sizes in bytes by name."""
     bucket, folder = attempt_key(step_folder, attempt)
-    return {one.key.removeprefix(f"{folder}/"): one.size_bytes for one in objects_of(bucket).list(f"{folder}/")}
+    return {
+        stored.key.removeprefix(f"{folder}/"): stored.size_bytes for stored in objects_of(bucket).list(f"{folder}/")
+    }
 
 
 def sent_digest(step_folder: Path, attempt: str, name: str, size_bytes: int, algorithm: Algorithm) -> str:
@@ -69,8 +71,8 @@ def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> l
     bucket, key = object_of(work) or ("", "")
     objects = objects_of(bucket)
     now, prefix = objects.clock(), f"{key}/{OUTPUTS}/"
-    written = [(one.key, one.size_bytes, one.changed_at) for one in objects.list(prefix)]
-    written += [(one.key, 0, one.begun_at) for one in objects.unfinished(prefix)]
+    written = [(stored.key, stored.size_bytes, stored.changed_at) for stored in objects.list(prefix)]
+    written += [(upload.key, 0, upload.begun_at) for upload in objects.unfinished(prefix)]
     unnamed: dict[str, list[tuple[int, float]]] = {}
     for name, size_bytes, at in written:
         fingerprint, attempt, *_ = name.removeprefix(prefix).split("/")
@@ -89,8 +91,8 @@ def remove_abandoned(attempt: Path) -> None:
     objects = objects_of(bucket)
     for upload in objects.unfinished(f"{key}/"):
         objects.abort(upload)
-    for one in list(objects.list(f"{key}/")):
-        objects.delete(one.key)
+    for stored in list(objects.list(f"{key}/")):
+        objects.delete(stored.key)
 
 
 def attempt_key(step_folder: Path, attempt: str) -> tuple[str, str]:

@@ -41,10 +41,10 @@ def refresh_all(folder: Path, name: str) -> None:
         return
     bucket, key = there
     objects = objects_of(bucket)
-    tags = {one.key: one.tag for one in objects.list(f"{key}/") if one.key.endswith(f"/{name}")}
+    tags = {stored.key: stored.tag for stored in objects.list(f"{key}/") if stored.key.endswith(f"/{name}")}
     here = {f"{key}/{path.parent.name}/{name}" for path in sorted(folder.glob(f"*/{name}"))}
-    for one in sorted(tags.keys() | here):
-        refresh(folder / one.removeprefix(f"{key}/"), again=tags.get(one, "") != objects.tags.get(one))
+    for kept in sorted(tags.keys() | here):
+        refresh(folder / kept.removeprefix(f"{key}/"), again=tags.get(kept, "") != objects.tags.get(kept))
 
 
 def remove_all(folder: Path) -> None:
@@ -54,9 +54,9 @@ def remove_all(folder: Path) -> None:
         return
     bucket, key = there
     objects = objects_of(bucket)
-    for one in list(objects.list(f"{key}/")):
-        objects.delete(one.key)
-        objects.tags.pop(one.key, None)
+    for stored in list(objects.list(f"{key}/")):
+        objects.delete(stored.key)
+        objects.tags.pop(stored.key, None)
 
 
 def names_below(folder: Path, prefix: str) -> list[Path]:
@@ -65,7 +65,7 @@ def names_below(folder: Path, prefix: str) -> list[Path]:
     if there is None:
         return sorted(folder.glob(f"*/{prefix}*"))
     bucket, key = there
-    keys = (one.key.removeprefix(f"{key}/") for one in objects_of(bucket).list(f"{key}/"))
+    keys = (stored.key.removeprefix(f"{key}/") for stored in objects_of(bucket).list(f"{key}/"))
     return sorted(folder / name for name in keys if name.count("/") == 1 and name.partition("/")[2].startswith(prefix))
 
 

@@ -29,10 +29,10 @@ def test_moments_of_reclaimed_stages_go_with_the_wave_of_their_last_reader() -> 
         Held("gather", 2, 30),
         Held("export", 0, 40),
     ]
-    found = moments(held)
-    assert max(found["keep"]) == found["keep"][-1] == (103, 40)
-    assert found["eager"][-1] == (13, 40)
-    assert max(work for work, _ in found["eager"]) == max(map(sum, found["eager"])) == 10 + 1 + 2 + 30 + 40
+    actual = moments(held)
+    assert max(actual["keep"]) == actual["keep"][-1] == (103, 40)
+    assert actual["eager"][-1] == (13, 40)
+    assert max(work for work, _ in actual["eager"]) == max(map(sum, actual["eager"])) == 10 + 1 + 2 + 30 + 40
     assert max(map(sum, moments([Held("export", 0, 40)], handed_over=False)["eager"])) == 2 * 40
 
 
@@ -77,7 +77,7 @@ def test_refresh_costs_what_the_plan_said(tmp_path: Path, reclaim: str) -> None:
     assert refresh_costs(again, last, preview(again)) == []
     (tmp_path / "corpus/5.jsonl").write_bytes(lines_of(make_documents(80, seed=5), 400))
     planned = open_build(plan_dataset(config))
-    stated = {one.stage: one for one in refresh_costs(planned, last, preview(planned))}
+    stated = {cost.stage: cost for cost in refresh_costs(planned, last, preview(planned))}
     before = {stage: {unit: last.finished_at(stage, unit) for unit in last.units(stage)} for stage in stated}
     built = open_build(build_dataset(config, workers=1))
     for stage in stated.keys() - {"upload"}:

@@ -26,10 +26,10 @@ def test_memory_beyond_the_pool_is_refused_before_planning_with_both_sizes(
     large = config(tmp_path, dedup={"mode": "remove", "minimum_bytes": 100, "memory": "64GiB"})
     with pytest.raises(ConfigError) as caught:
         build_dataset(large)
-    said = str(caught.value)
-    assert "dedup.memory" in said
-    assert "64 GiB" in said
-    assert "at most 24 GiB: CORPUSMILL_MEMORY_GIB, the size of the memory pool" in said
+    printed = str(caught.value)
+    assert "dedup.memory" in printed
+    assert "64 GiB" in printed
+    assert "at most 24 GiB: CORPUSMILL_MEMORY_GIB, the size of the memory pool" in printed
     assert not (tmp_path / "work" / large.name / "plan").exists()
 
 
@@ -101,10 +101,10 @@ def test_memory_for_suffix_arrays_counts_where_they_are_matched(
 ) -> None:
     monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "1")
     dedup = {"mode": mode} if mode == "none" else {"mode": mode, "minimum_bytes": 100}
-    one = config(tmp_path, dedup=dedup, index={"method": method})
-    require_memory_for_suffix_arrays(one, 190 << 20)
+    item = config(tmp_path, dedup=dedup, index={"method": method})
+    require_memory_for_suffix_arrays(item, 190 << 20)
     if not refused:
-        require_memory_for_suffix_arrays(one, 1 << 40)
+        require_memory_for_suffix_arrays(item, 1 << 40)
         return
     with pytest.raises(ConfigError, match="do not fit in memory"):
-        require_memory_for_suffix_arrays(one, 200 << 20)
+        require_memory_for_suffix_arrays(item, 200 << 20)

@@ -47,11 +47,11 @@ def test_build_that_cannot_end_says_every_reason_at_once_and_runs_nothing(
     )
     with pytest.raises(PermanentError, match="cannot start, for 4 reasons") as caught:
         build_dataset(broken)
-    said = str(caught.value)
+    printed = str(caught.value)
     for words in ("more memory than available", "vocabulary file does not exist", "a source does not exist"):
-        assert words in said
-    assert "a destination cannot be written" in said
-    assert f"{tmp_path}/file" in said
+        assert words in printed
+    assert "a destination cannot be written" in printed
+    assert f"{tmp_path}/file" in printed
     assert not (tmp_path / "fine").exists()
     assert not (tmp_path / "work" / broken.name / "plan").exists()
 

@@ -30,4 +30,4 @@ def test_provenance_counts_rows_of_each_folder_whether_shards_cut_or_join_its_fi
     source = {"paths": paths, "shard_bytes": shard_bytes}
     values = configuration(tmp_path, source=source, dedup={"mode": "none"}, exports={"nanoset": {}})
     build = open_build(build_dataset(check_config(values, where="test")))
-    assert {one["name"]: one["lines"] for one in provenance(build)["inputs"]} == rows
+    assert {item["name"]: item["lines"] for item in provenance(build)["inputs"]} == rows

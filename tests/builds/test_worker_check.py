@@ -17,9 +17,9 @@ def probed(folder: Path, hosts: list[str]) -> list[Path]:
 
 
 def test_workers_j25_probes_are_counted_per_host_and_leave_nothing(tmp_path) -> None:
-    said = worker_check.conclude(tmp_path, probed(tmp_path, ["one"] * 4 + ["two"] * 2))
-    assert "two  2 probes" in said
-    assert "6 probes on 2 hosts" in said
+    printed = worker_check.conclude(tmp_path, probed(tmp_path, ["one"] * 4 + ["two"] * 2))
+    assert "two  2 probes" in printed
+    assert "6 probes on 2 hosts" in printed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from corpusmill.commands.renamed import COMMANDS, OPTIONS
 from tests.commands.reference import PAGE, each_command, example_of, names_of, render
 
 ALL = {name: command for name, _, command in each_command()}
-PARAMETERS = [(name, one) for name, command in ALL.items() for one in command.params]
+PARAMETERS = [(name, param) for name, command in ALL.items() for param in command.params]
 # What is written, and what a document without tokens becomes, differ with the format.
 MEANING_DIFFERS = {"--output", "--empty-documents", "--text-field"}
 
@@ -23,13 +23,15 @@ def test_reference_page_is_what_the_commands_say() -> None:
     assert PAGE.read_text() == render(), "python -m tests.commands.reference writes it anew"
 
 
-@pytest.mark.parametrize("option", sorted({name for _, one in PARAMETERS for name in names_of(one) if name[0] == "-"}))
+@pytest.mark.parametrize(
+    "option", sorted({name for _, item in PARAMETERS for name in names_of(item) if name[0] == "-"})
+)
 def test_option_of_several_commands_means_the_same(option: str) -> None:
-    same = [one for _, one in PARAMETERS if option in names_of(one)]
-    assert len({one.is_flag for one in same}) == 1
+    same = [item for _, item in PARAMETERS if option in names_of(item)]
+    assert len({item.is_flag for item in same}) == 1
     if option not in MEANING_DIFFERS:
-        assert len({(one.help, one.metavar, one.min, one.max, one.multiple) for one in same}) == 1
-        assert option == "--workers" or len({repr(one.default) for one in same if not one.required}) <= 1
+        assert len({(item.help, item.metavar, item.min, item.max, item.multiple) for item in same}) == 1
+        assert option == "--workers" or len({repr(item.default) for item in same if not item.required}) <= 1
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -49,13 +51,13 @@ REFUSED = [
     (name, old)
     for name, command in ALL.items()
     for old, new in OPTIONS.items()
-    if (names := {one for parameter in command.params for one in names_of(parameter)}) >= {new} and old not in names
+    if (names := {item for parameter in command.params for item in names_of(parameter)}) >= {new} and old not in names
 ]
 
 
 @pytest.mark.parametrize(("name", "old"), REFUSED)
 def test_old_option_is_refused_with_the_new_name(name: str, old: str) -> None:
-    first = (name, old) == next(one for one in REFUSED if one[1] == old)
+    first = (name, old) == next(item for item in REFUSED if item[1] == old)
     for argument in ([old, "1"], [f"{old}=1"])[: 2 if first else 1]:
         done = CliRunner().invoke(app, [*name.split(), *argument])
         assert done.exit_code == 2

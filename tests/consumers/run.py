@@ -113,8 +113,8 @@ def write_in_order(folder: Path) -> None:
     trained.train_from_iterator(texts, wanted)
     path = folder / "tokenizer" / "tokenizer.json"
     trained.save(str(path))
-    said = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
-    (folder / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(said))
+    printed = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(printed))
     for name, output in ((path, "nanoset"), (path.parent, "auto")):
         tokenizer = load_tokenizer(str(name), file=str(path), engine="gigatoken")
         source = Source([str(folder / "source.jsonl.zst")], ("text",), folder / "rejected.jsonl")

@@ -20,12 +20,12 @@ try:
             sample.file,
             [
                 [
-                    one.file,
-                    one.record,
-                    *one.record_tokens,
-                    [[part.document.source, part.document.line] for part in one.parts if isinstance(part, Piece)],
+                    record.file,
+                    record.record,
+                    *record.record_tokens,
+                    [[part.document.source, part.document.line] for part in record.parts if isinstance(part, Piece)],
                 ]
-                for one in sample.records
+                for record in sample.records
             ],
         ]
         for sample in corpusmill.trace_samples(sys.argv[1], **json.loads(sys.argv[2]))

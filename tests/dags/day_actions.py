@@ -170,10 +170,10 @@ class Actions:
 
     def runs(self, states: str = "") -> list[dict[str, Any]]:
         """All runs, the newest first."""
-        found: list[dict[str, Any]] = self.live.call(
+        actual: list[dict[str, Any]] = self.live.call(
             "GET", f"/api/v2/dags/~/dagRuns?limit=100&order_by=-run_after{states}"
         )["dag_runs"]
-        return found
+        return actual
 
     def unfinished(self) -> list[dict[str, Any]]:
         return self.runs("&state=queued&state=running")
@@ -189,8 +189,8 @@ class Actions:
         return (f"{_named(instance)} ({instance['state']}, run {run['state']})" if instance else ""), instance
 
     def tasks_at_work(self) -> list[dict[str, Any]]:
-        found = self.live.call("GET", "/api/v2/dags/~/dagRuns/~/taskInstances?state=running&limit=100")
-        return [instance for instance in found["task_instances"] if instance["pid"]]
+        actual = self.live.call("GET", "/api/v2/dags/~/dagRuns/~/taskInstances?state=running&limit=100")
+        return [instance for instance in actual["task_instances"] if instance["pid"]]
 
     def say(self, line: str) -> None:
         self.log.append(f"{time.monotonic() - self.began:6.0f} s {line}")

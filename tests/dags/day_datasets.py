@@ -100,7 +100,7 @@ class Datasets:
         return name
 
     def restore(self, name: str) -> str:
-        deleted = [one for one in NAMES if not self.file(one).exists()]
+        deleted = [item for item in NAMES if not self.file(item).exists()]
         name = deleted[0] if deleted else name
         self.live.configure(self.configurations[name])
         return f"{name}{'' if deleted else ', which was there'}"

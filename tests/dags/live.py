@@ -86,11 +86,11 @@ class Rest:
         return answer.json() if answer.content else None
 
     def wait_for(
-        self, what: str, found: Callable[[], Any], seconds: float = LONGEST_SECONDS, every_seconds: float = 0.5
+        self, what: str, actual: Callable[[], Any], seconds: float = LONGEST_SECONDS, every_seconds: float = 0.5
     ) -> Any:
         """Ask until there is something."""
         until = time.monotonic() + seconds
-        while not (value := found()):
+        while not (value := actual()):
             assert time.monotonic() < until, f"{what}: not within {seconds} s"
             time.sleep(every_seconds)
         return value
@@ -125,14 +125,14 @@ class Rest:
 
     def tasks(self, dag: str, run: str, task: str | None = None) -> dict[tuple[str, int], dict[str, Any]]:
         """{(task id, map index): the instance} of a run."""
-        found: list[dict[str, Any]] = []
+        actual: list[dict[str, Any]] = []
         while True:
-            query = f"limit=100&offset={len(found)}"
+            query = f"limit=100&offset={len(actual)}"
             answer = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances?{query}")
-            found += answer["task_instances"]
-            if len(found) >= answer["total_entries"]:
+            actual += answer["task_instances"]
+            if len(actual) >= answer["total_entries"]:
                 break
-        return {(one["task_id"], one["map_index"]): one for one in found if task in {None, one["task_id"]}}
+        return {(item["task_id"], item["map_index"]): item for item in actual if task in {None, item["task_id"]}}
 
     def log(self, dag: str, run: str, task: str, *, map_index: int = -1, try_number: int = 1) -> str:
         """What a task logged; "" before it began."""
@@ -183,9 +183,9 @@ class Live(Rest):
     def processes(self, *words: str) -> list[psutil.Process]:
         """Those of this Airflow whose command line holds all of `words`."""
         session = json.loads((self.folder / ".airflow" / "server.json").read_text())["pid"]
-        found = []
-        for one in psutil.process_iter(["cmdline"]):
+        actual = []
+        for item in psutil.process_iter(["cmdline"]):
             with contextlib.suppress(ProcessLookupError):  # ended since it was listed
-                if set(words) <= set(one.info["cmdline"] or ()) and os.getsid(one.pid) == session:
-                    found.append(one)
-        return found
+                if set(words) <= set(item.info["cmdline"] or ()) and os.getsid(item.pid) == session:
+                    actual.append(item)
+        return actual

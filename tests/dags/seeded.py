@@ -102,8 +102,8 @@ def seed_run(
             word = ("failed" if state == "failed" else "running") if at_work else "success"
             map_index = -1 if stage == "report" else place
             ended = None if word == "running" else now - timedelta(minutes=1)
-            one = _task(task_id, map_index, unit, word, began + timedelta(seconds=2 + 20 * number), ended)
-            seen.append(one | {"try_number": (tries or {}).get((stage, unit), 1)})
+            item = _task(task_id, map_index, unit, word, began + timedelta(seconds=2 + 20 * number), ended)
+            seen.append(item | {"try_number": (tries or {}).get((stage, unit), 1)})
             if word == "success":
                 paths = _receipts(build, stage, unit)
                 values[task_id, map_index] = paths[0] if stage == "report" else paths
@@ -115,7 +115,7 @@ def seed_run(
         session.add(run)
         session.flush()
         common = {"dag_id": dag_id, "run_id": run_id}
-        session.execute(insert(TaskInstance), [one | common for one in seen])
+        session.execute(insert(TaskInstance), [item | common for item in seen])
         session.execute(
             insert(XComModel),
             [

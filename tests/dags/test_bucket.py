@@ -30,7 +30,9 @@ def test_run_of_a_dataset_in_a_bucket_delivers_and_its_report_is_read_elsewhere(
     with machine(tmp_path, "worker"):
         run = run_of_tiny()
         assert run.state == "success"
-        handed = {one.task_id: one.xcom_pull(task_ids=one.task_id) for one in run.get_task_instances()}
+        handed = {
+            instance.task_id: instance.xcom_pull(task_ids=instance.task_id) for instance in run.get_task_instances()
+        }
     assert handed["plan"].startswith("s3://corpus/mill/tiny/plan/")
     assert list((tmp_path / "outputs" / "tiny" / "latest" / "nanoset").iterdir())
     with machine(tmp_path, "api-server"):

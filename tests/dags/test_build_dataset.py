@@ -40,7 +40,7 @@ TASK_OF_STAGE = {
 }
 DECIDED_BY_THE_RUN = {"dry_run", "approve_removal", "move_latest", "verify"}
 ABOUT_THE_RUN = {"configuration", *DECIDED_BY_THE_RUN}
-ERRORS = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, CorpusmillError)]
+ERRORS = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, CorpusmillError)]
 
 
 def task_of(stage: str) -> str:

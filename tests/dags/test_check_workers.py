@@ -10,5 +10,5 @@ import pytest
 def test_workers_j25_dag_probes_every_worker_and_succeeds(run_dag: Callable[..., Any], tmp_path, capsys) -> None:
     done = run_dag("check_workers", work_folder="work", probes=3)
     assert done.state == "success"
-    assert sum(one.task_id == "probe" for one in done.get_task_instances()) == 3
+    assert sum(instance.task_id == "probe" for instance in done.get_task_instances()) == 3
     assert list((tmp_path / "work").iterdir()) == []

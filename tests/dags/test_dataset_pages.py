@@ -86,10 +86,10 @@ def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> Non
         ({"index": "success", "tokenize": "success", "scatter": "success"}, "done", "done"),
     ],
 )
-def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str], word: str, said: str) -> None:
+def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str], word: str, printed: str) -> None:
     from corpusmill_airflow.pages.live import doing
 
-    assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, said)
+    assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, printed)
 
 
 def test_doing_a_shard_of_a_run_that_is_over_waits_for_nothing() -> None:
@@ -126,9 +126,9 @@ def test_read_steps_without_time_reads_nothing_and_says_how_much_is_left(tmp_pat
 
     paths = [write_receipt(tmp_path, f"{number:05d}") for number in range(3)]
     assert read_steps(paths, tmp_path, seconds=-1) == ({}, 3)
-    found, left = read_steps(paths, tmp_path)
+    actual, left = read_steps(paths, tmp_path)
     assert left == 0
-    assert [found[path].counts["lines"] for path in paths] == [7, 7, 7]
+    assert [actual[path].counts["lines"] for path in paths] == [7, 7, 7]
     assert read_steps(paths, tmp_path, seconds=-1)[1] == 0  # what was read once is known
 
 
@@ -140,8 +140,8 @@ def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp
     Path(broken).write_text("{")
     gone = f"{tmp_path}/mine/index/00002-00/{RECEIPT_NAME}"
     climbing = f"{tmp_path}/mine/../other/{RECEIPT_NAME}"
-    found, left = read_steps([inside, outside, broken, gone, climbing], tmp_path / "mine")
-    assert (set(found), left) == ({inside}, 0)
+    actual, left = read_steps([inside, outside, broken, gone, climbing], tmp_path / "mine")
+    assert (set(actual), left) == ({inside}, 0)
 
 
 @pytest.mark.parametrize(

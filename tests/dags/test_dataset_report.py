@@ -138,7 +138,7 @@ def test_no_other_address_answers(ask: Ask, path: str) -> None:
 def test_datasets_page_names_the_newest_build_and_its_figures(ask: Ask, finished: str, built: Path) -> None:
     answer = ask("datasets")
     build = open_build(built)
-    exact = [str(one["title"]) for one in Page(answer.text).all("b") if "title" in one]
+    exact = [str(item["title"]) for item in Page(answer.text).all("b") if "title" in item]
     assert f"{build.total('tokenize', 'tokens'):,}" in exact
     assert f"version {json.loads(_report(built).read_text())['details']['version']}" in said(answer)
     assert "in balance" in said(answer)
@@ -161,10 +161,10 @@ def test_finished_run_shows_every_shard_with_its_digest_and_a_button(ask: Ask, f
     page = Page(ask(f"build_dataset/{finished}").text)
     build = open_build(built)
     shards = build.units("index")
-    assert [one["data-reprocess"] for one in page.all("button") if "data-reprocess" in one] == shards
+    assert [item["data-reprocess"] for item in page.all("button") if "data-reprocess" in item] == shards
     for shard in shards:
         assert build.receipt("tokenize", shard).digest[:10] in page.text
-    assert not [one for one in page.all("button") if "data-reprocess" in one and "disabled" in one]
+    assert not [item for item in page.all("button") if "data-reprocess" in item and "disabled" in item]
 
 
 def test_run_whose_tasks_take_several_shards_shows_every_shard_and_clears_the_task_that_has_it(
@@ -189,9 +189,9 @@ def test_running_run_shows_how_far_it_is_and_reprocesses_nothing(ask: Ask, built
     assert re.search(r"10 of \d\d stages done", text)  # of those behind it nobody knows yet which are switched off
     assert f"tokenize {shards - 1} of {shards} 1 running" in text
     assert "tokenize try 2" in text
-    buttons = [one for one in page.all("button") if "data-reprocess" in one]
+    buttons = [item for item in page.all("button") if "data-reprocess" in item]
     assert len(buttons) == shards
-    assert all("disabled" in one for one in buttons)
+    assert all("disabled" in button for button in buttons)
     assert "once this run has ended" in text
 
 
@@ -222,7 +222,7 @@ def test_failed_plan_is_said_in_its_own_words_and_leads_to_its_log(ask: Ask, bui
     assert "Nothing was built: this run could not be planned" in text
     assert "unknown tokenizer where tokenizer.name: cl100k_bse" in text
     assert "Progress" not in text
-    assert [one for one in page.all("a") if str(one.get("href")).endswith(f"/runs/{run}/tasks/plan")]
+    assert [item for item in page.all("a") if str(item.get("href")).endswith(f"/runs/{run}/tasks/plan")]
 
 
 def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
@@ -240,7 +240,7 @@ def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
         session.execute(query.values(state="removed"))
     page = Page(ask(f"build_dataset/{run}/live").text)
     assert f"tokenize {last - 1} of {last} 1 running" in " ".join(page.text.split())
-    shards = [one["data-shard"] for one in page.all("tr") if "data-shard" in one]
+    shards = [item["data-shard"] for item in page.all("tr") if "data-shard" in item]
     assert shards == [f"{number:05d}" for number in range(last)]
 
 
@@ -248,7 +248,7 @@ def test_failed_run_names_the_task_and_leads_to_its_log(ask: Ask, built: Path, c
     run = seed_run(built, "failed", until="match", state="failed")
     page = Page(ask(f"build_dataset/{run}").text)
     assert "match 00000 failed" in " ".join(page.text.split())
-    logs = [one["href"] for one in page.all("a") if "find_ranges.match/mapped/0" in str(one.get("href"))]
+    logs = [item["href"] for item in page.all("a") if "find_ranges.match/mapped/0" in str(item.get("href"))]
     assert logs
 
 
@@ -265,7 +265,7 @@ def test_green_run_of_which_a_cleared_task_failed_says_so_and_what_still_stands(
     assert "index 00001 failed" in text
     assert "The delivery of this run is still valid" in text
     assert "index failed" in text  # its shard, in the table of them
-    assert [one for one in page.all("a") if "tasks/index/mapped/1" in str(one.get("href"))]
+    assert [item for item in page.all("a") if "tasks/index/mapped/1" in str(item.get("href"))]
 
 
 def test_run_that_asks_for_an_approval_leads_to_the_task_that_waits(ask: Ask, built: Path, client: Any) -> None:
@@ -296,9 +296,9 @@ def test_viewer_is_told_why_the_button_is_off_and_airflow_refuses_the_trigger(
     ask: Ask, client: Any, finished: str
 ) -> None:
     page = Page(ask(f"build_dataset/{finished}", user="looker").text)
-    buttons = [one for one in page.all("button") if "data-reprocess" in one]
+    buttons = [item for item in page.all("button") if "data-reprocess" in item]
     assert buttons
-    assert all("disabled" in one for one in buttons)
+    assert all("disabled" in button for button in buttons)
     assert "not trigger the DAG reprocess_shard" in page.text
     token = client.post("/auth/token", json={"username": "looker", "password": PASSWORDS["looker"]}).json()
     answer = client.post(
@@ -388,7 +388,7 @@ def test_reprocessing_that_changed_nothing_says_so(ask: Ask, copied: Path, clien
 
 
 def test_page_of_a_run_names_the_plan_that_its_button_builds(ask: Ask, finished: str, built: Path) -> None:
-    (head,) = [one for one in Page(ask(f"build_dataset/{finished}").text).all("div") if one.get("id") == "head"]
+    (head,) = [item for item in Page(ask(f"build_dataset/{finished}").text).all("div") if item.get("id") == "head"]
     assert head["data-plan"] == built.parent.name
     script = ask("-/run.js").text
     assert "plan: head().plan" in script

@@ -68,8 +68,8 @@ def named(name: str, more: str = "") -> str:
 
 
 def error_of(bag: Any) -> str:
-    (said,) = bag.import_errors.values()
-    return str(said)
+    (printed,) = bag.import_errors.values()
+    return str(printed)
 
 
 def test_dag_section_becomes_schedule_owner_tags_and_words(parse: Callable[..., Any]) -> None:
@@ -163,12 +163,12 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
     ],
 )
 def test_bad_file_is_an_import_error_with_file_key_and_fix_and_its_neighbour_stays(
-    parse: Callable[..., Any], text: str, said: list[str]
+    parse: Callable[..., Any], text: str, printed: list[str]
 ) -> None:
     bag = parse(bad=text, good=named("good"))
     error = error_of(bag)
     assert "bad.yaml" in error
-    for words in said:
+    for words in printed:
         assert words in error
     assert "Traceback" not in error
     assert set(bag.dags) == {"dataset__good"}

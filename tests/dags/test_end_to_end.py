@@ -44,11 +44,11 @@ def results(run: Any) -> dict[str, list[Any]]:
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    found: dict[str, list[Any]] = {}
+    actual: dict[str, list[Any]] = {}
     with create_session() as session:
-        for one in session.scalars(select(XComModel).where(XComModel.run_id == run.run_id)):
-            found.setdefault(one.task_id, []).append(XComModel.deserialize_value(one))
-    return found
+        for scalar in session.scalars(select(XComModel).where(XComModel.run_id == run.run_id)):
+            actual.setdefault(scalar.task_id, []).append(XComModel.deserialize_value(scalar))
+    return actual
 
 
 def flat(values: list[Any]) -> list[str]:
@@ -57,8 +57,8 @@ def flat(values: list[Any]) -> list[str]:
 
 
 def names(run: Any, task_id: str) -> list[str]:
-    found = [one for one in run.get_task_instances() if one.task_id == task_id]
-    return [one.rendered_map_index for one in sorted(found, key=lambda one: one.map_index)]
+    actual = [instance for instance in run.get_task_instances() if instance.task_id == task_id]
+    return [item.rendered_map_index for item in sorted(actual, key=lambda item: item.map_index)]
 
 
 FOLDERS = {"destinations": ["airflow/outputs"], "work_folder": "airflow/work"}
@@ -132,14 +132,14 @@ def test_dry_run_ends_with_the_estimate_and_builds_nothing(
 ) -> None:
     run = run_dag(**form | {"dry_run": True})
     assert run.state == "success"
-    states = {one.task_id: str(one.state) for one in run.get_task_instances()}
+    states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
     assert {name for name, state in states.items() if state == "success"} == {"plan", "estimate", "close"}
     assert set(states.values()) == {"success", "skipped"}
     assert not (tmp_path / "airflow" / "outputs").exists()
     handed_on = results(run)["estimate"]
-    assert any(isinstance(one, dict) and one["tokens_low"] <= one["tokens"] for one in handed_on)
-    said = capsys.readouterr().out
-    assert "cores like these" in said
+    assert any(isinstance(item, dict) and item["tokens_low"] <= item["tokens"] for item in handed_on)
+    printed = capsys.readouterr().out
+    assert "cores like these" in printed
 
 
 def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
@@ -147,7 +147,7 @@ def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
 ) -> None:
     run = run_dag(**form | {"dedup_mode": "none", "export_webdataset": "off"})
     assert run.state == "success"
-    states = {one.task_id: str(one.state) for one in run.get_task_instances()}
+    states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
     ranges = ("anchor", "shared", "context", "settle", "border", "suffix_array", "match", "union")
     references = ("reference_index", "reference_context", "reference_border")
     skipped = {
@@ -189,10 +189,10 @@ def test_reprocess_shard_after_a_dry_run_builds_what_was_delivered_and_nothing_c
     again = [path for path, at in before.items() if Path(path).stat().st_mtime_ns != at]
     assert again == [path for path in paths if "/00001-" in path]
     assert files_below(built.root / "airflow" / "outputs") == outputs
-    said = finish(Path(results(run)["plan"][0]))
-    assert "done again  tokenize 00001" in said
-    assert "tokenize" in said
-    assert " 0 changed" in said
+    printed = finish(Path(results(run)["plan"][0]))
+    assert "done again  tokenize 00001" in printed
+    assert "tokenize" in printed
+    assert " 0 changed" in printed
 
 
 def test_reprocess_shard_of_a_dataset_that_is_not_there_fails_with_words(run_dag: Callable[..., Any]) -> None:

@@ -62,8 +62,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
 
 def states(run: Any, task_id: str) -> list[tuple[str, int]]:
     """(state, tries) of every instance of a task, by map index."""
-    found = [one for one in run.get_task_instances() if one.task_id == task_id]
-    return [(str(one.state), one.try_number) for one in sorted(found, key=lambda one: one.map_index)]
+    actual = [instance for instance in run.get_task_instances() if instance.task_id == task_id]
+    return [(str(item.state), item.try_number) for item in sorted(actual, key=lambda item: item.map_index)]
 
 
 @pytest.mark.slow
@@ -96,8 +96,8 @@ def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_
     assert states(run, "index") == [("success", 1), ("failed", 1)]
     assert {state for state, _ in states(run, "find_ranges.anchor")} == {"upstream_failed"}
     assert states(run, "report") == [("upstream_failed", 0)]
-    assert {(one["job"], one["run"], one["plan"]) for one in claims} == {("build_dataset", run.run_id, "all")}
-    assert len({one["instance"] for one in claims}) == 1  # made by the run, and the same in every task
+    assert {(claim["job"], claim["run"], claim["plan"]) for claim in claims} == {("build_dataset", run.run_id, "all")}
+    assert len({claim["instance"] for claim in claims}) == 1  # made by the run, and the same in every task
     assert claims[0]["instance"]
     assert states(run, "close") == [("success", 1)]
     assert not list(tmp_path.rglob(CLAIM))
@@ -132,5 +132,5 @@ def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
     assert states(run, "plan") == [("failed", 1)]
     words = "fuzzy_share removes text that keep: every_string keeps"
     assert words in capsys.readouterr().out + caplog.text
-    (plan,) = [one for one in run.get_task_instances() if one.task_id == "plan"]
+    (plan,) = [instance for instance in run.get_task_instances() if instance.task_id == "plan"]
     assert words in plan.xcom_pull(task_ids="plan", key="why")  # the page of the run shows it

@@ -25,7 +25,7 @@ def private_names(tree: ast.AST) -> list[str]:
     """
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     bare, derived = (
-        {id(node) for one in classes if bool(one.bases) is has for node in ast.walk(one)} for has in (False, True)
+        {id(node) for kind in classes if bool(kind.bases) is has for node in ast.walk(kind)} for has in (False, True)
     )
     named = {name for node in ast.walk(tree) for name in names_in(node, reaches_own=id(node) in bare - derived)}
     return sorted(name for name in named if PRIVATE.fullmatch(name))

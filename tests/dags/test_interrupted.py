@@ -97,7 +97,7 @@ def test_killed_program_of_a_task_with_several_units_is_started_again_with_fewer
     program = live.wait_for("a program", at_work, every_seconds=0.2)[0]
     program.kill()
     assert live.finish(dag, "once", seconds=2 * LONGEST_SECONDS) == "success"
-    tries = [one["try_number"] for one in live.tasks(dag, "once", "tokenize").values()]
+    tries = [task["try_number"] for task in live.tasks(dag, "once", "tokenize").values()]
     assert sorted(tries) == [1, 2]
     assert "SIGKILL" in live.log(dag, "once", "tokenize", map_index=tries.index(2))
     assert not live.processes("run-task")
@@ -119,15 +119,15 @@ def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right
         live.trigger(dag, "once")
 
         def waiting() -> list[dict[str, Any]]:
-            return [one for one in live.tasks(dag, "once").values() if one["state"] in {"up_for_retry", "failed"}]
+            return [task for task in live.tasks(dag, "once").values() if task["state"] in {"up_for_retry", "failed"}]
 
         (stopped,) = live.wait_for("a task without room", waiting)
         assert stopped["state"] == "up_for_retry"  # in five minutes, by itself
         task, place = stopped["task_id"], stopped["map_index"]
-        said = live.log(dag, "once", task, map_index=place)
+        printed = live.log(dag, "once", task, map_index=place)
         for words in ("StorageFullError", "no space left while", str(disk), "bytes free", "free space or move"):
-            assert words in said
-        assert "finished steps are reused" in said
+            assert words in printed
+        assert "finished steps are reused" in printed
 
         (disk / "ballast").unlink()
         enlarge(disk, mebibytes=200)

@@ -54,8 +54,8 @@ def built(live: Live) -> str:
 
 def receipts(live: Live, stage: str) -> dict[str, int]:
     """{unit: when its receipt was written} of every step of a stage."""
-    found = (live.folder / "work" / "tiny" / stage).glob("*/receipt.json")
-    return {path.parent.name: path.stat().st_mtime_ns for path in found}
+    actual = (live.folder / "work" / "tiny" / stage).glob("*/receipt.json")
+    return {path.parent.name: path.stat().st_mtime_ns for path in actual}
 
 
 def outputs(live: Live) -> dict[str, bytes]:
@@ -88,7 +88,7 @@ def test_cleared_shard_is_done_again_with_what_follows_and_nothing_before(live: 
     }
     live.call("POST", f"/api/v2/dags/{TINY}/clearTaskInstances", body)
     assert live.finish(TINY, built) == "success"
-    tries = {place: one["try_number"] for place, one in live.tasks(TINY, built).items()}
+    tries = {place: task["try_number"] for place, task in live.tasks(TINY, built).items()}
     assert (tries["tokenize", 0], tries["tokenize", 1], tries["index", 1], tries["report", -1]) == (1, 2, 1, 2)
     after = {stage: receipts(live, stage) for stage in before}
     assert after["index"] == before["index"]
@@ -104,9 +104,9 @@ def test_backfill_over_dates_builds_each_and_new_files_only(live: Live, built: s
     extra.write_text("".join(json.dumps({"text": f"a new document {number} " * 40}) + "\n" for number in range(60)))
     dates = ["--from-date", "2026-03-01", "--to-date", "2026-03-02"]
     live.command("backfill", "create", "--dag-id", TINY, *dates, "--max-active-runs", "1")
-    found = live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?run_type=backfill&order_by=logical_date")["dag_runs"]
-    assert [one["logical_date"][:10] for one in found] == ["2026-03-01", "2026-03-02"]
-    first, second = (str(one["dag_run_id"]) for one in found)
+    actual = live.call("GET", f"/api/v2/dags/{TINY}/dagRuns?run_type=backfill&order_by=logical_date")["dag_runs"]
+    assert [item["logical_date"][:10] for item in actual] == ["2026-03-01", "2026-03-02"]
+    first, second = (str(item["dag_run_id"]) for item in actual)
     assert live.finish(TINY, first) == "success"
     after = receipts(live, "tokenize")
     assert {name: after[name] for name in before} == before
@@ -129,13 +129,13 @@ def test_scheduler_that_is_killed_comes_back_for_the_runs_of_the_tests_below(liv
 def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) -> None:
     live.trigger("build_dataset", "dry", configuration="tiny", dry_run=True)
     assert live.finish("build_dataset", "dry") == "success"
-    states = {place: one["state"] for place, one in live.tasks("build_dataset", "dry").items()}
+    states = {place: task["state"] for place, task in live.tasks("build_dataset", "dry").items()}
     assert {task for (task, _), state in states.items() if state == "success"} == {"plan", "estimate", "close"}
     assert {state for state in states.values() if state != "success"} == {"skipped"}
     assert not (live.folder / "work" / "tiny" / CLAIM).exists()
-    said = live.log("build_dataset", "dry", "estimate")
-    assert "tokens" in said
-    assert "cores like these" in said
+    printed = live.log("build_dataset", "dry", "estimate")
+    assert "tokens" in printed
+    assert "cores like these" in printed
     place = "/api/v2/dags/build_dataset/dagRuns/dry/taskInstances/estimate/xcomEntries/estimate"
     assert "tokens_low" in json.dumps(live.call("GET", place)["value"])
 
@@ -144,8 +144,8 @@ def wait_for_question(live: Live, dag: str, run: str, task: str) -> str:
     """Wait until a task asks somebody; the address of its question, and of the answer."""
 
     def asked() -> Any:
-        found = live.tasks(dag, run, task)
-        return [one for one in found.values() if one["state"] in {"awaiting_input", "deferred"}]
+        actual = live.tasks(dag, run, task)
+        return [item for item in actual.values() if item["state"] in {"awaiting_input", "deferred"}]
 
     live.wait_for("the question", asked)
     return f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
@@ -172,7 +172,7 @@ def test_approval_shows_what_would_go_and_a_refusal_stops_the_run(live: Live, bu
     assert "bytes of text" in live.call("GET", place)["body"]
     live.call("PATCH", place, {"chosen_options": ["Reject"], "params_input": {}})
     assert live.finish(TINY, "asking") == "failed"
-    states = {place: one["state"] for place, one in live.tasks(TINY, "asking").items()}
+    states = {place: task["state"] for place, task in live.tasks(TINY, "asking").items()}
     assert states["approve_removal", -1] == "failed"
     assert states["upload", -1] == "upstream_failed"
 
@@ -223,9 +223,9 @@ def test_plan_cleared_alone_fails_the_next_task_with_words_and_with_downstream_a
 
 
 def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -> None:
-    said = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
+    printed = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
     logs = live.folder / ".airflow"
-    live.wait_for("the alert", lambda: any(said in path.read_text(errors="replace") for path in logs.rglob("*.log")))
+    live.wait_for("the alert", lambda: any(printed in path.read_text(errors="replace") for path in logs.rglob("*.log")))
     (missed,) = live.call("GET", "/ui/dags/dataset__late/dagRuns/waiting/deadlines")["deadlines"]
     assert missed["missed"] is True
     live.call("PATCH", "/api/v2/dags/dataset__late/dagRuns/waiting?update_mask=state", {"state": "failed"})
@@ -253,8 +253,8 @@ def test_password_is_said_once_and_stands_in_no_log_and_its_file_is_private(live
     assert secret in live.said  # type: ignore[attr-defined]
     assert secret not in live.server("up")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    kept = [one for folder in (".airflow", "work", "outputs") for one in (live.folder / folder).rglob("*")]
-    holding = [str(one) for one in kept if one.is_file() and one != path and secret.encode() in one.read_bytes()]
+    kept = [path for folder in (".airflow", "work", "outputs") for path in (live.folder / folder).rglob("*")]
+    holding = [str(item) for item in kept if item.is_file() and item != path and secret.encode() in item.read_bytes()]
     assert holding == []
 
 

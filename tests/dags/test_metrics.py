@@ -87,7 +87,7 @@ def test_metrics_of_a_run_say_what_each_stage_moved_to_the_bucket(
     sums = counters(listener)
     outputs: Counter[str] = Counter()
     for listed in moto_client.get_paginator("list_objects_v2").paginate(Bucket="corpus", Prefix="mill/tiny/outputs/"):
-        outputs["bytes"] += sum(one["Size"] for one in listed["Contents"])
+        outputs["bytes"] += sum(item["Size"] for item in listed["Contents"])
         outputs["objects"] += len(listed["Contents"])
     sent = sum(count for (name, _), count in sums.items() if name == "bytes_sent")
     requests = sum(count for (name, _), count in sums.items() if name == "requests")

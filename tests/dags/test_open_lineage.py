@@ -73,13 +73,13 @@ def test_events_of_a_build_name_sources_destinations_counts_and_version(built) -
     (complete,) = [event for event in events if event["eventType"] == "COMPLETE"]
     assert complete["job"]["namespace"] == "mill"
     dataset = json.loads((root / "outputs" / "tiny" / "latest" / "dataset.json").read_text())
-    inputs = {one["name"]: one["inputFacets"]["inputStatistics"] for one in complete["inputs"]}
+    inputs = {item["name"]: item["inputFacets"]["inputStatistics"] for item in complete["inputs"]}
     for folder, files, rows in ((root / "corpus", 5, 20), (root / "more", 1, 1)):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         assert (inputs[str(folder)]["fileCount"], inputs[str(folder)]["size"]) == (files, size)
         assert inputs[str(folder)]["rowCount"] == rows
     places = {str(root / place / "tiny") for place in ("outputs", "copies")}
-    assert {one["name"] for one in complete["outputs"]} == places
+    assert {item["name"] for item in complete["outputs"]} == places
     for output in complete["outputs"]:
         assert output["namespace"] == "file"
         assert output["facets"]["version"]["datasetVersion"] == (root / "outputs/tiny/latest").resolve().name

@@ -47,7 +47,7 @@ def test_parsing_the_folder_no_import_errors(dagbag: DagBag) -> None:
 
 
 def test_parsing_imports_nothing_heavy(parsed: list[dict[str, object]]) -> None:
-    assert [one["dags"] for one in parsed] == [
+    assert [item["dags"] for item in parsed] == [
         [
             "build_dataset",
             "check_workers",
@@ -58,8 +58,8 @@ def test_parsing_imports_nothing_heavy(parsed: list[dict[str, object]]) -> None:
             "reprocess_shard",
         ]
     ] * 2, parsed
-    assert [one["heavy"] for one in parsed] == [[], []]
+    assert [item["heavy"] for item in parsed] == [[], []]
 
 
 def test_parsing_takes_less_than_a_second_beyond_airflow(parsed: list[dict[str, object]]) -> None:
-    assert min(float(str(one["seconds"])) for one in parsed) < LONGEST_PARSE_SECONDS
+    assert min(float(str(item["seconds"])) for item in parsed) < LONGEST_PARSE_SECONDS

@@ -52,7 +52,7 @@ def context(run: str, *under_way: str, plan: str | None = None, **params: Any) -
 
     def get_dr_count(dag_id: str, run_ids: list[str], states: list[str]) -> int:
         assert states == ["queued", "running"]
-        return sum(one in under_way for one in run_ids)
+        return sum(token in under_way for token in run_ids)
 
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(dag_id="dataset__demo", run_id=run, get_dr_count=get_dr_count)
@@ -83,11 +83,11 @@ def test_second_run_waits_and_says_for_whom(config: DatasetConfig, capsys: pytes
     second = context("two", "one")
     with pytest.raises(AirflowRescheduleException):
         claim(config, second)
-    said = capsys.readouterr().out
-    assert second["ti"].handed_on["why"] in said
-    assert "another run of the dataset demo is in progress" in said
-    assert "run one of dataset__demo" in said
-    assert "this run continues when that one has ended" in said
+    printed = capsys.readouterr().out
+    assert second["ti"].handed_on["why"] in printed
+    assert "another run of the dataset demo is in progress" in printed
+    assert "run one of dataset__demo" in printed
+    assert "this run continues when that one has ended" in printed
 
 
 def test_run_goes_on_when_the_other_has_ended(config: DatasetConfig) -> None:

@@ -34,13 +34,13 @@ def test_component_that_ends_by_itself_is_started_again_and_it_is_said(
     whole = standalone.Standalone()
     whole.subcommands["scheduler"] = standalone.LoopbackSubCommand(whole, "scheduler", ["scheduler"], dict(os.environ))
     whole.subcommands["scheduler"].start()
-    said = ""
+    printed = ""
     until = time.monotonic() + 30
-    while said.count("began scheduler --skip-serve-logs\n") < 3 and time.monotonic() < until:
+    while printed.count("began scheduler --skip-serve-logs\n") < 3 and time.monotonic() < until:
         whole.update_output()
-        said += capsys.readouterr().out
-    assert said.count("began scheduler --skip-serve-logs\n") >= 3
-    assert "scheduler exited (code 3): restarting it" in said
+        printed += capsys.readouterr().out
+    assert printed.count("began scheduler --skip-serve-logs\n") >= 3
+    assert "scheduler exited (code 3): restarting it" in printed
     whole.subcommands["scheduler"].join(30)  # or it would look for its program when the test has put PATH back
 
 

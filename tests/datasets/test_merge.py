@@ -44,7 +44,7 @@ def contents(folder: Path, stem: str) -> dict[str, bytes]:
 def test_merge_parts_m12_is_the_bytes_of_one_write(tmp_path_factory, parts) -> None:
     folder = tmp_path_factory.mktemp("merge")
     prefixes = [write_megatron(folder, f"p{number}", docs) for number, docs in enumerate(parts)]
-    everything = [one for docs in parts for one in docs]
+    everything = [doc for docs in parts for doc in docs]
     write_megatron(folder, "whole", everything)
     counts = merge_parts(prefixes, folder / "merged")
     assert contents(folder, "merged") == contents(folder, "whole")
@@ -56,7 +56,7 @@ def test_merge_parts_m12_is_the_bytes_of_one_write(tmp_path_factory, parts) -> N
 def test_merge_files_n14_is_the_bytes_of_one_write(tmp_path_factory, parts) -> None:
     folder = tmp_path_factory.mktemp("merge")
     paths = [write_nanoset(folder, f"p{number}", docs) for number, docs in enumerate(parts)]
-    write_nanoset(folder, "whole", [one for docs in parts for one in docs])
+    write_nanoset(folder, "whole", [doc for docs in parts for doc in docs])
     merge_files(paths, folder / "merged.ds")
     assert contents(folder, "merged") == contents(folder, "whole")
 
@@ -179,7 +179,7 @@ def test_merge_tokens_of_any_number_of_windows_and_writes_are_copied_whole(tmp_p
     monkeypatch.setattr("corpusmill.datasets.merge.WINDOW_BYTES", 4096)  # 2,048 tokens; a mapping begins at a page
     monkeypatch.setattr("corpusmill.datasets.merge.WRITE_BYTES", 1000)
     documents = [[7] * (tokens - 1), list(range(tokens)), [1]]
-    prefixes = [write_megatron(tmp_path, f"p{number}", [one]) for number, one in enumerate(documents)]
+    prefixes = [write_megatron(tmp_path, f"p{number}", [document]) for number, document in enumerate(documents)]
     merge_parts(prefixes, tmp_path / "merged")
     write_megatron(tmp_path, "whole", documents)
     assert contents(tmp_path, "merged") == contents(tmp_path, "whole")
@@ -215,10 +215,10 @@ def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> N
 
 
 def test_merge_output_in_a_folder_that_is_not_there_makes_it(tmp_path) -> None:
-    one = write_nanoset(tmp_path, "one", [[1, 2]])
+    item = write_nanoset(tmp_path, "one", [[1, 2]])
     output = tmp_path / "new" / "folder" / "all.ds"
-    assert merge_exports([one], output)["documents"] == 1
-    assert output.read_bytes() == one.read_bytes()
+    assert merge_exports([item], output)["documents"] == 1
+    assert output.read_bytes() == item.read_bytes()
 
 
 def test_merge_command_says_what_it_merged(tmp_path) -> None:

@@ -244,7 +244,7 @@ class Measured:
     def recall(self, way: str = "") -> float:
         """Of one way, or of all."""
         ways = [way] if way else list(WAYS)
-        return sum(self.met[one] for one in ways) / sum(self.documents[one] for one in ways)
+        return sum(self.met[way] for way in ways) / sum(self.documents[way] for way in ways)
 
     def precision(self) -> float:
         """Of the documents with hits, those that hold the item."""

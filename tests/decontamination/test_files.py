@@ -67,7 +67,7 @@ def test_decontaminate_writes_a_line_for_each_hit(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl.gz").write_bytes(gzip.compress(b"no json\n" + lines(*documents)))
     benchmarks = ("--benchmark", tmp_path / "items.jsonl", "--benchmark", f"again={tmp_path / 'same.jsonl'}")
-    said = run(tmp_path / "data", *benchmarks, "--hits", tmp_path / "hits.jsonl")
+    printed = run(tmp_path / "data", *benchmarks, "--hits", tmp_path / "hits.jsonl")
     other, question = (len(f"é {OTHER}\n".encode()), len(QUESTION))
     place = {"file": "a.jsonl.gz", "line": 3, "id": "d"}
     assert [json.loads(line) for line in (tmp_path / "hits.jsonl").read_text().splitlines()] == [
@@ -75,8 +75,8 @@ def test_decontaminate_writes_a_line_for_each_hit(tmp_path: Path) -> None:
         {"benchmark": "items", "item": "q1", **place, "begin": other, "end": other + question - 1, "share": 1.0},
         {"benchmark": "again", "item": "copy", **place, "begin": other, "end": other + question - 1, "share": 1.0},
     ]
-    assert "items: 2 of 2 items found, 2 hits\nagain: 1 of 1 items found, 1 hits\n" in said
-    assert "1 of 2 documents contain items, 1 lines rejected: broken_json" in said
+    assert "items: 2 of 2 items found, 2 hits\nagain: 1 of 1 items found, 1 hits\n" in printed
+    assert "1 of 2 documents contain items, 1 lines rejected: broken_json" in printed
 
 
 def test_decontaminate_without_hits_leaves_an_empty_file(tmp_path: Path) -> None:

@@ -25,4 +25,4 @@ def test_search_of_other_draws_of_the_labelled_set_reaches_recall_and_precision(
         assert measured.precision() >= 0.985
         assert measured.recall("short items") == 1
     for way in planted.WAYS:
-        assert sum(one.met[way] for one in draws) >= 0.9 * sum(one.documents[way] for one in draws)
+        assert sum(draw.met[way] for draw in draws) >= 0.9 * sum(draw.documents[way] for draw in draws)

@@ -77,9 +77,9 @@ def test_search_planted_item_is_met_where_it_stands(words: list[str], around: li
 def test_search_of_several_texts_gives_what_each_gives(texts: list[str]) -> None:
     searcher = searcher_of(item(" ".join(WORDS[:8])), item(" ".join(WORDS[7::-1]), name="2"))
     each = [
-        Hit(number, one.sequence, one.begin, one.end, one.share, one.words)
+        Hit(number, item.sequence, item.begin, item.end, item.share, item.words)
         for number, text in enumerate(texts)
-        for one in search(searcher, text)
+        for item in search(searcher, text)
     ]
     assert search(searcher, *texts) == each
 
@@ -159,7 +159,7 @@ def test_search_benchmark_of_empty_and_one_word_items_meets_nothing() -> None:
 def test_search_item_that_many_benchmarks_have_is_rare_still() -> None:
     items = [Item(f"bench{number}", "7", QUESTION, ANSWER) for number in range(10_000)]
     seeds, entries = build_seeds(items, 5)
-    assert [entry.benchmark for entry in entries] == [one.benchmark for one in items]
+    assert [entry.benchmark for entry in entries] == [item.benchmark for item in items]
     (hit,) = search(Searcher(seeds), QUESTION)
     assert {entry.sequence for entry in entries} == {hit.sequence}
 
@@ -170,7 +170,7 @@ def test_search_benchmark_that_is_the_text_meets_every_item_once() -> None:
 
     items = [item(question(number), name=str(number)) for number in range(500)]
     seeds, _ = build_seeds(items, 5)
-    hits = search(Searcher(seeds, 0.9), "\n\n".join(one.question for one in items))
+    hits = search(Searcher(seeds, 0.9), "\n\n".join(item.question for item in items))
     assert sorted(hit.sequence for hit in hits) == list(range(seeds.sequences))
 
 

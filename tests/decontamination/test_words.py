@@ -58,8 +58,8 @@ def test_words_of_a_text_in_another_normal_form_or_case_are_the_same(text: str, 
 
 @given(st.lists(st.text(st.sampled_from(TRICKY), max_size=12), max_size=6))
 def test_words_of_several_texts_are_those_of_each(texts: list[str]) -> None:
-    found = find(*texts)
-    words = Words(*(array.copy() for array in (found.hashes, found.begins, found.ends, found.first)))
+    actual = find(*texts)
+    words = Words(*(array.copy() for array in (actual.hashes, actual.begins, actual.ends, actual.first)))
     at = 0
     for number, text in enumerate(texts):
         own, own_spans = find(text).hashes.tolist(), spans(text)
@@ -106,8 +106,8 @@ def test_words_of_known_texts_are_these(text: str, words: list[str]) -> None:
         ("zero\ufeffwidth", "zerowidth"),
     ],
 )
-def test_words_that_differ_in_form_alone_are_the_same(one: str, other: str) -> None:
-    assert hashes(one) == hashes(other)
+def test_words_that_differ_in_form_alone_are_the_same(item: str, other: str) -> None:
+    assert hashes(item) == hashes(other)
 
 
 def test_words_of_damaged_utf8_stay_inside_the_text() -> None:

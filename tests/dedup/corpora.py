@@ -31,8 +31,8 @@ ALPHABETS = (b"a", b"ab", b"abc", b"abcdefgh", bytes([0, 1]), bytes([0, 1, 254])
 
 def find_ranges(shards: Sequence[Sequence[bytes]], minimum_bytes: int, **how: int) -> tuple[list[list[list[int]]], int]:
     """What the stages do, over files: ranges per shard, and duplicate windows summed over partitions."""
-    found, _ = matches_by_anchors(shards, minimum_bytes, **how)
-    return [united(found, shard, minimum_bytes) for shard in range(len(shards))], sum(one.windows for one in found)
+    actual, _ = matches_by_anchors(shards, minimum_bytes, **how)
+    return [united(actual, shard, minimum_bytes) for shard in range(len(shards))], sum(item.windows for item in actual)
 
 
 def matches_by_anchors(
@@ -70,17 +70,17 @@ def match_folder(
 ) -> tuple[list[Matches], list[RepeatedWindow]]:
     """The steps behind write_anchor_folders; `width`: windows of a slice, if not as usual; `references`: of shards."""
     anchors = [folder / f"anchors{number}" for number in range(shards)]
-    texts = [TextFile(one / "text") for one in anchors]
+    texts = [TextFile(anchor / "text") for anchor in anchors]
     slicing = Slicing(minimum_bytes, width) if width else slicing_of(minimum_bytes)
     shared, contexts, settled, borders = (
         [Sections(made(folder / f"{step}{number}")) for number in range(count)]
         for step, count in (("shared", partitions), ("contexts", shards), ("settled", partitions), ("borders", shards))
     )
     for part, asked in enumerate(shared):
-        share([AnchorSlices(one) for one in anchors], part, partitions, minimum_bytes, asked.folder)
+        share([AnchorSlices(anchor) for anchor in anchors], part, partitions, minimum_bytes, asked.folder)
     for shard, text in enumerate(texts):
         answer_contexts(text, shared, shard, slicing, contexts[shard].folder, block_bytes=block_bytes)
-    repeats = [open_anchors(one).repeats for one in anchors]
+    repeats = [open_anchors(anchor).repeats for anchor in anchors]
     data = [np.frombuffer(text.path.read_bytes(), np.uint8) for text in texts]
     periods = [windows_before(text, rows, minimum_bytes) for text, rows in zip(data, repeats, strict=True)]
     windows = []
@@ -92,14 +92,14 @@ def match_folder(
         windows.append(matches.windows)
     for shard, text in enumerate(texts):
         answer_borders(text, settled, shard, slicing, borders[shard].folder, block_bytes=block_bytes)
-    found, repeated = [], []
+    actual, repeated = [], []
     for part in range(partitions):
         limits = {"memory_bytes": memory_bytes, "most_paired": most_paired, "settled_windows": windows[part]}
         equal = settled_pairs(shared[part], settled[part], shards) if references else None
         matches = match_borders(settled[part], borders, part, slicing, want_windows=True, equal=equal, **limits)
-        found.append(replace(matches, referred=referred_windows(equal, references)) if equal else matches)
+        actual.append(replace(matches, referred=referred_windows(equal, references)) if equal else matches)
         repeated += count_repeated(shared[part], settled[part], borders, part)
-    return found, repeated
+    return actual, repeated
 
 
 def made(folder: Path) -> Path:
@@ -119,20 +119,20 @@ def matches_by_suffixes(
             write_suffix_array(text, where)
             ordered.append(SortedShard(text, open_suffix_array(where, text.size)))
         parts = [match_suffixes(ordered, part, partitions, minimum_bytes, references) for part in range(partitions)]
-        return [matches for matches, _, _ in parts], [one for _, repeated, _ in parts for one in repeated]
+        return [matches for matches, _, _ in parts], [item for _, repeated, _ in parts for item in repeated]
 
 
 METHODS = {"anchors": matches_by_anchors, "suffix_array": matches_by_suffixes}
 
 
-def united(found: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
-    return union_ranges(np.concatenate([one.ranges[shard] for one in found])).tolist()
+def united(actual: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
+    return union_ranges(np.concatenate([item.ranges[shard] for item in actual])).tolist()
 
 
-def united_kept_whole(found: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
+def united_kept_whole(actual: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:
     later, earlier = (
         union_ranges(np.concatenate([rows[shard] for rows in side]))
-        for side in ([one.later for one in found], [one.earlier for one in found])
+        for side in ([item.later for item in actual], [item.earlier for item in actual])
     )
     return kept_whole(later, earlier, minimum_bytes).tolist()
 

@@ -91,7 +91,7 @@ def test_anchors_equal_kgrams_have_equal_hashes_and_rows_are_by_bucket_in_text_o
 @examples(25)
 @given(st.integers(0, 10**9), st.integers(40, 400), st.sampled_from(LENGTHS))
 def test_write_anchors_in_runs_gives_the_same_bytes(seed: int, run_anchors: int, minimum_bytes: int) -> None:
-    documents = [one for shard in random_shards(random.Random(seed), minimum_bytes) for one in shard]
+    documents = [item for shard in random_shards(random.Random(seed), minimum_bytes) for item in shard]
     with TemporaryDirectory() as folder:
         whole, runs = Path(folder) / "whole", Path(folder) / "runs"
         whole.mkdir()

@@ -33,7 +33,9 @@ def position_twice(documents: list[bytes], position: int) -> int:
     """Where a position of the text shard lies when every byte of every document is written twice."""
     _, offsets = text_of(documents)
     document = sum(offset < position for offset in offsets) - 1
-    return text_of([twice(one) for one in documents])[1][document] + 1 + 2 * (position - offsets[document] - 1)
+    return (
+        text_of([twice(document) for document in documents])[1][document] + 1 + 2 * (position - offsets[document] - 1)
+    )
 
 
 @pytest.mark.parametrize("name", GOLDEN)

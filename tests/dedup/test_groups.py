@@ -82,7 +82,7 @@ def test_documents_crafted_to_share_a_place_are_matched_as_fast_as_others(tmp_pa
     """bytes_hash can be inverted: with places that follow from the hash alone these take 2,000,000,000 looks."""
     documents = crafted_documents(1 << 24)
     assert len(documents) > 60_000
-    hashes = {int(bytes_hash(one.ctypes.data, MINIMUM_BYTES)) for one in documents[:1000]}
+    hashes = {int(bytes_hash(document.ctypes.data, MINIMUM_BYTES)) for document in documents[:1000]}
     assert len(hashes) == 1000
     assert {(value >> 44, value & 0xFFFFF) for value in hashes} == {(0xABC00, 0)}
 

@@ -86,11 +86,11 @@ def test_removed_text_does_not_depend_on_shards_partitions_or_runs(
 ) -> None:
     bounds = [0, *sorted(min(cut_at, len(documents)) for cut_at in cuts), len(documents)]
     shards = [documents[first:last] for first, last in pairwise(bounds)]
-    found, windows = find_ranges(shards, minimum_bytes, partitions=partitions, most_paired=2, run_anchors=50)
+    actual, windows = find_ranges(shards, minimum_bytes, partitions=partitions, most_paired=2, run_anchors=50)
     (whole,), windows_of_one = find_ranges([documents], minimum_bytes)
     kept = [
         document
-        for shard, rows in zip(shards, found, strict=True)
+        for shard, rows in zip(shards, actual, strict=True)
         for document in cut(*text_of(shard), [(start, end) for start, end in rows])
     ]
     assert kept == cut(*text_of(documents), [(start, end) for start, end in whole])
@@ -118,10 +118,12 @@ def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path
         documents = [before + string + after for before, after in zip(*[iter(around)] * 2, strict=True)]
         folder = made(tmp_path / str(copies))
         write_anchor_folders([documents], 500, folder)
-        (found,), (repeated, *_) = match_folder(folder, 1, 500, most_paired=most_paired)
-        assert (copies - 1) * 701 <= found.windows < (copies - 1) * 710  # neighbours agree by chance, too
+        (actual,), (repeated, *_) = match_folder(folder, 1, 500, most_paired=most_paired)
+        assert (copies - 1) * 701 <= actual.windows < (copies - 1) * 710  # neighbours agree by chance, too
         assert repeated.count == copies
-        sent.append(sum(one.stat().st_size for step in ("contexts0", "borders0") for one in (folder / step).iterdir()))
+        sent.append(
+            sum(path.stat().st_size for step in ("contexts0", "borders0") for path in (folder / step).iterdir())
+        )
     assert sent[1] < 2.1 * sent[0]
 
 
@@ -171,16 +173,16 @@ def test_ranges_when_all_hashes_meet_equal_the_oracle(
         starts[0] = 0
         (tmp_path / f"anchors{shard}" / "anchor_buckets").write_bytes(starts.tobytes())
     monkeypatch.setattr(exchange, "hash_slices", lambda *of: hash_slices(*of) % np.uint32(different_hashes))
-    found, _ = match_folder(tmp_path, len(shards), minimum_bytes, most_paired=rng.choice([0, 16]))
+    actual, _ = match_folder(tmp_path, len(shards), minimum_bytes, most_paired=rng.choice([0, 16]))
     texts = [text_of(documents)[0] for documents in shards]
     rule = [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)]
-    assert [united(found, shard, minimum_bytes) for shard in range(len(shards))] == rule
-    assert sum(one.windows for one in found) == sum(map(len, remove_pointers(texts, minimum_bytes)))
+    assert [united(actual, shard, minimum_bytes) for shard in range(len(shards))] == rule
+    assert sum(item.windows for item in actual) == sum(map(len, remove_pointers(texts, minimum_bytes)))
 
 
 def test_matches_without_shards_are_none(tmp_path: Path) -> None:
-    (found,), repeated = match_folder(tmp_path, 0, 100)
-    assert (found.ranges, found.windows, repeated) == ([], 0, [])
+    (actual,), repeated = match_folder(tmp_path, 0, 100)
+    assert (actual.ranges, actual.windows, repeated) == ([], 0, [])
 
 
 def test_share_anchors_of_another_length_are_refused(tmp_path: Path) -> None:
@@ -207,8 +209,8 @@ def test_ranges_of_ten_megabytes_of_short_period_are_one(tmp_path: Path, period:
     data = period * (10_000_000 // len(period))
     write_anchor_folders([[data]], 500, tmp_path)
     assert len(open_anchors(tmp_path / "anchors0").rows) < 100
-    (found,), _ = match_folder(tmp_path, 1, 500)
-    assert found.ranges[0].tolist() == [[1 + len(period), 1 + len(data)]]
-    assert found.windows == len(data) - 499 - len(period)
-    kept = kept_whole(found.later[0], found.earlier[0], 500)
+    (actual,), _ = match_folder(tmp_path, 1, 500)
+    assert actual.ranges[0].tolist() == [[1 + len(period), 1 + len(data)]]
+    assert actual.windows == len(data) - 499 - len(period)
+    kept = kept_whole(actual.later[0], actual.earlier[0], 500)
     assert kept.tolist() == [[500 + len(period), 1 + len(data)]]

@@ -95,10 +95,10 @@ def test_align_ranges_shortens_to_whole_characters(
     document: str, raw: tuple[int, int], aligned: tuple[int, int] | None
 ) -> None:
     for documents in ([document], ["x", document, "中"]):
-        text, offsets = shard([one.encode() for one in documents])
+        text, offsets = shard([document.encode() for document in documents])
         begin = int(offsets[documents.index(document)]) + 1
-        found = align_ranges(text, offsets, array([(begin + raw[0], begin + raw[1])]))
-        assert found.tolist() == ([] if aligned is None else [[begin + aligned[0], begin + aligned[1]]])
+        actual = align_ranges(text, offsets, array([(begin + raw[0], begin + raw[1])]))
+        assert actual.tolist() == ([] if aligned is None else [[begin + aligned[0], begin + aligned[1]]])
 
 
 @given(shards_with_ranges())
@@ -109,8 +109,8 @@ def test_align_ranges_equals_the_oracle_and_keeps_valid_text(corpus: tuple[list[
     for start, end in rows:
         document = int(np.searchsorted(offsets, start)) - 1
         begin = int(offsets[document]) + 1
-        found = align(documents[document], start - begin, end - begin)
-        expected += [] if found is None else [[begin + found[0], begin + found[1]]]
+        actual = align(documents[document], start - begin, end - begin)
+        expected += [] if actual is None else [[begin + actual[0], begin + actual[1]]]
     aligned = align_ranges(text, offsets, array(rows))
     assert aligned.tolist() == expected
     for kept in cut(*text_of(documents), [(start, end) for start, end in aligned.tolist()]):
@@ -152,6 +152,6 @@ def test_range_statistics_equal_counts_over_documents(corpus: tuple[list[bytes],
     assert range_statistics(array(rows), offsets, text.size) == {
         "ranges": len(rows),
         "removed_bytes": sum(map(len, documents)) - sum(map(len, kept)),
-        "documents_touched": sum(len(one) != len(left) for one, left in zip(documents, kept, strict=True)),
-        "documents_emptied": sum(bool(one) and not left for one, left in zip(documents, kept, strict=True)),
+        "documents_touched": sum(len(document) != len(left) for document, left in zip(documents, kept, strict=True)),
+        "documents_emptied": sum(bool(document) and not left for document, left in zip(documents, kept, strict=True)),
     }

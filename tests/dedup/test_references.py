@@ -37,26 +37,26 @@ def split_by_anchors(shards: Shards, minimum_bytes: int, references: Sequence[in
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_anchor_folders(shards, minimum_bytes, folder)
-        found, _ = match_folder(folder, len(shards), minimum_bytes, references=references, **how)
+        actual, _ = match_folder(folder, len(shards), minimum_bytes, references=references, **how)
         return [
-            split(found, shard, minimum_bytes, references, folder / f"anchors{shard}") for shard in range(len(shards))
+            split(actual, shard, minimum_bytes, references, folder / f"anchors{shard}") for shard in range(len(shards))
         ]
 
 
 def split_by_suffixes(shards: Shards, minimum_bytes: int, references: Sequence[int], **how: int) -> list[list[object]]:
-    found, _ = matches_by_suffixes(shards, minimum_bytes, partitions=how["partitions"], references=references)
-    return [split(found, shard, minimum_bytes, references) for shard in range(len(shards))]
+    actual, _ = matches_by_suffixes(shards, minimum_bytes, partitions=how["partitions"], references=references)
+    return [split(actual, shard, minimum_bytes, references) for shard in range(len(shards))]
 
 
 def split(
-    found: Sequence[Matches], shard: int, minimum_bytes: int, references: Sequence[int], anchors: Path | None = None
+    actual: Sequence[Matches], shard: int, minimum_bytes: int, references: Sequence[int], anchors: Path | None = None
 ) -> list[object]:
     periods = []
     if anchors:
         text = np.frombuffer((anchors / "text").read_bytes(), np.uint8)
         periods = [rows.copy() for rows in periods_of(text, open_anchors(anchors).repeats, minimum_bytes)]
-    rows = np.concatenate([one.referred[shard] for one in found])
-    ranges = np.array(united(found, shard, minimum_bytes), np.uint64).reshape(-1, 2)
+    rows = np.concatenate([item.referred[shard] for item in actual])
+    ranges = np.array(united(actual, shard, minimum_bytes), np.uint64).reshape(-1, 2)
     parts = split_by_reference(ranges, referred_bytes(rows, periods, minimum_bytes), references[-1])
     return [ranges.tolist(), *(part.tolist() for part in parts)]
 
@@ -72,7 +72,7 @@ def expected(shards: Shards, minimum_bytes: int, references: Sequence[int]) -> l
                 [list(row) for row in oracle.merge((at, at + 1) for at, of in known.items() if of == number)]
                 for number in range(references[-1])
             ),
-            [list(row) for row in oracle.merge((at, at + 1) for one in own for at in range(*one) if at not in known)],
+            [list(row) for row in oracle.merge((at, at + 1) for item in own for at in range(*item) if at not in known)],
         ]
         for own, known in zip(ranges, referred, strict=True)
     ]
@@ -117,7 +117,7 @@ def test_references_of_periodic_text_hold_what_the_oracle_says(block: int, minim
             return b"".join(rng.choice(units) * rng.randint(1, 9) for _ in range(rng.randint(1, 5)))
 
         documents = [runs() for _ in range(4)]
-        pieces = [one[rng.randrange(5) :][: minimum_bytes + rng.randrange(4)] for one in documents]
+        pieces = [document[rng.randrange(5) :][: minimum_bytes + rng.randrange(4)] for document in documents]
         shards = [pieces[:2], pieces[2:], documents]
         right = expected(shards, minimum_bytes, [0, 1, 2])
         assert split_by_anchors(shards, minimum_bytes, [0, 1, 2], partitions=rng.choice([1, 3])) == right, seed

@@ -15,22 +15,22 @@ METHODS = pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 
 
 def matched(shards: list[list[bytes]], minimum_bytes: int, method: str) -> tuple[list[bytes], list[RepeatedWindow]]:
-    _, found = corpora.METHODS[method](shards, minimum_bytes)
-    return [text_of(documents)[0] for documents in shards], found
+    _, actual = corpora.METHODS[method](shards, minimum_bytes)
+    return [text_of(documents)[0] for documents in shards], actual
 
 
 @METHODS
 @pytest.mark.parametrize("seed", range(12))
 def test_repeated_counts_equal_a_search_for_the_string(seed: int, method: str) -> None:
     shards = boilerplate_shards(random.Random(seed), 40)
-    texts, found = matched(shards, 40, method)
-    assert found
-    assert [one.count for one in found] == sorted((one.count for one in found), reverse=True)
-    for one in found:
-        string = texts[one.shard][one.position : one.position + 40]
-        assert sum(text[i : i + 40] == string for text in texts for i in range(len(text))) == one.count
-        assert texts[one.shard].index(string) == one.position
-        assert all(string not in text for text in texts[: one.shard])
+    texts, actual = matched(shards, 40, method)
+    assert actual
+    assert [item.count for item in actual] == sorted((item.count for item in actual), reverse=True)
+    for item in actual:
+        string = texts[item.shard][item.position : item.position + 40]
+        assert sum(text[i : i + 40] == string for text in texts for i in range(len(text))) == item.count
+        assert texts[item.shard].index(string) == item.position
+        assert all(string not in text for text in texts[: item.shard])
 
 
 @METHODS
@@ -39,9 +39,9 @@ def test_repeated_string_in_most_documents_comes_first(method: str) -> None:
     notice = bytes(rng.choices(b"notice ", k=60))
     often, seldom = ([bytes(rng.choices(b"abcdefgh", k=50)) for _ in range(n)] for n in (30, 9))
     other = bytes(rng.choices(b"other", k=60))
-    shards = [[*(one + notice for one in often)], [*(one + other for one in seldom), b"x"]]
-    texts, found = matched(shards, 50, method)
-    counts = [(one.count, texts[one.shard][one.position : one.position + 50]) for one in found]
+    shards = [[*(item + notice for item in often)], [*(item + other for item in seldom), b"x"]]
+    texts, actual = matched(shards, 50, method)
+    counts = [(item.count, texts[item.shard][item.position : item.position + 50]) for item in actual]
     assert counts[0][0] == 30
     assert counts[0][1] in notice
     assert {count for count, _ in counts} == {30, 9}
@@ -49,5 +49,5 @@ def test_repeated_string_in_most_documents_comes_first(method: str) -> None:
 
 @METHODS
 def test_repeated_without_repeats_is_empty(method: str) -> None:
-    _, found = matched([[bytes(random.Random(2).choices(b"abcdefgh", k=4000))]], 40, method)
-    assert found == []
+    _, actual = matched([[bytes(random.Random(2).choices(b"abcdefgh", k=4000))]], 40, method)
+    assert actual == []

@@ -65,15 +65,15 @@ def digest(ranges: Sequence[Sequence[Sequence[int]]]) -> str:
 @pytest.mark.parametrize("seed", RANGES)
 def test_ranges_equal_those_of_texts_compared_in_memory(seed: int) -> None:
     length, expected, windows = RANGES[seed]
-    ranges, found = find_ranges(corpus(seed), length, partitions=1 + seed % 4, most_paired=(0, 16)[seed % 2])
-    assert (digest(ranges), found) == (expected, windows)
+    ranges, actual = find_ranges(corpus(seed), length, partitions=1 + seed % 4, most_paired=(0, 16)[seed % 2])
+    assert (digest(ranges), actual) == (expected, windows)
 
 
 @pytest.mark.parametrize("seed", KEPT_WHOLE)
 def test_ranges_that_keep_every_string_equal_those_of_texts_compared_in_memory(seed: int) -> None:
     length = least_length(seed)
-    found, _ = matches_by_anchors(corpus(seed), length)
+    actual, _ = matches_by_anchors(corpus(seed), length)
     whole = [
-        kept_whole(later, earlier, length) for later, earlier in zip(found[0].later, found[0].earlier, strict=True)
+        kept_whole(later, earlier, length) for later, earlier in zip(actual[0].later, actual[0].earlier, strict=True)
     ]
     assert digest([rows.tolist() for rows in whole]) == KEPT_WHOLE[seed]

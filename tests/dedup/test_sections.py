@@ -33,7 +33,7 @@ def test_section_writer_pieces_in_any_order_lie_where_they_belong(lengths: list[
             for at, section in enumerate(pieces):
                 file.append(section, np.array([at], np.uint64))
         for section in range(len(lengths)):
-            expected = [at for at, one in enumerate(pieces) if one == section]
+            expected = [at for at, piece in enumerate(pieces) if piece == section]
             assert Sections(Path(folder)).read("rows", section).tolist() == expected
             assert Sections(Path(folder)).map("rows", section).tolist() == expected
 

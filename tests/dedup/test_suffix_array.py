@@ -29,7 +29,7 @@ def array(data: bytes) -> np.ndarray:
 
 
 def test_suffix_array_worked_example_has_the_specified_bytes(tmp_path: Path) -> None:
-    text, _ = text_of(one.encode() for one in WORKED)
+    text, _ = text_of(item.encode() for item in WORKED)
     assert write_suffix_array(array(text), tmp_path, unigram=True) == {"suffixes": 38, "pointer_bytes": 1}
     assert (tmp_path / "table").read_bytes().hex() == WORKED_TABLE
     lines = (tmp_path / "unigram").read_text().splitlines()
@@ -41,7 +41,7 @@ def test_suffix_array_worked_example_has_the_specified_bytes(tmp_path: Path) -> 
 @given(st.lists(st.text("ab\x00ÿ中😀", max_size=20), max_size=6))
 def test_suffix_array_is_the_sorted_suffixes(tmp_path_factory, texts: list[str]) -> None:
     folder = tmp_path_factory.mktemp("table")
-    text, _ = text_of(one.encode() for one in texts)
+    text, _ = text_of(text.encode() for text in texts)
     write_suffix_array(array(text), folder)
     suffixes = open_suffix_array(folder, len(text))
     assert suffixes.starts(0, len(suffixes)).tolist() == suffix_array(text)
@@ -83,8 +83,8 @@ def test_suffix_array_of_another_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_suffix_ranges_golden_vector_are_found(name: str, partitions: int) -> None:
     minimum_bytes, shards, expected = GOLDEN[name]
-    found, _ = METHODS["suffix_array"](shards, minimum_bytes, partitions=partitions)
-    assert [united(found, shard, minimum_bytes) for shard in range(len(shards))] == expected
+    actual, _ = METHODS["suffix_array"](shards, minimum_bytes, partitions=partitions)
+    assert [united(actual, shard, minimum_bytes) for shard in range(len(shards))] == expected
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
@@ -99,10 +99,10 @@ def test_ranges_of_both_methods_equal_the_oracles(block: int, make) -> None:
         rule = [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)]
         whole = [[list(row) for row in rows] for rows in kept_whole_ranges(texts, minimum_bytes)]
         for method, find in METHODS.items():
-            found, _ = find(shards, minimum_bytes, partitions=partitions)
+            actual, _ = find(shards, minimum_bytes, partitions=partitions)
             numbers = range(len(shards))
-            assert [united(found, shard, minimum_bytes) for shard in numbers] == rule, (seed, method)
-            assert [united_kept_whole(found, shard, minimum_bytes) for shard in numbers] == whole, (seed, method)
+            assert [united(actual, shard, minimum_bytes) for shard in numbers] == rule, (seed, method)
+            assert [united_kept_whole(actual, shard, minimum_bytes) for shard in numbers] == whole, (seed, method)
 
 
 @pytest.mark.parametrize("minimum_bytes", quick([50, 200], 1))

@@ -48,8 +48,8 @@ def write_back_indexed(
     _, offsets = text_shard_of([text for _, text in documents])
     absolute = [
         (FIRST_BYTE + offset + 1 + start, FIRST_BYTE + offset + 1 + end)
-        for offset, found in zip(offsets, ranges, strict=False)
-        for start, end in found
+        for offset, span in zip(offsets, ranges, strict=False)
+        for start, end in span
     ]
     sink = io.BytesIO()
     sizes = {name: options.pop(name) for name in ("block_bytes", "longest_line_bytes") if name in options}
@@ -90,7 +90,7 @@ def test_write_back_any_file_reads_as_the_oracle_says(
     data, ranges = case
     output, counts = write_back(data, ranges, "annotate" if annotate else "remove", block_bytes=block_bytes)
     documents, _ = documents_of(data, "text")
-    real = [[(start, end) for start, end in found if start < end] for found in ranges]
+    real = [[(start, end) for start, end in span if start < end] for span in ranges]
     assert pairs_of(output) == records_written_back(data, [number for number, _ in documents], real, annotate=annotate)
 
     texts_in = [text for _, text in documents]
@@ -107,7 +107,7 @@ def test_write_back_any_file_reads_as_the_oracle_says(
         "documents_intact": 0 if annotate else len(texts_in) - sum(map(bool, real)),
         "documents_empty": sum(not out and len(was) > 0 for was, out in zip(texts_in, texts_out, strict=True)),
         "text_bytes_in": sum(map(len, texts_in)),
-        "text_bytes_removed": 0 if annotate else sum(end - start for found in real for start, end in found),
+        "text_bytes_removed": 0 if annotate else sum(end - start for actual in real for start, end in actual),
         "text_bytes_out": sum(map(len, texts_out)),
     }
     assert counts.text_bytes_in == counts.text_bytes_removed + counts.text_bytes_out
@@ -118,8 +118,8 @@ def test_remove_changes_no_byte_but_those_of_the_text(case: tuple[bytes, Ranges]
     data, ranges = case
     output, _ = write_back(data, ranges, block_bytes=block_bytes)
     lines, expected = _lines_with_ends(data), []
-    for (number, text), found in zip(documents_of(data, "text")[0], ranges, strict=True):
-        removed = {place for start, end in found for place in range(start, end)}
+    for (number, text), span in zip(documents_of(data, "text")[0], ranges, strict=True):
+        removed = {place for start, end in span for place in range(start, end)}
         start, end = member_spans(lines[number], "text")[-1]
         kept = b'"' + without_characters(lines[number][start + 1 : end - 1], removed) + b'"'
         assert len(text) - len(removed) == len(json.loads(kept).encode())

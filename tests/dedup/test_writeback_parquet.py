@@ -38,13 +38,13 @@ def write_back(
     texts = table["text"].to_pylist()
     rows = [row for row, text in enumerate(texts) if text is not None]
     bounds = np.cumsum([0, *(len(texts[row].encode()) + 1 for row in rows)])
-    found = [(int(at) + 1 + a, int(at) + 1 + b) for at, one in zip(bounds, ranges, strict=False) for a, b in one]
+    actual = [(int(at) + 1 + a, int(at) + 1 + b) for at, span in zip(bounds, ranges, strict=False) for a, b in span]
     counts = write_back_table(
         source,
         sink,
         row_groups=None,
         indexed=indexed_rows(rows, [texts[row].encode() for row in rows]),
-        ranges=np.array(found, np.uint64).reshape(-1, 2),
+        ranges=np.array(actual, np.uint64).reshape(-1, 2),
         options=WriteBackOptions(mode, "text", **options),  # type: ignore[arg-type]
     )
     return pq.read_table(sink), counts

@@ -42,10 +42,10 @@ LONGEST_SECONDS_TO_RUN_AGAIN = 150  # 44 to 60 on two idle cores; the default se
 def program(name: str) -> str:
     """A program's path; skips the test if there is none."""
     places = [shutil.which(name), *map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
-    found = next((place for place in places if place and Path(place).exists()), None)
-    if not found:
+    actual = next((place for place in places if place and Path(place).exists()), None)
+    if not actual:
         pytest.skip(f"needs the program {name} (Debian: postgresql, redis-server)")
-    return str(Path(found).resolve()) if name != "redis-server" else found
+    return str(Path(actual).resolve()) if name != "redis-server" else actual
 
 
 @dataclass
@@ -235,11 +235,11 @@ def cluster() -> Iterator[Cluster]:
 
 def healthy(cluster: Cluster) -> bool:
     try:
-        said = cluster.live.client.get("/api/v2/monitor/health").json()
+        printed = cluster.live.client.get("/api/v2/monitor/health").json()
     except Exception:
         return False
     return all(
-        said[name]["status"] == "healthy" for name in ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        printed[name]["status"] == "healthy" for name in ("metadatabase", "scheduler", "dag_processor", "triggerer")
     )
 
 
@@ -289,17 +289,17 @@ def test_worker_killed_in_the_middle_of_a_shard_costs_no_byte_and_less_than_a_mi
     cluster.run("worker", "--celery-hostname", "ordinary@%h")  # as `restart: unless-stopped` would
 
     def again() -> bool:
-        one = live.tasks(DAG, "killed", "tokenize")["tokenize", 0]
-        return bool(one["try_number"] == 2 and one["state"] in {"running", "success"})
+        item = live.tasks(DAG, "killed", "tokenize")["tokenize", 0]
+        return bool(item["try_number"] == 2 and item["state"] in {"running", "success"})
 
     live.wait_for("the second try", again)
     seconds = time.monotonic() - killed_at
     assert live.finish(DAG, "killed") == "success"
     print(f"the killed worker's task ran again after {seconds:.0f} s")
 
-    tries = {place: one["try_number"] for place, one in live.tasks(DAG, "killed").items()}
+    tries = {place: task["try_number"] for place, task in live.tasks(DAG, "killed").items()}
     assert tries["tokenize", 0] == 2
-    hosts = {one["queue"] for one in live.tasks(DAG, "killed").values()}
+    hosts = {task["queue"] for task in live.tasks(DAG, "killed").values()}
     assert hosts == {"default", "ram_heavy"}
     alone = cluster.folder / "alone"
     wanted = settings(data) | {"destinations": [{"path": str(alone / "out")}], "work_folder": str(alone / "work")}

@@ -23,8 +23,8 @@ OURS = [name for name, service in SERVICES.items() if service["image"] == "corpu
 def write_env(path: Path) -> tuple[str, dict[str, str]]:
     """What `make compose-env` said, and what it wrote."""
     command = [sys.executable, str(ROOT / "deploy" / "compose_env.py"), str(path)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return said, dict(line.split("=", 1) for line in path.read_text().splitlines())
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return printed, dict(line.split("=", 1) for line in path.read_text().splitlines())
 
 
 def test_env_holds_every_variable_that_compose_requires(tmp_path: Path) -> None:
@@ -39,16 +39,16 @@ def test_env_holds_every_variable_that_compose_requires(tmp_path: Path) -> None:
 def test_env_is_private_and_a_second_run_keeps_what_stands(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("MEMORY_GIB=3\nADMIN_PASSWORD=mine")
-    said, first = write_env(path)
+    printed, first = write_env(path)
     assert (first["MEMORY_GIB"], first["ADMIN_PASSWORD"]) == ("3", "mine")
-    assert "mine" not in said
+    assert "mine" not in printed
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert write_env(path)[1] == first
 
 
 def test_password_is_said_when_it_is_made_and_only_then(tmp_path: Path) -> None:
-    said, written = write_env(tmp_path / ".env")
-    assert written["ADMIN_PASSWORD"] in said
+    printed, written = write_env(tmp_path / ".env")
+    assert written["ADMIN_PASSWORD"] in printed
     again, _ = write_env(tmp_path / ".env")
     assert written["ADMIN_PASSWORD"] not in again
 
@@ -166,7 +166,7 @@ MOUNTS = {
 @pytest.mark.parametrize("name", SERVICES)
 def test_service_holds_only_the_secrets_that_it_uses(name: str) -> None:
     used = set(re.findall(r"\$\{(\w+)", str(SERVICES[name]))) - {"CORPUSMILL_STAGES"}  # no secret
-    assert {one for one in used if not one.endswith("_GIB")} == SECRETS[name]
+    assert {item for item in used if not item.endswith("_GIB")} == SECRETS[name]
     assert (name == "seaweedfs") == ("configs" in SERVICES[name])
 
 
@@ -185,7 +185,7 @@ def test_service_has_no_capability_no_new_privileges_and_an_end_of_memory(name: 
 
 
 def test_workers_use_the_bucket_as_a_user_who_may_do_nothing_else() -> None:
-    users = {one["name"]: one for one in json.loads(COMPOSE["configs"]["bucket_users"]["content"])["identities"]}
+    users = {load["name"]: load for load in json.loads(COMPOSE["configs"]["bucket_users"]["content"])["identities"]}
     assert users["corpusmill"]["actions"] == [f"{may}:corpusmill" for may in ("Read", "Write", "List", "Tagging")]
     (credentials,) = users["corpusmill"]["credentials"]
     for name in (name for name in SERVICES if name.startswith("worker")):
@@ -231,8 +231,8 @@ def test_pinning_writes_every_foreign_image_s_digest_and_a_second_run_the_new_on
         assert all(f"{name}@sha256:{letter * 64}\n" in "".join(texts) for name in names)
         assert sum(text.count("@sha256:") for text in texts) == len(names)
         pinned = yaml.safe_load(texts[0])["services"]
-        assert {name: {**one, "image": ""} for name, one in pinned.items()} == {
-            name: {**one, "image": ""} for name, one in SERVICES.items()
+        assert {name: {**item, "image": ""} for name, item in pinned.items()} == {
+            name: {**item, "image": ""} for name, item in SERVICES.items()
         }
 
 
@@ -251,7 +251,7 @@ def test_kubernetes_values_mount_data_wherever_it_is_read() -> None:
     text = (ROOT / "docs" / "many-machines.md").read_text()
     values = yaml.safe_load(re.findall(r"```yaml\n(executor: .*?)```", text, re.DOTALL)[0])
     for component in ("workers", "scheduler", "apiServer", "dagProcessor"):
-        mounts = {one["mountPath"]: one for one in values[component]["extraVolumeMounts"]}
+        mounts = {value["mountPath"]: value for value in values[component]["extraVolumeMounts"]}
         (volume,) = values[component]["extraVolumes"]
         assert mounts["/data"]["name"] == volume["name"]
         assert mounts["/data"].get("readOnly", False) is (component in {"apiServer", "dagProcessor"})

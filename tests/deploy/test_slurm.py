@@ -22,9 +22,9 @@ CLAIM_COMMAND = [sys.executable, "-m", "corpusmill.cli", "claim"]
 
 def script(name: str) -> str:
     """The block of the document behind a file's name."""
-    found = re.search(rf"`{name}`:\n\n```bash\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert found is not None
-    return found[1]
+    actual = re.search(rf"`{name}`:\n\n```bash\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert actual is not None
+    return actual[1]
 
 
 def config_file(root: Path) -> Path:

@@ -120,19 +120,19 @@ def told(outcomes: dict[str, list[list[Delivered]]], *, by_work: bool) -> dict[s
     """As `compare_versions` has it."""
 
     def amounts(sides: list[list[Delivered]]) -> dict[str, Any]:
-        gone = [sum(len(one.text.encode()) - len(one.left.encode()) for one in side) for side in sides]
-        tokens = [sum(one.tokens for one in side) for side in sides]
+        gone = [sum(len(item.text.encode()) - len(item.left.encode()) for item in side) for side in sides]
+        tokens = [sum(item.tokens for item in side) for side in sides]
         known = {"tokens": tokens, "duplicate_bytes": gone} if by_work else {"tokens": None, "duplicate_bytes": None}
         return {"documents": [len(side) for side in sides], **known}
 
-    every = [[one for sides in outcomes.values() for one in sides[side]] for side in (0, 1)]
+    every = [[item for sides in outcomes.values() for item in sides[side]] for side in (0, 1)]
     parts = {name: amounts(outcomes.get(name, [[], []])) for name in OUTCOMES}
     return {"all": amounts(every), **parts, **({} if by_work else {"cut": None})}
 
 
 def in_all(became: dict[str, dict[str, list[list[Delivered]]]]) -> dict[str, list[list[Delivered]]]:
     return {
-        outcome: [[one for file in became.values() for one in file.get(outcome, [[], []])[side]] for side in (0, 1)]
+        outcome: [[item for file in became.values() for item in file.get(outcome, [[], []])[side]] for side in (0, 1)]
         for outcome in OUTCOMES
     }
 
@@ -147,7 +147,7 @@ def test_difference_with_the_work_folder_is_what_plain_python_counts(versions: A
     )
     assert difference["told_by"] == "work folder"
     assert difference["unknown"] == {}
-    assert difference["sources"] == {file: told(one, by_work=True) for file, one in became.items()}
+    assert difference["sources"] == {file: told(item, by_work=True) for file, item in became.items()}
     assert difference["documents"] == told(in_all(became), by_work=True)
     for outcome in OUTCOMES:
         assert sum(difference["documents"][outcome]["documents"]), f"no document was {outcome}: the test shows nothing"
@@ -168,7 +168,7 @@ def test_difference_of_two_folders_is_told_by_their_documents_and_says_what_it_d
     difference = compare_versions(str(tmp_path / "old"), str(tmp_path / "new"), elsewhere)
     became = outcomes_of(*sides)
     assert difference["told_by"] == "documents/"
-    assert difference["sources"] == {file: told(one, by_work=False) for file, one in became.items()}
+    assert difference["sources"] == {file: told(item, by_work=False) for file, item in became.items()}
     assert difference["documents"] == told(in_all(became), by_work=False)
     assert difference["settings"] is None
     assert difference["versions"] is None
@@ -260,14 +260,14 @@ def test_page_has_every_figure_and_obeys_no_name(versions: Any, tmp_path: Path) 
         assert [cell[0] for cell in rows[name]][:2] == [f"{measures[key][1]:,}" for key in ("documents", "tokens")]
     for name, measures in difference["sources"].items():
         if name != ODD:
-            after = [f"{one['documents'][1]:,}" for one in measures.values()]
+            after = [f"{measure['documents'][1]:,}" for measure in measures.values()]
             assert [cell[0] for cell in rows[name]] == [*after, f"{measures['all']['tokens'][1]:,}"]
     assert all(key in text for key in difference["settings"])
 
 
 def test_page_of_versions_about_which_little_is_known_says_so(versions: Any) -> None:
     root, first, second = versions
-    page = render_difference_page(compare_versions(*(str(folder_of(root, one)) for one in (first, second["none"]))))
+    page = render_difference_page(compare_versions(*(str(folder_of(root, item)) for item in (first, second["none"]))))
     assert "Unknown: " in page
     assert 'title="unknown"' in page or "<h2>Documents</h2>" not in page
 

@@ -50,7 +50,7 @@ FILES_OF_FORMATS = {
 def configuration_page() -> str:
     """Every key with its values, default and meaning, a table per section."""
     parts = [CONFIGURATION]
-    said = help_by_key(_without_lists(EXAMPLE.read_text(encoding="utf-8")))
+    printed = help_by_key(_without_lists(EXAMPLE.read_text(encoding="utf-8")))
     for keys, section in _sections(DatasetConfig, ()):
         parts.append(
             f"\n## {'.'.join(keys) or 'The whole'}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
@@ -58,7 +58,7 @@ def configuration_page() -> str:
         schema = section.model_json_schema()
         for key, field in section.model_fields.items():
             values = _values(field.annotation, schema["properties"][key], schema)
-            meaning = said.get((*keys, key)) or said.get(keys, "")
+            meaning = printed.get((*keys, key)) or printed.get(keys, "")
             cells = (f"`{key}`", values, _default(field), _meaning(meaning))
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(parts)
@@ -93,7 +93,7 @@ def _without_lists(text: str) -> str:
 def _values(annotation: Any, schema: dict[str, Any], whole: dict[str, Any]) -> str:
     if _section(annotation):
         return "list of sections" if schema.get("type") == "array" else "section"
-    choices = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    choices = [item for item in schema.get("anyOf", [schema]) if item.get("type") != "null"]
     chosen = choices[0]
     if "enum" in chosen:
         return " | ".join(f"`{value}`" for value in chosen["enum"])
@@ -104,8 +104,10 @@ def _values(annotation: Any, schema: dict[str, Any], whole: dict[str, Any]) -> s
     kinds = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` | `false`"}
     return " or ".join(
         dict.fromkeys(
-            kinds.get(one.get("type", ""), {"array": "list", "object": "mapping"}.get(one.get("type", ""), "text"))
-            for one in choices
+            kinds.get(
+                choice.get("type", ""), {"array": "list", "object": "mapping"}.get(choice.get("type", ""), "text")
+            )
+            for choice in choices
         )
     )
 

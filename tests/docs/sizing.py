@@ -74,7 +74,7 @@ def configuration(dedup: int, shuffle: int) -> Any:
 def table() -> str:
     """As Markdown."""
     columns = {terabytes: rows(terabytes) for terabytes in SHARD_GIB}
-    lines = ["| of text | " + " | ".join(f"{one} TB" for one in columns) + " |", "|---|" + "---|" * len(columns)]
+    lines = ["| of text | " + " | ".join(f"{column} TB" for column in columns) + " |", "|---|" + "---|" * len(columns)]
     lines += [f"| {name} | " + " | ".join(column[name] for column in columns.values()) + " |" for name in columns[1]]
     return "\n".join(lines) + "\n"
 

@@ -120,8 +120,8 @@ def test_commands_of_a_migration_page_run_one_after_another(page: str, tmp_path:
     monkeypatch.chdir(tmp_path)
     sections = [yaml.safe_load(block) for language, block in FENCE.findall(text) if language == "yaml"]
     config = yaml.safe_load(starter())
-    for one in sections:
-        config |= one
+    for section in sections:
+        config |= section
     Path("web.yaml").write_text(yaml.safe_dump(config))
     lines = [line for language, block in FENCE.findall(text) if language == "sh" for line in block.splitlines()]
     assert lines

@@ -26,8 +26,8 @@ def test_find_value_objects_of_any_style_equal_the_oracle(pairs: list[tuple[byte
     for line, _ in pairs:
         end = start + len(line)
         spans = member_spans(line, key)
-        found = find_value(data, key, start, end)
-        assert (found and (found[0] - start, found[1] - start)) == (spans[-1] if spans else None)
+        actual = find_value(data, key, start, end)
+        assert (actual and (actual[0] - start, actual[1] - start)) == (spans[-1] if spans else None)
         at, separator = insert_place(data, start, end)
         extended = data[start:at] + separator + b'"new": 1' + data[at:end]
         record = json.loads(line, object_pairs_hook=list)
@@ -91,14 +91,14 @@ def test_is_json_levels_are_those_of_orjson_however_deep_the_caller_is(levels: i
 
 def test_is_json_deep_lines_in_many_threads_leave_the_limit_as_it_was() -> None:
     usual = sys.getrecursionlimit()
-    said: list[bool] = []
+    printed: list[bool] = []
     line = b"[" * MOST_LEVELS + b"]" * MOST_LEVELS
-    threads = [threading.Thread(target=lambda: said.extend(is_json(line) for _ in range(50))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: printed.extend(is_json(line) for _ in range(50))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert said == [True] * 400
+    assert printed == [True] * 400
     assert sys.getrecursionlimit() == usual
 
 
@@ -138,9 +138,9 @@ def test_strings_of_any_style_in_pieces_of_any_size_equal_json(
         patch.setattr("corpusmill.documents.json_strings.PIECE_BYTES", piece_bytes)
         assert decode(data, start, end) == text
         assert decode(memoryview(data), start, end) == text
-        found = find_places(data, [(start, end)], np.arange(len(text) + 1))
+        actual = find_places(data, [(start, end)], np.arange(len(text) + 1))
     where = dict(places)
-    assert found.tolist() == [
+    assert actual.tolist() == [
         start + where[place] if place in where else INSIDE_A_CHARACTER for place in range(len(text) + 1)
     ]
 

@@ -34,7 +34,7 @@ def outcome(batches: list[DocumentBatch]) -> tuple[list[tuple[int, bytes]], list
 def test_read_documents_any_file_equals_the_oracle_at_any_block_size(data: bytes, block_bytes: int) -> None:
     batches = read(data, block_bytes=block_bytes)
     assert outcome(batches) == documents_of(data, "text")
-    assert [one for batch in batches for one in batch.each_id()] == ids_of(data, "text", "id")
+    assert [item for batch in batches for item in batch.each_id()] == ids_of(data, "text", "id")
     assert sum(batch.line_bytes for batch in batches) == len(data)
     assert sum(batch.lines for batch in batches) == len(lines_of(data))
 
@@ -173,8 +173,8 @@ def test_read_documents_longest_line_takes_the_memory_that_the_docstring_says() 
     surroundings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     command = [sys.executable, "-c", MEMORY, LINES]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=surroundings, check=True)
-    found = json.loads(ran.stdout)
-    assert {name: result for name, (result, _) in found.items()} == {
+    actual = json.loads(ran.stdout)
+    assert {name: result for name, (result, _) in actual.items()} == {
         "escaped key": [1],
         "deep": [1],
         "long text": [(15 << 20) + 4],
@@ -183,7 +183,7 @@ def test_read_documents_longest_line_takes_the_memory_that_the_docstring_says() 
         "half a pair": ["lone_surrogate"],
         "not UTF-8": ["invalid_utf8"],
     }
-    assert {name: times for name, (_, times) in found.items() if times > 4} == {}
+    assert {name: times for name, (_, times) in actual.items() if times > 4} == {}
 
 
 def test_empty_stream_gives_no_batch() -> None:

@@ -78,12 +78,12 @@ def require_as_json_reads(data: bytes, longest_parsed_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("corpusmill.documents.jsonl.LONGEST_PARSED_BYTES", longest_parsed_bytes)
         batches = list(read_documents(io.BytesIO(data), source="a", text_field="text", id_field="id"))
-    texts = [pair for one in batches for pair in zip(one.line_numbers.tolist(), one.texts(), strict=True)]
-    rejected = [(one.line_number, one.reason.value) for batch in batches for one in batch.rejections]
+    texts = [pair for batch in batches for pair in zip(batch.line_numbers.tolist(), batch.texts(), strict=True)]
+    rejected = [(rejection.line_number, rejection.reason.value) for batch in batches for rejection in batch.rejections]
     assert (texts, rejected) == documents_of(data, "text")
-    assert [one for batch in batches for one in batch.each_id()] == ids_of(data, "text", "id")
+    assert [item for batch in batches for item in batch.each_id()] == ids_of(data, "text", "id")
     lines = [line.removeprefix(b"\xef\xbb\xbf" if not number else b"") for number, line in enumerate(lines_of(data))]
-    assert all(one.raw == lines[one.line_number] for batch in batches for one in batch.rejections)
+    assert all(rejection.raw == lines[rejection.line_number] for batch in batches for rejection in batch.rejections)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_parquet_batches_end_by_rows_and_by_bytes_and_hold_every_row_once(group_
     batches = list(read_rows(file, source="a.parquet", text_field="text", id_field="id"))
     assert [text.decode() for batch in batches for text in batch.texts()] == texts
     assert [int(row) for batch in batches for row in batch.line_numbers] == list(range(5000))
-    assert [one.decode() for batch in batches for one in batch.each_id()] == [str(row) for row in range(5000)]
+    assert [item.decode() for batch in batches for item in batch.each_id()] == [str(row) for row in range(5000)]
     assert max(batch.documents for batch in batches) <= ROWS
     assert all(len(batch.text) < 2 * BATCH_BYTES for batch in batches[1:])
 
@@ -113,5 +113,5 @@ def test_parquet_row_whose_id_is_not_utf8_is_rejected_as_a_line_would_be() -> No
     pq.write_table(pa.table({"text": ["1", "2", "3", "4"], "id": ids}), file)
     (batch,) = read_rows(file, source="a.parquet", text_field="text", id_field="id")
     assert [text.decode() for text in batch.texts()] == ["1", "3", "4"]
-    assert [one.decode() for one in batch.each_id()] == ["a", "", "d"]
-    assert [(one.line_number, one.reason.value) for one in batch.rejections] == [(1, "invalid_utf8")]
+    assert [item.decode() for item in batch.each_id()] == ["a", "", "d"]
+    assert [(rejection.line_number, rejection.reason.value) for rejection in batch.rejections] == [(1, "invalid_utf8")]

@@ -54,9 +54,9 @@ def test_collect_documents_small_site_takes_what_the_rule_says(tmp_path: Path) -
     install(tmp_path, "beta", {"__init__.py": b"", "beta.py": b"b = 2\n", "NOTICE": b"mind the gap"})
     (tmp_path / "unlisted.py").write_text("never = 'taken'")
 
-    documents, skipped, found = collect_documents(found_in(tmp_path), 10**9)
+    documents, skipped, actual = collect_documents(found_in(tmp_path), 10**9)
 
-    assert found == 2
+    assert actual == 2
     assert [(document.id, document.source, document.text) for document in documents] == [
         ("alpha-tools/1.0/Alpha_Tools-1.0.dist-info/licenses/LICENSE.txt", "licence", LICENCE),
         ("alpha-tools/1.0/alpha/main.py", "source", "grüße = 1\n"),
@@ -106,8 +106,8 @@ def test_collect_documents_own_editable_and_outside_files_are_left_out(tmp_path:
     install(site, "kept", {"kept.py": b"k = 1\n"})
     with (site / "kept-1.0.dist-info" / "RECORD").open("a") as record:
         record.write(f"../bin/tool.py,,\n{tmp_path}/bin/tool.py,,\n")
-    documents, _, found = collect_documents([*found_in(tmp_path), *found_in(site)], 10**9)
-    assert found == 1
+    documents, _, actual = collect_documents([*found_in(tmp_path), *found_in(site)], 10**9)
+    assert actual == 1
     assert [document.id for document in documents] == ["kept/1.0/kept.py"]
 
 

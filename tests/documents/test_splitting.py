@@ -185,7 +185,7 @@ def test_zstd_of_large_frames_is_cut_at_its_frames() -> None:
     ],
 )
 def test_single_frame_file_says_why_it_stays_whole_and_how_to_recompress(name: str, file: bytes) -> None:
-    found = cut_file(io.BytesIO(file), name, len(file), 10, local=True)
-    assert isinstance(found, Uncut)
-    assert found.why == "one shard because a single-frame file cannot be split"
-    assert ("pzstd" in found.remedy) or ("bgzip" in found.remedy)
+    actual = cut_file(io.BytesIO(file), name, len(file), 10, local=True)
+    assert isinstance(actual, Uncut)
+    assert actual.why == "one shard because a single-frame file cannot be split"
+    assert ("pzstd" in actual.remedy) or ("bgzip" in actual.remedy)

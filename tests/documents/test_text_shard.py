@@ -42,11 +42,11 @@ def test_text_shard_any_files_equal_the_oracle(sources: list[bytes], block_bytes
         assert shard.text_bytes == sum(len(text) for _, text in documents)
         assert [shard.document_bytes(i) for i in range(shard.documents)] == [text for _, text in documents]
         origins = [(str(place), line) for place, (kept, _) in enumerate(expected) for line, _ in kept]
-        ids = [one for data in sources for one in ids_of(data, "text", "id")]
-        found = shard.document_ids()
-        assert [found[i].encode() for i in range(shard.documents)] == ids
+        ids = [item for data in sources for item in ids_of(data, "text", "id")]
+        actual = shard.document_ids()
+        assert [actual[i].encode() for i in range(shard.documents)] == ids
         assert Path(folder, "ids").read_bytes() == b"".join(ids)
-        assert found.ends.tolist() == [sum(map(len, ids[: i + 1])) for i in range(len(ids))]
+        assert actual.ends.tolist() == [sum(map(len, ids[: i + 1])) for i in range(len(ids))]
         assert [shard.source_of(i) for i in range(shard.documents)] == origins
         for source, data, (kept, rejected) in zip(shard.sources, sources, expected, strict=True):
             assert (source.documents, source.lines, source.line_bytes) == (len(kept), len(lines_of(data)), len(data))

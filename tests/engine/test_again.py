@@ -84,14 +84,14 @@ def test_cleared_task_that_fails_keeps_its_receipt_for_other_tasks_and_its_retry
         other.folder("tokenize", shard)  # every byte as the receipt says
         assert other.finished_at("tokenize", shard) == before
         other.run_task("audit", other.tasks("audit")[0])
-    (progress,) = [one for one in other.progress() if one.stage == "tokenize"]
+    (progress,) = [item for item in other.progress() if item.stage == "tokenize"]
     assert progress.units_done == len(build.units("tokenize")) - 1
-    (told,) = [one for one in preview(other) if one.stage == "tokenize" and one.fate == "run"]
+    (told,) = [item for item in preview(other) if item.stage == "tokenize" and item.fate == "run"]
     assert (told.unit, told.why) == (shard, "it was marked to run again, and has not finished since")
 
     open_build(build.plan_receipt).run_task("tokenize", shard)  # a retry: it is not called cleared any more
     assert build.finished_at("tokenize", shard) > before
-    (progress,) = [one for one in other.progress() if one.stage == "tokenize"]
+    (progress,) = [item for item in other.progress() if item.stage == "tokenize"]
     assert progress.is_finished
 
 
@@ -174,9 +174,9 @@ def test_tokenize_cut_off_begins_its_shard_anew_and_writes_the_same_bytes(
 
 
 def test_removal_in_words_states_the_counts_of_the_receipts(build: Build) -> None:
-    said = removal_in_words(build)
-    assert f"{build.total('union', 'removed_bytes'):,} of {build.total('index', 'text_bytes_out'):,} bytes" in said
-    assert said.count("| `") == 5
+    printed = removal_in_words(build)
+    assert f"{build.total('union', 'removed_bytes'):,} of {build.total('index', 'text_bytes_out'):,} bytes" in printed
+    assert printed.count("| `") == 5
 
 
 @pytest.mark.parametrize("dedup", [{"keep": "every_string"}, {"fuzzy_share": 0.8}], ids=["every string", "fuzzy"])
@@ -185,14 +185,14 @@ def test_duplicates_in_words_are_those_that_are_removed(root: Path, dedup: dict[
     changes = {"dedup": {"mode": "remove", "minimum_bytes": 20, **dedup}, "work_folder": str(root / next(iter(dedup)))}
     built = open_build(build_dataset(check_config(configuration(root, **changes), where="a test"), workers=1))
     cut = [read_ranges(built.folder("union", shard) / CUT_RANGES) for shard in built.units("union")]
-    said = removal_in_words(built)
-    assert f"in {sum(map(len, cut)):,} ranges" in said
+    printed = removal_in_words(built)
+    assert f"in {sum(map(len, cut)):,} ranges" in printed
     summary = from_json((built.folder("report", UNIT) / SUMMARY).read_bytes()).duplicates
     assert summary is not None
     assert summary.ranges.count == sum(map(len, cut))
-    assert f"Ranges are {summary.range_in_words}." in said
+    assert f"Ranges are {summary.range_in_words}." in printed
     shortest = min(int((rows[:, 1] - rows[:, 0]).min()) for rows in cut if len(rows))
-    assert (shortest < 20 - 6) == ("a range may be far shorter" in said)
+    assert (shortest < 20 - 6) == ("a range may be far shorter" in printed)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_file_name_in_an_approval_stays_in_its_code_span(name: str, span: str) -
 
 
 def test_announcement_states_counts_and_a_digest_for_each_format(build: Build) -> None:
-    said = announcement(build)
-    assert said["tokens"] == build.total("tokenize", "tokens")
-    assert set(said["digests"]) >= {*build.config.exports.formats(), "documents"}
-    assert said == announcement(open_build(build.plan_receipt))
+    printed = announcement(build)
+    assert printed["tokens"] == build.total("tokenize", "tokens")
+    assert set(printed["digests"]) >= {*build.config.exports.formats(), "documents"}
+    assert printed == announcement(open_build(build.plan_receipt))

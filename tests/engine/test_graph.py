@@ -30,10 +30,10 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def test_stage_that_gives_files_back_names_a_later_stage_as_the_last_that_reads_them() -> None:
-    for one in GRAPH:
-        assert one.read_until or not one.reclaimed
-        if one.read_until:
-            assert one.name in GRAPH.before(one.read_until)
+    for item in GRAPH:
+        assert item.read_until or not item.reclaimed
+        if item.read_until:
+            assert item.name in GRAPH.before(item.read_until)
 
 
 @given(graphs())

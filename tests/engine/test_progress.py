@@ -14,10 +14,10 @@ def test_progress_receipt_that_vanishes_while_it_is_watched_counts_as_not_done(t
     """Upload runs every time: its receipt goes when it starts, after a view has already seen it."""
     write_corpus(tmp_path / "corpus", documents=8)
     built = open_build(build_dataset(check_config(configuration(tmp_path), where="test"), workers=1))
-    before = {one.stage: one for one in built.progress()}
+    before = {item.stage: item for item in built.progress()}
     assert before["upload"].units_done == before["upload"].units_total == 1
     (built.folder("upload", "00000") / RECEIPT_NAME).unlink()
-    after = {one.stage: one for one in built.progress()}
+    after = {item.stage: item for item in built.progress()}
     assert after["upload"].units_done == 0
     assert after["index"] == before["index"]
 

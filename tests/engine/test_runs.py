@@ -164,7 +164,7 @@ def test_gc_after_a_dry_run_of_older_settings_keeps_the_delivered_build(
     rebuilt: tuple[Path, Path], tmp_path: Path
 ) -> None:
     second = open_build(rebuilt[1])
-    before = {one.folder for one in find_garbage(second.work, GRAPH)}
+    before = {item.folder for item in find_garbage(second.work, GRAPH)}
     plan_dataset(check_config(configuration(tmp_path), where="a test"))
-    assert {one.folder for one in find_garbage(second.work, GRAPH)} == before
+    assert {item.folder for item in find_garbage(second.work, GRAPH)} == before
     assert second.folder("export", second.units("export")[0]) not in before

@@ -41,7 +41,7 @@ def test_step_that_reads_what_it_does_not_name_fails_and_says_what(
         read(build)
         return outcome
 
-    changed = Graph(replace(one, run=reading) if one is stage else one for one in GRAPH)
+    changed = Graph(replace(item, run=reading) if item is stage else item for item in GRAPH)
     monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
     write_corpus(tmp_path / "corpus", documents=24)
     with pytest.raises(

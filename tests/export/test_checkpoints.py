@@ -46,16 +46,16 @@ def test_numpy_j18_j19_stream_continued_at_any_checkpoint_is_the_uninterrupted_o
     whole = jaxformer_shards(documents, EOT, shard_tokens)
     every = written(documents, shard_tokens, folder, cuts)
     assert len(every) == sum(len(shard) == shard_tokens for shard in whole)
-    for one in every:
-        rest = jaxformer.continued(documents, EOT, shard_tokens, one["documents"], one["carry_tokens"])
-        assert rest == whole[one["shard"] + 1 :]
+    for item in every:
+        rest = jaxformer.continued(documents, EOT, shard_tokens, item["documents"], item["carry_tokens"])
+        assert rest == whole[item["shard"] + 1 :]
 
 
 def test_numpy_j18_original_reads_our_checkpoint_and_would_lose_the_straddling_rest(tmp_path) -> None:
     documents = [[number % 10] * 4 for number in range(30)]
     every = written(documents, 12, tmp_path)
-    found = jaxformer.newest_checkpoint(bucket_of(tmp_path))
-    assert found == (every[-1]["document"], 11, every[-1]["documents"])
+    actual = jaxformer.newest_checkpoint(bucket_of(tmp_path))
+    assert actual == (every[-1]["document"], 11, every[-1]["documents"])
     assert every[0] == {"shard": 0, "documents": 3, "document": "00000-000000002", "carry_tokens": 3}
     whole = jaxformer_shards(documents, EOT, 12)
     assert jaxformer.continued(documents, EOT, 12, 3, 0) != whole[1:]
@@ -93,9 +93,9 @@ def test_numpy_j22_j24_loader_sees_every_shard_with_a_placeholder_and_loses_one_
 
 def test_numpy_j24_steps_of_a_shard_are_shifted_windows_and_the_rest_is_dropped() -> None:
     shard = list(range(100))
-    found = jaxformer.steps(shard, batch=4, microbatch=2, length=3, dp=2)
-    assert len(found) == 99 // 24
-    x, y = np.array(found[1][0]), np.array(found[1][1])
+    actual = jaxformer.steps(shard, batch=4, microbatch=2, length=3, dp=2)
+    assert len(actual) == 99 // 24
+    x, y = np.array(actual[1][0]), np.array(actual[1][1])
     assert x.shape == (2, 4, 3)
     assert x.ravel().tolist() == list(range(24, 48))
     assert (y == x + 1).all()

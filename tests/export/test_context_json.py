@@ -20,8 +20,8 @@ ids = st.one_of(st.sampled_from(EDGES), st.integers(0, 2**32 - 1))
 def test_context_json_write_equals_the_oracle_and_reads_back(numbers):
     text = write_list(np.array(numbers, np.uint32))
     assert text == oracle.compact_json(numbers)
-    found, wrong_at = read_list(text)
-    assert (found.tolist(), wrong_at) == (numbers, None)
+    actual, wrong_at = read_list(text)
+    assert (actual.tolist(), wrong_at) == (numbers, None)
 
 
 @given(st.lists(st.integers(0, 65_535), min_size=1, max_size=40))
@@ -31,7 +31,7 @@ def test_context_json_write_is_the_same_for_uint16(numbers):
 
 @given(st.integers(1, 9), st.integers(1, 200), st.sampled_from([70_000, TABLE_IDS, 2**32]), st.randoms())
 def test_context_json_write_lists_equals_write_list_row_by_row(width, rows, below, random):
-    edges = [one for one in EDGES if one < below]
+    edges = [item for item in EDGES if item < below]
     table = [[random.choice([*edges, random.randrange(below)]) for _ in range(width)] for _ in range(rows)]
     texts = [bytes(text) for text in write_lists(np.array(table, np.uint32))]
     assert texts == [oracle.compact_json(row) for row in table]
@@ -50,10 +50,10 @@ def test_context_json_read_accepts_exactly_what_write_makes(text):
         ours = ours and all(type(number) is int and 0 <= number < 2**32 for number in numbers)
     except ValueError:
         ours = False
-    found, wrong_at = read_list(text.encode())
+    actual, wrong_at = read_list(text.encode())
     assert (wrong_at is None) == ours
     if ours:
-        assert found.tolist() == numbers
+        assert actual.tolist() == numbers
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_context_json_read_accepts_exactly_what_write_makes(text):
     ],
 )
 def test_context_json_read_names_the_first_wrong_byte(text, numbers, at):
-    found, wrong_at = read_list(text)
-    assert (found.tolist(), wrong_at) == (numbers, at)
+    actual, wrong_at = read_list(text)
+    assert (actual.tolist(), wrong_at) == (numbers, at)

@@ -34,13 +34,13 @@ def sequence_batch(documents):
 @given(texts, eods, boses, policies)
 def test_framing_any_documents_equal_the_oracle(documents, eod, bos, empty):
     framing = Framing(eod, bos, empty)
-    found = frame(sequence_batch(documents), framing, dtype=np.dtype("<u2"), vocabulary_size=100)
+    actual = frame(sequence_batch(documents), framing, dtype=np.dtype("<u2"), vocabulary_size=100)
     sequences, boundaries = oracle.framed(documents, eod, bos, empty)
-    assert found.tokens.tolist() == [token for sequence in sequences for token in sequence]
-    assert found.lengths.tolist() == [len(sequence) for sequence in sequences]
-    assert [0, *np.cumsum(found.sequences).tolist()] == boundaries
-    assert found.documents_empty == sum(not any(document) for document in documents)
-    assert found.special_tokens == found.tokens.size - sum(len(one) for doc in documents for one in doc)
+    assert actual.tokens.tolist() == [token for sequence in sequences for token in sequence]
+    assert actual.lengths.tolist() == [len(sequence) for sequence in sequences]
+    assert [0, *np.cumsum(actual.sequences).tolist()] == boundaries
+    assert actual.documents_empty == sum(not any(document) for document in documents)
+    assert actual.special_tokens == actual.tokens.size - sum(len(item) for doc in documents for item in doc)
 
 
 def written(folder: Path, documents, *, eod: int | None = 99, bos: int | None = None, empty="skip"):

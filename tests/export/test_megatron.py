@@ -87,8 +87,8 @@ def test_megatron_m06_write_then_read_is_identity_and_verifies(tmp_path_factory,
     part = open_part(folder / "part_text_document")
     kept = [[*doc, EOD] for doc in docs if doc]
     assert [part.document(ordinal).tolist() for ordinal in range(len(part))] == kept
-    found = verify_part(folder / "part_text_document", vocabulary_size=VOCABULARY[width], eod_id=EOD)
-    assert found == {name: counts[name] for name in found}
+    actual = verify_part(folder / "part_text_document", vocabulary_size=VOCABULARY[width], eod_id=EOD)
+    assert actual == {name: counts[name] for name in actual}
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_nanoset_n01_n02_any_documents_equal_the_oracle_and_read_back(tmp_path_f
     assert tuple(three(folder)[:2]) == oracle.nanoset(docs, EOS, width)
     opened = open_file(folder / f"{STEM}.ds")
     assert [opened.document(ordinal).tolist() for ordinal in range(len(opened))] == kept
-    found = verify(folder, width)
-    assert found == {name: counts[name] for name in found}
+    actual = verify(folder, width)
+    assert actual == {name: counts[name] for name in actual}
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -135,8 +135,8 @@ def test_nanoset_n22_index_of_several_blocks_verifies(tmp_path):
     count = 2 * BLOCK_DOCUMENTS + 3
     batch = (np.arange(count, dtype=np.uint16) % 1000, np.arange(1, count + 1, dtype=np.uint64))
     write_file(tmp_path, "x", [batch], eos_id=1000, tokenizer_name="n", vocabulary_size=1001)
-    found = verify_file(tmp_path / "x.ds", vocabulary_size=1001, eos_id=1000, tokenizer_name="n")
-    assert found["documents"] == count
+    actual = verify_file(tmp_path / "x.ds", vocabulary_size=1001, eos_id=1000, tokenizer_name="n")
+    assert actual["documents"] == count
     path = tmp_path / "x.ds"
     wrong_at = 2 * (2 * (BLOCK_DOCUMENTS + 5) + 1)  # the EOS of a document in the second block
     path.write_bytes(put_number(wrong_at, "<H", 3)(path.read_bytes()))

@@ -50,14 +50,14 @@ def export(folder, docs, shard_tokens, at=()):
 @given(docs=documents, at=st.lists(st.integers(0, 12), max_size=3), shard_tokens=st.integers(1, 12))
 def test_numpy_j05_j06_documents_straddle_shards_as_in_the_oracle(tmp_path_factory, docs, at, shard_tokens):
     folder = tmp_path_factory.mktemp("shards")
-    found = [np.load(folder / name, allow_pickle=False).tolist() for name in export(folder, docs, shard_tokens, at)]
-    assert found == oracle.jaxformer_shards(docs, EOT, shard_tokens)
+    actual = [np.load(folder / name, allow_pickle=False).tolist() for name in export(folder, docs, shard_tokens, at)]
+    assert actual == oracle.jaxformer_shards(docs, EOT, shard_tokens)
 
 
 def test_numpy_j06_document_longer_than_three_shards(tmp_path):
     names = export(tmp_path, [[1], list(range(2, 12)), [12]], 3)
-    found = [open_shard(tmp_path / name).tolist() for name in names]
-    assert found == [[EOT, 1, EOT], [2, 3, 4], [5, 6, 7], [8, 9, 10], [11, EOT, 12]]
+    actual = [open_shard(tmp_path / name).tolist() for name in names]
+    assert actual == [[EOT, 1, EOT], [2, 3, 4], [5, 6, 7], [8, 9, 10], [11, EOT, 12]]
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_webdataset_read_members_is_the_inverse(tmp_path_factory, members):
     path = tmp_path_factory.mktemp("tar") / "x.tar"
     data = archive(members)
     path.write_bytes(data)
-    found = list(read_members(path))
-    assert [(name, body) for name, _, body in found] == members
-    assert all(data[at : at + len(body)] == body for _, at, body in found)
+    actual = list(read_members(path))
+    assert [(name, body) for name, _, body in actual] == members
+    assert all(data[at : at + len(body)] == body for _, at, body in actual)
 
 
 MEMBERS = [("a.json.gz", b"x" * 600), ("b.json.gz", b"y" * 512)]  # headers at 0 and 1536, end at 2560, 10240 bytes

@@ -199,8 +199,8 @@ def test_webdataset_flipped_bit_of_a_body_is_found_or_changes_no_token(shard, bi
         data = bytearray(whole)
         data[at] ^= 1 << bit
         shard.write_bytes(data)
-        found = contexts_or_none(shard)
-        assert found is None or (at in (begin + 10, begin + size - 9) and found == CONTEXTS.tolist())
+        actual = contexts_or_none(shard)
+        assert actual is None or (at in (begin + 10, begin + size - 9) and actual == CONTEXTS.tolist())
 
 
 @pytest.mark.parametrize("damage", [keep(-1), keep(1024), keep(2048), append(b"\0" * 512), append(b"x")])

@@ -19,10 +19,10 @@ def flipped(data: bytes, rng: random.Random) -> tuple[bytes, bytes]:
     return data, data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
 
 
-def same_receipt(one: Path, other: Path) -> bool:
+def same_receipt(item: Path, other: Path) -> bool:
     """Whether two receipts say the same of what a step made; how it came about (seconds, memory) is no part of that."""
     try:
-        return _told(one) == _told(other)
+        return _told(item) == _told(other)
     except (CorpusmillError, ValueError):
         return False
 
@@ -36,7 +36,7 @@ def _told(path: Path) -> dict[str, Any]:
 def findings_of(plan: Path) -> str:
     """What `verify` finds wrong with a build, in words; nothing where all is well."""
     findings = verify_build(open_build(plan)).findings
-    return "; ".join(f"{one.what} ({one.where})" for one in findings)[:500]
+    return "; ".join(f"{finding.what} ({finding.where})" for finding in findings)[:500]
 
 
 def ran_since(root: Path, began_ns: int) -> list[str]:

@@ -146,21 +146,21 @@ class FinishedBuild:
 
     def kinds(self) -> dict[tuple[str, str], list[str]]:
         """(place, kind of file) -> files, relative to `root`; of a store the names of objects."""
-        found: dict[tuple[str, str], list[str]] = {}
+        actual: dict[tuple[str, str], list[str]] = {}
         for path in sorted((self.root / "kept-work" / "tiny").rglob("*")):
             name = path.relative_to(self.root / "kept-work" / "tiny").as_posix()
             if path.is_file() and path.stat().st_size and not PASSED_OVER.search(name):
                 stage, _, rest = name.split("/", 2)
                 kind = f"{stage}/{re.sub(r'[0-9]+', 'n', rest)}"
-                found.setdefault((WORK, kind), []).append(f"work/tiny/{name}")
+                actual.setdefault((WORK, kind), []).append(f"work/tiny/{name}")
         version = (self.root / "kept-outputs" / "tiny" / "latest").resolve()
         for path in sorted(version.rglob("*")):
             if path.is_file() and path.stat().st_size:
                 name = path.relative_to(version).as_posix()
                 kind = re.sub(r"[0-9]+", "n", name)
-                found.setdefault((FOLDER, kind), []).append(f"outputs/tiny/{version.name}/{name}")
-                found.setdefault((STORE, kind), []).append(f"tiny/{version.name}/{name}")
-        return found
+                actual.setdefault((FOLDER, kind), []).append(f"outputs/tiny/{version.name}/{name}")
+                actual.setdefault((STORE, kind), []).append(f"tiny/{version.name}/{name}")
+        return actual
 
     def _followed(self, after: str, place: str, name: str, before: bytes, changed: bytes) -> dict[str, Any]:
         """Verify, build, build again if it is refused, and then with --verify if the file is still damaged."""
@@ -210,7 +210,7 @@ class FinishedBuild:
 
     def _must(self, body: Callable[[], Any]) -> dict[str, Any]:
         """What `body` returns in a child process; AssertionError if it ends with an error."""
-        ended = forked(self.root, lambda: {"plan": str(said)} if isinstance(said := body(), Path) else said)
+        ended = forked(self.root, lambda: {"plan": str(printed)} if isinstance(printed := body(), Path) else printed)
         if "error" in ended:
             raise AssertionError(ended["error"])
         return ended

@@ -41,13 +41,13 @@ def mutate(name: str, old: str, new: str) -> None:
 def _hand_on(module: ModuleType, before: dict[str, object]) -> dict[int, object]:
     """Give the new things to all modules that hold the old ones, by their own name or in a table; {old id: new}."""
     changed = {id(value): vars(module)[name] for name, value in before.items() if not name.startswith("__")}
-    for other in [one for name, one in sys.modules.items() if name.startswith("corpusmill.") and one is not module]:
+    for other in [item for name, item in sys.modules.items() if name.startswith("corpusmill.") and item is not module]:
         for name, value in list(vars(other).items()):
             if name in before and value is before[name] and not name.startswith("__"):
                 setattr(other, name, vars(module)[name])
             elif isinstance(value, dict) and not name.startswith("__"):
                 value.update(
-                    {key: changed[id(one)] for key, one in value.items() if callable(one) and id(one) in changed}
+                    {key: changed[id(item)] for key, item in value.items() if callable(item) and id(item) in changed}
                 )
     return changed
 
@@ -61,6 +61,6 @@ def _renew_graph(module: ModuleType, changed: dict[int, object]) -> None:
         else replace(stage, **{name: changed[id(value)] for name, value in vars(stage).items() if id(value) in changed})
         for stage in old
     )
-    for other in [one for name, one in sys.modules.items() if name.startswith("corpusmill.")]:
+    for other in [module for name, module in sys.modules.items() if name.startswith("corpusmill.")]:
         if getattr(other, "GRAPH", None) is old:
             other.GRAPH = renewed  # type: ignore[attr-defined]

@@ -133,11 +133,11 @@ def _answer(path: Path, body: Callable[[], dict[str, Any]]) -> None:
         with (path.parent / "log").open("w") as log:
             os.dup2(log.fileno(), 2)
             try:
-                said = body()
+                printed = body()
             except BaseException as error:
                 traceback.print_exc()
-                said = {"error": account_or_error(error)}
-        path.write_text(json.dumps(said))
+                printed = {"error": account_or_error(error)}
+        path.write_text(json.dumps(printed))
     finally:
         os._exit(0)
 
@@ -184,4 +184,4 @@ def _compared(root: Path, ended: dict[str, Any], golden: dict[str, str], fault: 
 def _verified(plan: str, fault: Fault) -> dict[str, Any]:
     _plant(fault, fault.scenario)
     findings = verify_build(open_build(plan)).findings
-    return {"findings": "; ".join(dict.fromkeys(one.what for one in findings))}
+    return {"findings": "; ".join(dict.fromkeys(finding.what for finding in findings))}

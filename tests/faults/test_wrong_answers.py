@@ -18,9 +18,9 @@ def test_wrong_answers_of_stores_deliver_nothing_wrong(
     monkeypatch.setenv("HF_ENDPOINT", "")  # as it was, afterwards; the servers' fixtures do so with theirs
     with stores(rclone.endpoint, gcs.target.geturl()) as (far, documents), small_sizes():
         rounds = [read_through(far[store_of(seed)], seed, documents, tmp_path / str(seed)) for seed in (1, 2, 6, 10)]
-    assert [one.seed for one in rounds if one.end == "wrong"] == []
-    harmed = {kind: sum(one.harmed[kind] for one in rounds) for kind in LIES}
+    assert [item.seed for item in rounds if item.end == "wrong"] == []
+    harmed = {kind: sum(item.harmed[kind] for item in rounds) for kind in LIES}
     assert sum(harmed.values()) > 100
     assert min(harmed.values()) > 0
-    assert {one.end for one in rounds} >= {"right"}
-    assert max(one.without_checksum for one in rounds) > 0
+    assert {item.end for item in rounds} >= {"right"}
+    assert max(item.without_checksum for item in rounds) > 0

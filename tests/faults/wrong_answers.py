@@ -49,7 +49,7 @@ Documents = list[str]
 def sources() -> tuple[dict[str, bytes], Documents]:
     """Files by name, and all their documents in order."""
     texts = [make_documents(24, seed) for seed in range(8)]
-    plain = [lines_of(one) for one in texts]
+    plain = [lines_of(text) for text in texts]
     table = io.BytesIO()
     pq.write_table(pa.table({"text": texts[6]}), table, row_group_size=4, compression="none")
     files = {
@@ -63,7 +63,7 @@ def sources() -> tuple[dict[str, bytes], Documents]:
         "g.parquet": table.getvalue(),
         "h.jsonl": plain[7],
     }
-    return files, [text for one in texts for text in one]
+    return files, [text for item in texts for text in item]
 
 
 @dataclass
@@ -168,7 +168,7 @@ def read_through(far: Far, seed: int, documents: Documents, work: Path) -> Round
         try:
             build = open_build(_tried(lambda: plan_dataset(config)))
             end = "right" if _documents(build) == documents else "wrong"
-            without_checksum = sum(one.traffic["without_checksum"] for one in build.receipts("download"))
+            without_checksum = sum(receipt.traffic["without_checksum"] for receipt in build.receipts("download"))
         except CorpusmillError:
             end = "refused"
     shutil.rmtree(work, ignore_errors=True)
@@ -189,4 +189,4 @@ def _documents(build: Build) -> Documents:
         for unit in build.units(stage):
             _tried(partial(build.run, stage, unit))
     shards = [open_text_shard(build.folder("index", unit)) for unit in build.units("index")]
-    return [shard.document_bytes(one).decode() for shard in shards for one in range(shard.documents)]
+    return [shard.document_bytes(number).decode() for shard in shards for number in range(shard.documents)]

@@ -31,7 +31,7 @@ few_letters = st.lists(st.sampled_from(b"ab"), min_size=WIDTH, max_size=WIDTH + 
 @given(st.lists(few_letters, max_size=6), st.lists(few_letters | st.binary(max_size=40), max_size=8))
 def test_strings_are_found_where_they_stand(wanted: list[bytes], pieces: list[bytes]) -> None:
     data = b"".join(pieces)
-    expected = {one for one in wanted if one in data}
+    expected = {item for item in wanted if item in data}
     assert Finder(wanted).find(np.frombuffer(data, np.uint8)) == expected
 
 

@@ -25,18 +25,18 @@ def tokenizer() -> Tokenizer:
 @examples(40)
 @given(st.text(max_size=400))
 def test_stretches_are_pieces_of_the_text_long_enough_to_look_for(tokenizer: Tokenizer, text: str) -> None:
-    for one in stretches_of(3, text.encode(), tokenizer):
-        assert one.document == 3
-        assert one.text in text.encode()
-        assert len(one.text) >= STRETCH_BYTES
-        assert min(map(len, one.forms)) >= WIDTH
+    for item in stretches_of(3, text.encode(), tokenizer):
+        assert item.document == 3
+        assert item.text in text.encode()
+        assert len(item.text) >= STRETCH_BYTES
+        assert min(map(len, item.forms)) >= WIDTH
 
 
 @pytest.mark.parametrize(
     "text", [text for text in make_documents(24, seed=1) if len(text.encode()) > 2 * STRETCH_BYTES]
 )
 def test_every_way_to_write_a_text_holds_a_form_of_every_kind(text: str, tokenizer: Tokenizer) -> None:
-    forms = [form for one in stretches_of(0, text.encode(), tokenizer) for form in one.forms]
+    forms = [form for item in stretches_of(0, text.encode(), tokenizer) for form in item.forms]
     ids = tokenizer.encode([text.encode()])[0]
     written = [
         text.encode(),
@@ -49,7 +49,7 @@ def test_every_way_to_write_a_text_holds_a_form_of_every_kind(text: str, tokeniz
     ]
     if int(ids.max()) < 1 << 16:
         written.append(ids.astype(np.uint16).tobytes())
-    assert [sum(form in one for form in forms) > 1 for one in written] == [True] * len(written)
+    assert [sum(form in item for form in forms) > 1 for item in written] == [True] * len(written)
 
 
 def test_short_text_has_no_stretch(tokenizer: Tokenizer) -> None:

@@ -63,7 +63,7 @@ def test_purge_leaves_no_file_with_the_text(tmp_path: Path) -> None:
     assert versions == [(tmp_path / "outputs" / "tiny" / "latest").resolve().name]
     assert not old & set(versions)
     assert verify_build(of).findings == ()
-    assert all(one.fate == "reuse" or one.why == "runs every time" for one in preview(of))
+    assert all(item.fate == "reuse" or item.why == "runs every time" for item in preview(of))
     assert MINE["text"][:40] not in render_purge(done)
 
 
@@ -109,7 +109,7 @@ def test_version_that_another_dataset_is_built_against_is_out_of_reach(tmp_path:
     done = purge(build(settings(tmp_path, "also")))
     assert f"{old} (another dataset is built against it)" in done.out_of_reach
     assert old.is_dir()
-    assert any(one.startswith(str(old)) for one in done.remains)
+    assert any(remain.startswith(str(old)) for remain in done.remains)
 
 
 def test_purge_of_a_list_that_no_build_has_seen_is_refused(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_command_adds_ids_and_the_log_says_when_they_were_gone(tmp_path: Path) -
     config = settings(tmp_path, "also")
     (tmp_path / "tiny.yaml").write_text(config.model_dump_json(exclude_none=True))
     (tmp_path / "ids.txt").write_text("0-5\n\n2-1\n0-5\n")
-    said = run("forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt"), "--by", "anna")
-    assert "3 rows, 2 of them new" in said
-    said = run("forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt"), "--by", "bert")
-    assert "3 rows, 0 of them new" in said
+    printed = run("forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt"), "--by", "anna")
+    assert "3 rows, 2 of them new" in printed
+    printed = run("forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt"), "--by", "bert")
+    assert "3 rows, 0 of them new" in printed
     assert run("forget", str(tmp_path / "tiny.yaml")) == ""
     build(config)
     build(config)
@@ -142,8 +142,8 @@ def test_command_adds_ids_and_the_log_says_when_they_were_gone(tmp_path: Path) -
     latest = (tmp_path / "outputs" / "tiny" / "latest").resolve().name
     assert {row["version"] for row in log} == {latest}
     assert all(row["asked_at"] <= row["gone_at"] for row in log)
-    said = run("forget", str(tmp_path / "tiny.yaml"), "--purge")
-    assert "purged 3 forgotten documents" in said
+    printed = run("forget", str(tmp_path / "tiny.yaml"), "--purge")
+    assert "purged 3 forgotten documents" in printed
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])

@@ -33,7 +33,7 @@ def root(tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def objects_holding(client: Any, text: bytes) -> list[str]:
     """Keys of the objects that have a text, or the text as JSON: everything is read, nothing is opened."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket="corpus")
-    keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+    keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     forms = (text, json.dumps(text.decode())[1:-1].encode())
     bodies = {key: client.get_object(Bucket="corpus", Key=key)["Body"].read() for key in keys}
     return [key for key, body in bodies.items() if any(form in body for form in forms)]
@@ -77,7 +77,7 @@ def test_older_versions_go_and_what_purge_may_not_touch_is_named(root: Path, mot
     assert objects_holding(moto_client, MIDDLE) == [key]
     assert "s3://corpus/out/tiny/0123456789ab (no run of this work folder delivered it)" in done.out_of_reach
     assert "s3://corpus/out/tiny (the bucket keeps versions of objects, deleted ones, too)" in done.out_of_reach
-    for one in moto_client.list_object_versions(Bucket="corpus").get("Versions", []):
-        moto_client.delete_object(Bucket="corpus", Key=one["Key"], VersionId=one["VersionId"])
-    for one in moto_client.list_object_versions(Bucket="corpus").get("DeleteMarkers", []):
-        moto_client.delete_object(Bucket="corpus", Key=one["Key"], VersionId=one["VersionId"])
+    for item in moto_client.list_object_versions(Bucket="corpus").get("Versions", []):
+        moto_client.delete_object(Bucket="corpus", Key=item["Key"], VersionId=item["VersionId"])
+    for item in moto_client.list_object_versions(Bucket="corpus").get("DeleteMarkers", []):
+        moto_client.delete_object(Bucket="corpus", Key=item["Key"], VersionId=item["VersionId"])

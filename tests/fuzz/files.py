@@ -61,7 +61,7 @@ def _check_parquet(data: bytes) -> str:
         batches = list(read_rows(io.BytesIO(data), source="a.parquet", text_field="text", id_field="id"))
     except CorpusmillError:
         return "refused"
-    ours = {int(row): text for one in batches for row, text in zip(one.line_numbers, one.texts(), strict=True)}
+    ours = {int(row): text for batch in batches for row, text in zip(batch.line_numbers, batch.texts(), strict=True)}
     file = pq.ParquetFile(io.BytesIO(data))
     read = file.read([name for name in ("text", "id") if name in file.schema_arrow.names])
     texts = read.column("text").cast(pa.large_binary()).to_pylist()
@@ -163,7 +163,7 @@ def _check_stream(data: bytes, name: str, oracle: Callable[[bytes], bytes]) -> s
     cuts = cut_file(io.BytesIO(data), name, len(data), 2000, local=True)
     if isinstance(cuts, list):
         try:
-            parts = [read_part(data, one, number, name) for number, one in enumerate(cuts)]
+            parts = [read_part(data, cut, number, name) for number, cut in enumerate(cuts)]
         except CorpusmillError:
             return "parts refused"  # what a cut took for a frame's beginning is part of an odd file
         assert b"".join(parts) == content

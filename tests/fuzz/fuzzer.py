@@ -45,9 +45,9 @@ def fuzz(target: Target, *, seconds: float, cases: int, seed: int, keep: Path = 
     place = mmap.mmap(-1, 8)
     first = 0
     while True:
-        said, died = _in_child(target, first, ends, cases - done.cases.total(), seed, place, keep)
-        done.cases += Counter(said.get("cases", {}))
-        done.faults |= said.get("faults", {})
+        printed, died = _in_child(target, first, ends, cases - done.cases.total(), seed, place, keep)
+        done.cases += Counter(printed.get("cases", {}))
+        done.faults |= printed.get("faults", {})
         if not died:
             return done
         first = int.from_bytes(place[:8], "little") + 1
@@ -71,9 +71,9 @@ def _in_child(
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         logging.disable(logging.CRITICAL)
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - servers tell there of connections that were cut
-        said = _inputs(target, first, ends, cases, seed, place, keep)
+        printed = _inputs(target, first, ends, cases, seed, place, keep)
         with os.fdopen(writing, "wb") as pipe:
-            pipe.write(json.dumps({"cases": said.cases, "faults": said.faults}).encode())
+            pipe.write(json.dumps({"cases": printed.cases, "faults": printed.faults}).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:

@@ -22,18 +22,18 @@ TARGETS = {target.name: target for target in (*texts.TARGETS, *files.TARGETS, *s
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzz_found_cases_and_a_few_drawn_ones_are_read_or_refused(name: str) -> None:
     target = TARGETS[name]
-    found = [path.read_bytes() for path in sorted((CASES / name).glob("*.case"))]
+    actual = [path.read_bytes() for path in sorted((CASES / name).glob("*.case"))]
     drawn = [target.draw(random.Random(f"{name} test {number}")) for number in range(25)]
-    assert [fault_of(target, data) for data in (*found, *drawn)] == [""] * len(found + drawn)
+    assert [fault_of(target, data) for data in (*actual, *drawn)] == [""] * len(actual + drawn)
 
 
 def test_fuzz_found_answers_and_a_few_drawn_ones_end_well_or_in_an_error_of_ours(
     rclone: Server, gcs: GcsFront, tmp_path: Path
 ) -> None:
-    found = [path.read_bytes() for path in sorted((CASES / "answers").glob("*.case"))]
+    actual = [path.read_bytes() for path in sorted((CASES / "answers").glob("*.case"))]
     with answers_of(rclone.endpoint, gcs.target.geturl(), tmp_path) as target:
         drawn = [target.draw(random.Random(f"answers test {number}")) for number in range(25)]
-        assert [fault_of(target, data) for data in (*found, *drawn)] == [""] * len(found + drawn)
+        assert [fault_of(target, data) for data in (*actual, *drawn)] == [""] * len(actual + drawn)
 
 
 def _breaks(data: bytes) -> str:

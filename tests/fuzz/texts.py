@@ -50,7 +50,7 @@ def _line_seeds() -> list[bytes]:
         b",".join(key + b":" + value for key, value in zip(OTHER_KEYS, OTHER_VALUES[at:], strict=False))
         for at in range(8)
     ]
-    objects = [b'{"text": "a\\u00e9\\ud83d\\ude00", ' + one + b', "text": "b"}' for one in members]
+    objects = [b'{"text": "a\\u00e9\\ud83d\\ude00", ' + member + b', "text": "b"}' for member in members]
     return [*written, *BROKEN_LINES, *objects]
 
 

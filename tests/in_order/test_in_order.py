@@ -56,26 +56,26 @@ def test_megatron_m08_m09_every_key_has_a_complete_pair_named_as_preprocess_data
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
     written = write_megatron(source_of(path, "text", "title"), tmp_path / "out" / "web", tokenizer)
     names = ["web_text_document.bin", "web_text_document.idx", "web_title_document.bin", "web_title_document.idx"]
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == names
-    for key, one in zip(("text", "title"), written, strict=True):
-        part = megatron.open_part(one.path)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    for key, item in zip(("text", "title"), written, strict=True):
+        part = megatron.open_part(item.path)
         expected = [[ids(tokenizer, row[key])] for row in rows]
         want, boundaries = oracle.framed(expected, EOT, None, "boundary")
         assert sequences(part) == want
         assert part.boundaries.tolist() == boundaries
-        verify_part(one.path, vocabulary_size=SIZE, eod_id=EOT, empty_documents="boundary")
+        verify_part(item.path, vocabulary_size=SIZE, eod_id=EOT, empty_documents="boundary")
 
 
 def test_megatron_m10_lists_are_sequences_of_one_document_and_sentences_name_their_level(tmp_path, tokenizer):
     rows = [{"text": ["First one.", "", "Second."]}, {"text": "alone"}, {"text": []}]
     path = write_lines(tmp_path / "in" / "a.jsonl.zst", rows)
-    (one,) = write_megatron(source_of(path), tmp_path / "x", tokenizer, sentences=True)
-    assert one.path.name == "x_text_sentence"
-    part = megatron.open_part(one.path)
+    (item,) = write_megatron(source_of(path), tmp_path / "x", tokenizer, sentences=True)
+    assert item.path.name == "x_text_sentence"
+    part = megatron.open_part(item.path)
     first, second, alone = (ids(tokenizer, text) for text in ("First one.", "Second.", "alone"))
     assert sequences(part) == [first, [*second, EOT], [*alone, EOT]]
     assert part.boundaries.tolist() == [0, 2, 3, 3]
-    verify_part(one.path, vocabulary_size=SIZE, eod_id=EOT, empty_documents="boundary", several_sequences=True)
+    verify_part(item.path, vocabulary_size=SIZE, eod_id=EOT, empty_documents="boundary", several_sequences=True)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_megatron_m16_bad_line_fails_or_is_quarantined_and_counted(tmp_path, tok
         write_megatron(source_of(path), tmp_path / "x", tokenizer)
     assert not list(tmp_path.glob("x_*"))
     source = source_of(path, max_rejected_share=0.5)
-    (one,) = write_megatron(source, tmp_path / "x", tokenizer)
-    assert one.counts["documents"] == 2
+    (item,) = write_megatron(source, tmp_path / "x", tokenizer)
+    assert item.counts["documents"] == 2
     assert source.rejected == {reason: 1}
     (row,) = (tmp_path / "in" / "rejected.jsonl").read_text().splitlines()
     assert (json.loads(row)["reason"], json.loads(row)["line"]) == (reason, 2)
@@ -132,9 +132,9 @@ def test_megatron_no_text_at_all_is_refused_because_no_reader_opens_it(tmp_path,
 def test_nanoset_n09_in_order_file_is_named_as_datatrove_names_it_and_holds_every_document(tmp_path, tokenizer):
     rows = [{"text": "one two"}, {"text": ""}, {"text": ["three ", "four"]}]
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
-    (one,) = write_nanoset(source_of(path), tmp_path / "out", tokenizer, bos=True, name="web")
-    assert one.path.name == "web_00000_unshuffled"
-    opened = nanoset.open_file(one.path.with_name("web_00000_unshuffled.ds"))
+    (item,) = write_nanoset(source_of(path), tmp_path / "out", tokenizer, bos=True, name="web")
+    assert item.path.name == "web_00000_unshuffled"
+    opened = nanoset.open_file(item.path.with_name("web_00000_unshuffled.ds"))
     three_four = ids(tokenizer, "three ") + ids(tokenizer, "four")
     bos = tokenizer.bos_id
     expected = [[bos, *ids(tokenizer, "one two"), EOT], [bos, EOT], [bos, *three_four, EOT]]
@@ -152,11 +152,11 @@ def test_nanoset_n11_files_close_before_they_would_exceed_the_limit(groups, limi
 
     def encoded():
         for documents in groups:
-            found = [sequence for document in documents for sequence in document]
+            actual = [sequence for document in documents for sequence in document]
             yield (
                 (
-                    np.array([token for one in found for token in one], np.uint16),
-                    np.array(list(accumulate(map(len, found))), np.uint64),
+                    np.array([token for item in actual for token in item], np.uint16),
+                    np.array(list(accumulate(map(len, actual))), np.uint64),
                     np.array(list(accumulate(map(len, documents))), np.uint64),
                 ),
                 None,
@@ -179,7 +179,7 @@ def test_nanoset_n11_files_close_before_they_would_exceed_the_limit(groups, limi
 
     for number, file in enumerate(files):
         sizes = [size(document) for document in file]
-        assert sum(sizes) <= limit or sum(one > 0 for one in sizes) == 1
+        assert sum(sizes) <= limit or sum(size > 0 for size in sizes) == 1
         if number + 1 < len(files) and sum(sizes) <= limit:
             assert sum(sizes) + size(files[number + 1][0]) > limit
 
@@ -191,19 +191,19 @@ def test_nanoset_n11_command_splits_at_the_limit_and_every_file_verifies(tmp_pat
     done = CliRunner().invoke(app, [*arguments, "--tokens-per-shard", "100"])
     assert done.exit_code == 0, done.output
     files = sorted((tmp_path / "out").glob("*.ds"))
-    assert [one.name for one in files] == [f"{number:05d}_unshuffled.ds" for number in range(len(files))]
+    assert [file.name for file in files] == [f"{number:05d}_unshuffled.ds" for number in range(len(files))]
     assert len(files) > 2
-    for one in files:
-        assert nanoset.open_file(one).tokens.size <= 100
-        verify_file(one, vocabulary_size=SIZE, eos_id=EOT, tokenizer_name="cl100k_base")
+    for file in files:
+        assert nanoset.open_file(file).tokens.size <= 100
+        verify_file(file, vocabulary_size=SIZE, eos_id=EOT, tokenizer_name="cl100k_base")
 
 
 def test_nanoset_n04_loss_follows_the_character_ranges_and_specials_are_trained_on(tmp_path, tokenizer):
     text = "naïve question? Answer: 中文"
     rows = [{"text": text, "mask": [[0, 15]]}, {"text": "no ranges"}, {"text": "all", "mask": [[0, 3]]}]
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
-    (one,) = write_nanoset(source_of(path, ranges_key="mask"), tmp_path / "out", tokenizer)
-    file = one.path.with_name(f"{one.path.name}.ds")
+    (item,) = write_nanoset(source_of(path, ranges_key="mask"), tmp_path / "out", tokenizer)
+    file = item.path.with_name(f"{item.path.name}.ds")
     verify_file(file, vocabulary_size=SIZE, eos_id=EOT, tokenizer_name="cl100k_base", loss=True)
     opened = nanoset.open_file(file)
     loss = np.fromfile(nanoset.loss_path(file), np.uint8)
@@ -250,8 +250,8 @@ def test_nanoset_n24_bad_lines_are_counted_and_the_rest_of_the_file_is_read(tmp_
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
     path.write_bytes(path.read_bytes() + b'{"text": "\xff"}\n' + b'{"text": "four"}\n')
     source = source_of(path, max_rejected_share=0.6)
-    (one,) = write_nanoset(source, tmp_path / "out", tokenizer)
-    opened = nanoset.open_file(one.path.with_name(f"{one.path.name}.ds"))
+    (item,) = write_nanoset(source, tmp_path / "out", tokenizer)
+    opened = nanoset.open_file(item.path.with_name(f"{item.path.name}.ds"))
     expected = [[*ids(tokenizer, text), EOT] for text in ("one", "two", "three", "four")]
     assert [opened.document(i).tolist() for i in range(4)] == expected
     assert source.rejected == {"lone_surrogate": 1, "broken_json": 1, "text_not_a_string": 1, "invalid_utf8": 1}

@@ -24,7 +24,7 @@ def write(folder: Path, files: dict[str, bytes] = FILES) -> Outcome:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    return {one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_other_bytes_take_the_places_of_all_that_was_there(asked: Path, tmp_path
     (asked / "sub" / "deep").mkdir()
     other = {"a.bin/now": b"a folder", "sub/deep": b"a file", "sub/c.bin": b"new"}
     receipt = read_receipt(run_once(STEP, tmp_path, lambda folder: write(folder, other)))
-    assert {one.name for one in receipt.outputs} == set(other)
+    assert {output.name for output in receipt.outputs} == set(other)
     assert valid_receipt(STEP, tmp_path, verify=True) == receipt
     assert set(files_below(asked)) == {*other, ".blocks", ".lock", RECEIPT_NAME}
 

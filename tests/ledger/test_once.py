@@ -34,7 +34,7 @@ def test_run_once_first_run_writes_receipt_with_sizes_and_digests(tmp_path) -> N
     path = run_once(STEP, tmp_path, write)
     assert path.parent.name == f"00000-{STEP.fingerprint()[:16]}"
     receipt = read_receipt(path)
-    assert [(one.name, one.size_bytes) for one in receipt.outputs] == [("a.bin", 3), ("sub/b.bin", 4)]
+    assert [(output.name, output.size_bytes) for output in receipt.outputs] == [("a.bin", 3), ("sub/b.bin", 4)]
     assert receipt.outputs[0].digest == "xxh3_128:06b05ab6733a618578af5f94892f3950"
     assert receipt.counts == {"documents": 2}
     assert json.loads(path.read_text())["inputs"][0]["stage"] == "download"
@@ -65,7 +65,7 @@ def test_run_once_receipt_says_how_it_came_about(tmp_path) -> None:
     assert {"corpusmill", "python", "numpy", "zstandard", "gigatoken", "pyarrow"} <= set(receipt.versions)
     assert receipt.seconds >= 0
     assert receipt.peak_rss_bytes > 10 << 20
-    assert [(one.stage, one.digest) for one in receipt.inputs] == [("download", "d" * 64)]
+    assert [(item.stage, item.digest) for item in receipt.inputs] == [("download", "d" * 64)]
 
 
 def test_run_once_step_that_delivers_states_sha256(tmp_path) -> None:
@@ -91,10 +91,10 @@ def test_valid_receipt_while_the_step_runs_again_and_again_is_always_there(tmp_p
     with ThreadPoolExecutor(1) as pool:
         again = [pool.submit(run_once, STEP, tmp_path, write, reuse=False) for _ in range(300)]
         while not again[-1].done():
-            found = valid_receipt(STEP, tmp_path)
-            assert found is not None
-            assert found.outputs == first.outputs
-    assert [one.result() for one in again] == [tmp_path / "index" / STEP.folder(tmp_path).name / RECEIPT_NAME] * 300
+            actual = valid_receipt(STEP, tmp_path)
+            assert actual is not None
+            assert actual.outputs == first.outputs
+    assert [item.result() for item in again] == [tmp_path / "index" / STEP.folder(tmp_path).name / RECEIPT_NAME] * 300
 
 
 @pytest.mark.parametrize("change", ["stage", "version", "unit", "settings", "inputs"])
@@ -168,7 +168,7 @@ def test_run_once_killed_in_the_middle_runs_again_from_clean(tmp_path) -> None:
     assert process.exitcode == -signal.SIGKILL
     assert valid_receipt(STEP, tmp_path) is None
     path = run_once(STEP, tmp_path, write)
-    assert sorted(one.name for one in path.parent.iterdir()) == [".blocks", ".lock", "a.bin", RECEIPT_NAME, "sub"]
+    assert sorted(item.name for item in path.parent.iterdir()) == [".blocks", ".lock", "a.bin", RECEIPT_NAME, "sub"]
 
 
 def test_run_once_full_device_is_a_transient_error_that_names_the_folder(tmp_path) -> None:

@@ -25,10 +25,10 @@ lengths_of_documents = st.lists(st.integers(0, 5), max_size=12)
 def slots_of(stretches: list[Stretch]) -> list[Slot]:
     """What stands at each position, from the first stretch's on; fails if stretches leave a gap."""
     slots: list[Slot] = []
-    for one in stretches:
-        assert one.first == stretches[0].first + len(slots)
-        held = range(one.last - one.first)
-        slots += [one.special or (one.ordinal, one.document_first + place) for place in held]
+    for stretch in stretches:
+        assert stretch.first == stretches[0].first + len(slots)
+        held = range(stretch.last - stretch.first)
+        slots += [stretch.special or (stretch.ordinal, stretch.document_first + place) for place in held]
     return slots
 
 
@@ -61,7 +61,7 @@ def test_stream_ranks_and_sizes_of_documents_equal_those_counted(lengths: list[i
     stream = stream_of(lengths)
     for number, length in enumerate(lengths):
         assert stream.tokens(number) == length
-        assert stream.rank(number) == sum(1 for one in lengths[:number] if one)
+        assert stream.rank(number) == sum(1 for length in lengths[:number] if length)
 
 
 @given(st.integers(0, 9), st.integers(-12, 12), st.integers(1, 12))

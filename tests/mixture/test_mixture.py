@@ -28,7 +28,9 @@ from tests.oracles.mixture import greedy_order
 VOCABULARY = {"name": "gpt2", "sha256": "0" * 64, "size": 50257, "eot_id": 50256, "dtype": "uint16"}
 
 
-def dataset(folder: Path, files: list[list[int]], *, formats: tuple[str, ...] = ("megatron", "nanoset"), **said: Any):
+def dataset(
+    folder: Path, files: list[list[int]], *, formats: tuple[str, ...] = ("megatron", "nanoset"), **printed: Any
+):
     """A finished dataset of files of documents, given as lengths; ids count up through all of it."""
     listing, position = [], 0
     for number, lengths in enumerate(files):
@@ -53,7 +55,7 @@ def dataset(folder: Path, files: list[list[int]], *, formats: tuple[str, ...] = 
             )
     for path in sorted(folder.glob("*/*")):
         listing.append({"name": path.relative_to(folder).as_posix(), "size_bytes": path.stat().st_size})
-    description = {"name": folder.name, "vocabulary": VOCABULARY, "formats": {key: {} for key in formats}, **said}
+    description = {"name": folder.name, "vocabulary": VOCABULARY, "formats": {key: {} for key in formats}, **printed}
     (folder / "dataset.json").write_text(json.dumps({**description, "files": listing}))
     return open_source(folder)
 
@@ -76,15 +78,15 @@ def windows(source: Source) -> int:
 def test_open_source_counts_documents_tokens_and_windows_of_files(sources) -> None:
     assert [(file.documents, file.tokens) for file in sources[0].nanoset] == [(4, 22), (6, 27)]
     assert [(file.documents, file.tokens) for file in sources[0].megatron] == [(4, 22), (6, 27)]
-    assert [windows(one) for one in sources] == [9, 2, 5, 5]
+    assert [windows(source) for source in sources] == [9, 2, 5, 5]
 
 
 def test_mix_weighted_nanoset_says_what_is_never_seen(sources) -> None:
     mixture = mix(sources, weights=[0.1, 0.5, 0.3, 0.1], sequence_tokens=4, budget_tokens=4 * 84, seed=1234)
     seen = mixture.exposures["nanoset"]
-    assert sum(one.drawn for one in seen) == mixture.samples == 84
-    assert [one.samples for one in seen] == [9, 2, 5, 5]
-    assert [one.never > 0 for one in seen] == [True, False, False, True]
+    assert sum(item.drawn for item in seen) == mixture.samples == 84
+    assert [item.samples for item in seen] == [9, 2, 5, 5]
+    assert [item.never > 0 for item in seen] == [True, False, False, True]
     assert seen[1].epochs == pytest.approx(21, abs=1)
 
 
@@ -95,18 +97,23 @@ def test_mix_nanoset_seen_is_what_the_epochs_samples_show_at_this_budget(sources
     drawn, places = nanoset_epoch(nanoset_windows(sources, 4), mixture.weights, 1234)
     epoch = list(zip(drawn.tolist(), places.tolist(), strict=True))
     shown, ever = set((epoch * 84)[:samples]), set(epoch)
-    for number, one in enumerate(mixture.exposures["nanoset"]):
-        assert one.seen == sum(source == number for source, _ in shown)
-        assert one.reachable == sum(source == number for source, _ in ever) == one.samples - one.never
+    for number, exposure in enumerate(mixture.exposures["nanoset"]):
+        assert exposure.seen == sum(source == number for source, _ in shown)
+        assert exposure.reachable == sum(source == number for source, _ in ever) == exposure.samples - exposure.never
 
 
 def test_mix_megatron_counts_strides_over_each_file(sources) -> None:
     mixture = mix(sources, weights=[1, 1, 1, 1], sequence_tokens=4, budget_tokens=80, seed=0, split=(1, 0, 0))
     for way in ("megatron", "megatron_splits"):
-        assert [one.samples for one in mixture.exposures[way]] == [21 // 4 + 26 // 4, 9 // 4, 24 // 4, 24 // 4]
-        assert [one.drawn for one in mixture.exposures[way]] == pytest.approx([5, 5, 5, 5], abs=1)
-        assert sum(one.drawn for one in mixture.exposures[way]) == 20
-        assert not any(one.never for one in mixture.exposures[way])
+        assert [exposure.samples for exposure in mixture.exposures[way]] == [
+            21 // 4 + 26 // 4,
+            9 // 4,
+            24 // 4,
+            24 // 4,
+        ]
+        assert [exposure.drawn for exposure in mixture.exposures[way]] == pytest.approx([5, 5, 5, 5], abs=1)
+        assert sum(exposure.drawn for exposure in mixture.exposures[way]) == 20
+        assert not any(exposure.never for exposure in mixture.exposures[way])
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(0.0, [1 / 2, 1 / 2]), (1.0, [0.8, 0.2]), (0.5, [2 / 3, 1 / 3])])
@@ -173,8 +180,8 @@ def test_data_path_m21_round_trips_through_megatrons_parser(sources) -> None:
 
 def test_training_files_m22_sequences_json_holds_sequences_and_boundaries(sources) -> None:
     mixture = mix(sources, alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
-    found = json.loads(training_files(mixture)["megatron_sequences.json"])
-    for prefix, (sequences, boundaries) in found.items():
+    actual = json.loads(training_files(mixture)["megatron_sequences.json"])
+    for prefix, (sequences, boundaries) in actual.items():
         part = megatron.open_part(Path(prefix))
         assert (len(part), len(part.boundaries)) == (sequences, boundaries)
 
@@ -193,9 +200,9 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
     )
     (tmp_path / "a" / "numpy").mkdir()
     (tmp_path / "a" / "numpy" / "train.bin").write_bytes(bytes(20))
-    said = json.loads((tmp_path / "a" / "dataset.json").read_text())
-    said["files"].append({"name": "numpy/train.bin", "size_bytes": 20})
-    (tmp_path / "a" / "dataset.json").write_text(json.dumps(said))
+    printed = json.loads((tmp_path / "a" / "dataset.json").read_text())
+    printed["files"].append({"name": "numpy/train.bin", "size_bytes": 20})
+    (tmp_path / "a" / "dataset.json").write_text(json.dumps(printed))
     mixture = mix([open_source(source.folder)], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
     (counts,) = json.loads(training_files(mixture)["megatron_sequences.json"]).values()
     assert counts == [2, 4]
@@ -204,8 +211,8 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
 def test_splits_m21_files_go_to_one_split_each(tmp_path) -> None:
     many = dataset(tmp_path / "many", [[10]] * 10)
     mixture = mix([many], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0, split=(80, 10, 10))
-    found = splits(mixture)
-    prefixes = {name: [prefix for _, prefix in get_blend_from_list(items or [])] for name, items in found.items()}
+    actual = splits(mixture)
+    prefixes = {name: [prefix for _, prefix in get_blend_from_list(items or [])] for name, items in actual.items()}
     assert [len(prefixes[name]) for name in ("train", "valid", "test")] == [8, 1, 1]
     everywhere = [prefix for some in prefixes.values() for prefix in some]
     assert sorted(everywhere) == sorted(str(file.path.with_suffix("")) for file in many.megatron)
@@ -239,18 +246,18 @@ def test_mix_epochs_hold_for_the_files_that_are_written_beside_them(tmp_path, sp
     command = ["mix", *folders, "--budget-tokens", "30k", "--sequence-tokens", "16", "--split", split]
     done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "out")], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    said = json.loads((tmp_path / "out/mixture.json").read_text())
-    numbers = [float(one) for one in split.split(",")]
+    printed = json.loads((tmp_path / "out/mixture.json").read_text())
+    numbers = [float(part) for part in split.split(",")]
     blend = get_blend_from_list((tmp_path / "out/megatron_data_path.txt").read_text().split())
     train = get_blend_from_list(json.loads((tmp_path / "out/megatron_splits.json").read_text())["train"])
-    by_sequences = epochs_of(blend, said["samples"], 16, numbers[0] / sum(numbers))
-    by_files = epochs_of(train, said["samples"], 16, 1.0)
-    for one in said["sources"]:
-        assert one["megatron"]["epochs"] == pytest.approx(by_sequences[one["name"]], rel=1e-12)
-        assert one["megatron_splits"]["epochs"] == pytest.approx(by_files[one["name"]], rel=1e-12)
-        assert f"{by_files[one['name']]:.3f}" in done.output
-        assert f"{by_sequences[one['name']]:.3f}" in done.output
-    undivided = [one["name"] for one in said["sources"] if not one["divided_by_files"]]
+    by_sequences = epochs_of(blend, printed["samples"], 16, numbers[0] / sum(numbers))
+    by_files = epochs_of(train, printed["samples"], 16, 1.0)
+    for item in printed["sources"]:
+        assert item["megatron"]["epochs"] == pytest.approx(by_sequences[item["name"]], rel=1e-12)
+        assert item["megatron_splits"]["epochs"] == pytest.approx(by_files[item["name"]], rel=1e-12)
+        assert f"{by_files[item['name']]:.3f}" in done.output
+        assert f"{by_sequences[item['name']]:.3f}" in done.output
+    undivided = [item["name"] for item in printed["sources"] if not item["divided_by_files"]]
     assert undivided == ([] if split == "100,0,0" else ["few"])
     assert ("few has 2 files, too few" in done.output) == bool(undivided)
 
@@ -261,15 +268,15 @@ def test_mix_files_with_too_few_documents_for_the_split_are_named(tmp_path) -> N
     for split, empty in (("8,1,1", ["d_00000_text_document"]), ("8,2,0", []), ("100", [])):
         command = ["mix", f"{tmp_path}/one", "--budget-tokens", "100", "--sequence-tokens", "4", "--split", split]
         done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "out")], catch_exceptions=False)
-        said = json.loads((tmp_path / "out/mixture.json").read_text())["indivisible_files"]
-        assert [Path(one).name for one in said] == empty
+        printed = json.loads((tmp_path / "out/mixture.json").read_text())["indivisible_files"]
+        assert [Path(item).name for item in printed] == empty
         assert ("1 file with too few documents for --split 8,1,1, such as d_00000" in done.output) == bool(empty)
 
 
 def test_mix_split_that_leaves_a_file_without_training_documents_is_refused(tmp_path) -> None:
-    one = dataset(tmp_path / "one", [[10, 10], [20]])
+    item = dataset(tmp_path / "one", [[10, 10], [20]])
     with pytest.raises(ConfigError, match="too few documents for this split"):
-        mix([one], alpha=1.0, sequence_tokens=4, budget_tokens=4, seed=0, split=(1, 2, 0))
+        mix([item], alpha=1.0, sequence_tokens=4, budget_tokens=4, seed=0, split=(1, 2, 0))
 
 
 @pytest.mark.parametrize("text", ["", "x", "0,1,1", "1,-1", "1,1,1,1", "nan", "inf,1"])
@@ -289,7 +296,7 @@ def test_nanotron_yaml_n18_list_and_dictionary_forms_hold_the_same(sources) -> N
     listed, named = (
         yaml.safe_load(nanotron_yaml(mixture, as_dictionary=form))["data_stages"][0]["data"] for form in (False, True)
     )
-    folders = [str(one.folder / "nanoset") for one in mixture.sources]
+    folders = [str(source.folder / "nanoset") for source in mixture.sources]
     assert listed["dataset"] == {
         "dataset_folder": folders,
         "dataset_weights": pytest.approx([0.1, 0.2, 0.3, 0.4]),
@@ -331,9 +338,9 @@ def test_mix_command_writes_the_trainers_files_and_prints_the_table(tmp_path, so
         "mixture.html",
         "mixture.json",
     }
-    said = json.loads((tmp_path / "out/mixture.json").read_text())
-    assert [one["weight"] for one in said["sources"]] == [0.9, 0.1]
-    assert sum(one["nanoset"]["drawn"] for one in said["sources"]) == 1000
+    printed = json.loads((tmp_path / "out/mixture.json").read_text())
+    assert [item["weight"] for item in printed["sources"]] == [0.9, 0.1]
+    assert sum(item["nanoset"]["drawn"] for item in printed["sources"]) == 1000
 
 
 def test_mix_command_into_a_used_folder_leaves_nothing_of_the_other_mixture(tmp_path, sources) -> None:
@@ -356,14 +363,14 @@ def test_mix_command_hardly_drawn_source_is_not_said_to_be_seen_whole(tmp_path) 
     command = ["mix", f"{tmp_path}/large=0.99", f"{tmp_path}/small=0.01", "--budget-tokens", "2k"]
     command += ["--sequence-tokens", "4", "--output", str(tmp_path / "out"), "--split", "1"]
     done = CliRunner().invoke(app, command, catch_exceptions=False)
-    said = json.loads((tmp_path / "out/mixture.json").read_text())["sources"]
+    printed = json.loads((tmp_path / "out/mixture.json").read_text())["sources"]
     rows = [line for line in done.output.splitlines() if line.startswith("small")]
     assert len(rows) == 3
-    for one, row in zip(("megatron", "megatron_splits", "nanoset"), rows, strict=True):
-        seen, samples = said[1][one]["seen"], said[1][one]["samples"]
+    for item, row in zip(("megatron", "megatron_splits", "nanoset"), rows, strict=True):
+        seen, samples = printed[1][item]["seen"], printed[1][item]["samples"]
         assert 1 <= seen <= 6 < samples
         assert f"{1000 * seen // samples / 10:.1f} %" in row
-        assert ("never, in any epoch" in row) == (one == "nanoset")
+        assert ("never, in any epoch" in row) == (item == "nanoset")
 
 
 def test_mix_command_weight_on_some_folders_only_is_refused(tmp_path, sources) -> None:

@@ -39,8 +39,8 @@ def test_nanoset_counts_n17_are_those_of_the_same_epoch_repeated_and_cut(samples
     drawn, seen, reachable = (counts.tolist() for counts in nanoset_counts(WINDOWS, WEIGHTS, samples, 1234))
     pairs = list(zip(SHUFFLED_INDEX, SHUFFLED_SAMPLE_INDEX, strict=True))
     assert drawn == [(SHUFFLED_INDEX * 4)[:samples].count(source) for source in range(4)]
-    assert seen == [sum(one == source for one, _ in set((pairs * 4)[:samples])) for source in range(4)]
-    assert reachable == [sum(one == source for one, _ in set(pairs)) for source in range(4)]
+    assert seen == [sum(item == source for item, _ in set((pairs * 4)[:samples])) for source in range(4)]
+    assert reachable == [sum(item == source for item, _ in set(pairs)) for source in range(4)]
 
 
 def test_blend_order_m21_of_megatrons_example_starts_as_documented() -> None:

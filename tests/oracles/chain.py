@@ -53,11 +53,11 @@ def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary
     texts = [[(part, _documents(part, settings["source"]["text_field"])) for part in shard] for shard in shards]
     dropped = _stepped(texts, settings, "index")
     if settings["dedup"]["mode"] != "none":
-        _find_repeats([[one for _, held in shard for one in held] for shard in texts], settings["dedup"])
+        _find_repeats([[item for _, held in shard for item in held] for shard in texts], settings["dedup"])
     dropped += _stepped(texts, settings, "writeback")
-    for one in (one for shard in texts for _, held in shard for one in held):
-        one.ids = _selected(one, settings, vocabulary)
-    if not any(one.ids for shard in texts for _, held in shard for one in held):
+    for item in (item for shard in texts for _, held in shard for item in held):
+        item.ids = _selected(item, settings, vocabulary)
+    if not any(item.ids for shard in texts for _, held in shard for item in held):
         return None
     files: dict[str, Any] = {}
     if settings["steps"]:
@@ -65,17 +65,19 @@ def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary
     if settings["dedup"]["mode"] != "none" and settings["dedup"]["writeback"]:
         for part, held in (pair for shard in texts for pair in shard):
             files[f"documents/{part.name}"] = _written_back(part, held, settings)
-    whole = [[one for _, held in shard for one in held] for shard in texts]
+    whole = [[item for _, held in shard for item in held] for shard in texts]
     records = [
-        Record(number, ordinal, one.ids)
+        Record(number, ordinal, item.ids)
         for number, shard in enumerate(whole)
-        for ordinal, one in enumerate(shard)
-        if one.ids or settings["framing"]["empty_documents"] != "skip"
+        for ordinal, item in enumerate(shard)
+        if item.ids or settings["framing"]["empty_documents"] != "skip"
     ]
     in_order = ordered(records, "documents", settings)
     exports = settings["exports"]
     if exports["webdataset"]:
-        files |= webdataset(settings, [[[one.ids for one in held] for _, held in shard] for shard in texts], vocabulary)
+        files |= webdataset(
+            settings, [[[item.ids for item in held] for _, held in shard] for shard in texts], vocabulary
+        )
     if exports["numpy"]:
         files |= numpy_files(exports["numpy"], in_order, vocabulary.eot)
     for name in ("megatron", "nanoset"):
@@ -86,12 +88,12 @@ def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary
 
 def _documents(part: Part, text_field: str) -> list[Document]:
     lines = documents.lines_of(part.file.text)[part.first_line : part.last_line]
-    found, _ = documents.documents_of(b"".join(line + b"\n" for line in lines), text_field)
-    return [Document(line, text) for line, text in found]
+    actual, _ = documents.documents_of(b"".join(line + b"\n" for line in lines), text_field)
+    return [Document(line, text) for line, text in actual]
 
 
 def _find_repeats(shards: list[list[Document]], wanted: Settings) -> None:
-    laid_out = [dedup.text_of(one.text for one in shard) for shard in shards]
+    laid_out = [dedup.text_of(item.text for item in shard) for shard in shards]
     find = dedup.kept_whole_ranges if wanted["keep"] == "every_string" else dedup.remove_ranges
     for shard, (_, offsets), ranges in zip(
         shards, laid_out, find([text for text, _ in laid_out], wanted["minimum_bytes"]), strict=True
@@ -102,8 +104,8 @@ def _find_repeats(shards: list[list[Document]], wanted: Settings) -> None:
             if aligned := dedup.align(shard[number].text, start - begin, end - begin):
                 shard[number].ranges.append(aligned)
         if wanted["fuzzy_share"] is not None:
-            for one in shard:
-                one.ranges = dedup.join_spans(one.ranges, wanted["fuzzy_share"])
+            for item in shard:
+                item.ranges = dedup.join_spans(item.ranges, wanted["fuzzy_share"])
 
 
 def _stepped(shards: list[list[tuple[Part, list[Document]]]], settings: Settings, place: str) -> list[tuple[str, int]]:
@@ -111,18 +113,18 @@ def _stepped(shards: list[list[tuple[Part, list[Document]]]], settings: Settings
     steps = [step for step in settings["steps"] or () if step["before"] == place]
     dropped = []
     for part, held in (pair for shard in shards for pair in shard):
-        for one in held.copy() if steps else ():
-            before = (one.kept() if settings["dedup"]["mode"] == "remove" else one.text).decode()
-            if one.ranges and not before:  # deduplication left nothing to ask about
+        for item in held.copy() if steps else ():
+            before = (item.kept() if settings["dedup"]["mode"] == "remove" else item.text).decode()
+            if item.ranges and not before:  # deduplication left nothing to ask about
                 continue
             after: str | None = before
             for step in steps:
                 after = None if after is None else _answer(after, step["use"], step["with"])
             if after is None:
-                del held[next(place for place, other in enumerate(held) if other is one)]
-                dropped.append((part.name, one.line + 1))
+                del held[next(place for place, other in enumerate(held) if other is item)]
+                dropped.append((part.name, item.line + 1))
             elif after != before:
-                one.text, one.ranges, one.rewritten = after.encode(), [], True
+                item.text, item.ranges, item.rewritten = after.encode(), [], True
     return dropped
 
 
@@ -139,9 +141,9 @@ def _answer(text: str, use: str, wanted: Settings) -> str | None:
     raise ValueError(use)
 
 
-def _selected(one: Document, settings: Settings, vocabulary: Vocabulary) -> Row:
+def _selected(item: Document, settings: Settings, vocabulary: Vocabulary) -> Row:
     """The document's ids; none if it is too short."""
-    text = one.kept() if settings["dedup"]["mode"] == "remove" else one.text
+    text = item.kept() if settings["dedup"]["mode"] == "remove" else item.text
     special = vocabulary.special if settings["tokenizer"]["parse_special"] else {}
     ids = encode(text.decode(), vocabulary.ranks, settings["tokenizer"]["pattern"], special)
     least = settings["selection"]
@@ -153,13 +155,13 @@ def _written_back(part: Part, held: list[Document], settings: Settings) -> list[
     wanted, text_field = settings["dedup"], settings["source"]["text_field"]
     lines = documents.lines_of(part.file.text)[part.first_line : part.last_line]
     records = []
-    for one in held:
-        pairs = [list(pair) for pair in json.loads(lines[one.line], object_pairs_hook=list, parse_float=str)]
+    for item in held:
+        pairs = [list(pair) for pair in json.loads(lines[item.line], object_pairs_hook=list, parse_float=str)]
         if wanted["mode"] == "annotate":
-            _annotate(pairs, wanted["annotate_key"].split("."), [[start, end] for start, end in one.ranges])
+            _annotate(pairs, wanted["annotate_key"].split("."), [[start, end] for start, end in item.ranges])
         else:
-            next(pair for pair in pairs if pair[0] == text_field)[1] = one.kept().decode()
-            if wanted["drop_empty"] and (one.ranges or one.rewritten) and not one.kept():
+            next(pair for pair in pairs if pair[0] == text_field)[1] = item.kept().decode()
+            if wanted["drop_empty"] and (item.ranges or item.rewritten) and not item.kept():
                 continue
         records.append([tuple(pair) for pair in pairs])
     return records

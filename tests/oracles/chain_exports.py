@@ -44,13 +44,13 @@ def ordered(records: list[Record], kind: str, settings: Settings) -> list[Record
     if settings["shuffle"]["order"] == "source":
         return records
     keys: list[tuple[int, int, int]] = []
-    for shard in sorted({one.shard for one in records}):
+    for shard in sorted({record.shard for record in records}):
         identity = {"shuffle": kind, "seed": settings["shuffle"]["seed"], "shard": shard}
-        said = json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()
-        key = np.frombuffer(hashlib.sha256(said).digest()[:16], "<u8")
+        printed = json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()
+        key = np.frombuffer(hashlib.sha256(printed).digest()[:16], "<u8")
         words = np.random.Philox(key=key)
-        keys += [(int(words.random_raw()), shard, one.ordinal) for one in records if one.shard == shard]
-    return [one for _, one in sorted(zip(keys, records, strict=True), key=lambda pair: pair[0])]
+        keys += [(int(words.random_raw()), shard, record.ordinal) for record in records if record.shard == shard]
+    return [item for _, item in sorted(zip(keys, records, strict=True), key=lambda pair: pair[0])]
 
 
 def webdataset(settings: Settings, shards: list[list[list[Row]]], vocabulary: Vocabulary) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def webdataset(settings: Settings, shards: list[list[list[Row]]], vocabulary: Vo
     for number, first in enumerate(range(0, len(records), size)):
         held = records[first : first + size]
         files[f"webdataset/shard_{number:08d}.tar"] = [
-            (f"{number:08d}_{place:08d}_{one.shard:05d}-{one.ordinal:09d}.json.gz", one.ids)
-            for place, one in enumerate(held)
+            (f"{number:08d}_{place:08d}_{item.shard:05d}-{item.ordinal:09d}.json.gz", item.ids)
+            for place, item in enumerate(held)
         ]
         manifest += (
             json.dumps({"num_sequences": len(held), "shard": f"shard_{number:08d}"}, separators=(",", ":")) + "\n"
@@ -83,7 +83,7 @@ def webdataset(settings: Settings, shards: list[list[list[Row]]], vocabulary: Vo
 
 
 def numpy_files(wanted: Settings, records: list[Record], eot: int) -> dict[str, Any]:
-    stream = [token for one in records for token in (eot, *one.ids)]
+    stream = [token for record in records for token in (eot, *record.ids)]
     held_out = wanted["test_name"] or ("val" if wanted["layout"] == "bin" else "test")
     if wanted["layout"] == "bin":
         first = min(int(len(stream) * wanted["test_share"]), len(stream) // 2)
@@ -111,7 +111,7 @@ def numpy_files(wanted: Settings, records: list[Record], eot: int) -> dict[str, 
 
 def _checkpoints(records: list[Record], size: int) -> dict[str, Any]:
     """Of every full shard: documents begun when it closes, the last of them, and its tokens that are still to come."""
-    ends = list(accumulate(1 + len(one.ids) for one in records))
+    ends = list(accumulate(1 + len(record.ids) for record in records))
     rows = []
     for number, bound in enumerate(range(size, (ends[-1] if ends else 0) + 1, size)):
         last = next(place for place, end in enumerate(ends) if end >= bound)
@@ -131,7 +131,7 @@ def whole_documents(name: str, settings: Settings, records: list[Record], vocabu
     """Megatron's or Nanoset's files, and the sample of them."""
     framing, exports = settings["framing"], settings["exports"]
     specials = (vocabulary.eot if framing["eod"] else None, vocabulary.bos if framing["bos"] else None)
-    framed = [export.framed([[one.ids]], *specials, framing["empty_documents"]) for one in records]
+    framed = [export.framed([[record.ids]], *specials, framing["empty_documents"]) for record in records]
     limit = exports["megatron"]["part_bytes"] if name == "megatron" else exports["nanoset"]["file_bytes"]
     bounds = _bounds(settings, records, framed, limit)
     in_source_order = settings["shuffle"]["order"] == "source"
@@ -170,8 +170,8 @@ def _bounds(settings: Settings, records: list[Record], framed: Framed, limit: in
 def _source_bounds(records: list[Record], sizes: list[int], framing: Settings, tokens_per_part: int) -> list[int]:
     """Where the tokens pass a multiple of a part's, as if the documents of a shard were equally long."""
     bounds, documents_before, tokens_before = {0, len(records)}, 0, 0
-    for shard in range(max(one.shard for one in records) + 1):
-        held = [place for place, one in enumerate(records) if one.shard == shard]
+    for shard in range(max(record.shard for record in records) + 1):
+        held = [place for place, record in enumerate(records) if record.shard == shard]
         specials = (framing["eod"] + framing["bos"]) * len(held)
         tokens = sum(len(records[place].ids) for place in held) + specials
         mark = -(-tokens_before // tokens_per_part) * tokens_per_part

@@ -23,8 +23,8 @@ def words_of(text: str) -> list[tuple[str, int, int]]:
     parts = [part for part in parts if part[0] != IGNORED]
     kinds = "".join(KINDS[kind] for kind, *_ in parts)
     return [
-        (_spelled(parts[found.start() : found.end()]), parts[found.start()][2], parts[found.end() - 1][3])
-        for found in _WORD.finditer(kinds)
+        (_spelled(parts[actual.start() : actual.end()]), parts[actual.start()][2], parts[actual.end() - 1][3])
+        for actual in _WORD.finditer(kinds)
     ]
 
 

@@ -20,16 +20,16 @@ def text_of(documents: Iterable[bytes]) -> tuple[bytes, list[int]]:
 def remove_pointers(texts: Sequence[bytes], minimum_bytes: int) -> list[list[int]]:
     """Per shard: starts of windows without separator whose content began earlier, in order of (shard, position)."""
     seen: set[bytes] = set()
-    found: list[list[int]] = []
+    actual: list[list[int]] = []
     for text in texts:
-        found.append([])
+        actual.append([])
         for start in range(len(text) - minimum_bytes + 1):
             window = text[start : start + minimum_bytes]
             if SEPARATOR not in window:
                 if window in seen:
-                    found[-1].append(start)
+                    actual[-1].append(start)
                 seen.add(window)
-    return found
+    return actual
 
 
 def referred_bytes(texts: Sequence[bytes], minimum_bytes: int, references: Sequence[int]) -> list[dict[int, int]]:
@@ -38,16 +38,16 @@ def referred_bytes(texts: Sequence[bytes], minimum_bytes: int, references: Seque
     `references`: the number of each shard's; a window belongs to one only if that is less than its own shard's.
     """
     first: dict[bytes, int] = {}
-    found: list[dict[int, int]] = []
+    actual: list[dict[int, int]] = []
     for text, own in zip(texts, references, strict=True):
-        found.append({})
+        actual.append({})
         for start in range(len(text) - minimum_bytes + 1):
             window = text[start : start + minimum_bytes]
             number = first.setdefault(window, own)
             if SEPARATOR not in window and number < own:
                 for at in range(start, start + minimum_bytes):
-                    found[-1][at] = min(number, found[-1].get(at, number))
-    return found
+                    actual[-1][at] = min(number, actual[-1].get(at, number))
+    return actual
 
 
 def merge(rows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ def kept_whole_ranges(texts: Sequence[bytes], minimum_bytes: int) -> list[list[t
         if others and SEPARATOR not in window:
             stays |= {(first[0], first[1] + i) for i in range(minimum_bytes)}
             gone |= {(shard, start + i) for shard, start in others for i in range(minimum_bytes)}
-    return [merge((at, at + 1) for one, at in gone - stays if one == shard) for shard in range(len(texts))]
+    return [merge((at, at + 1) for item, at in gone - stays if item == shard) for shard in range(len(texts))]
 
 
 def suffix_array(text: bytes) -> list[int]:

@@ -17,10 +17,10 @@ class Delivered(NamedTuple):
 
 
 SAME: dict[str, Callable[[Delivered], Any]] = {
-    "unchanged": lambda one: (one.file, one.id or one.text, one.text, one.left),
-    "cut": lambda one: (one.file, one.id or one.text, one.text),
-    "changed": lambda one: (one.file, one.id or one.text),
-    "moved": lambda one: (one.id or one.text, one.text),
+    "unchanged": lambda item: (item.file, item.id or item.text, item.text, item.left),
+    "cut": lambda item: (item.file, item.id or item.text, item.text),
+    "changed": lambda item: (item.file, item.id or item.text),
+    "moved": lambda item: (item.id or item.text, item.text),
 }
 
 
@@ -34,11 +34,11 @@ def outcomes_of(old: list[Delivered], new: list[Delivered]) -> dict[str, dict[st
 
     for outcome, key in SAME.items():
         for document in list(waiting[0]):
-            partner = next((one for one in waiting[1] if key(one) == key(document)), None)
+            partner = next((item for item in waiting[1] if key(item) == key(document)), None)
             if partner is not None:
-                for side, one in enumerate((document, partner)):
-                    note(side, one, outcome)
-                    waiting[side].remove(one)
+                for side, item in enumerate((document, partner)):
+                    note(side, item, outcome)
+                    waiting[side].remove(item)
     for side, outcome in enumerate(("lost", "gained")):
         for document in waiting[side]:
             note(side, document, outcome)

@@ -129,15 +129,15 @@ def records_written_back(
     """What must be read from the output, as pairs so that order and duplicate keys count. Ranges are per document,
     relative to its text."""
     records = []
-    for number, found in zip(documents, ranges, strict=True):
+    for number, span in zip(documents, ranges, strict=True):
         line = lines_of(data.removeprefix(b"\xef\xbb\xbf"))[number]
         pairs = json.loads(line, object_pairs_hook=list, parse_int=str, parse_float=str)
         last = max(place for place, (key, _) in enumerate(pairs) if key == "text")
         text = pairs[last][1].encode()
         if annotate:
-            pairs.append(("sa_remove_ranges", [[str(start), str(end)] for start, end in found]))
+            pairs.append(("sa_remove_ranges", [[str(start), str(end)] for start, end in span]))
         else:
-            removed = {place for start, end in found for place in range(start, end)}
+            removed = {place for start, end in span for place in range(start, end)}
             pairs[last] = ("text", bytes(byte for place, byte in enumerate(text) if place not in removed).decode())
         records.append(pairs)
     return records

@@ -9,14 +9,14 @@ Object = tuple[int, str]  # when the server says that it was written, and its te
 
 def newest_checkpoint(bucket: dict[str, Object]) -> tuple[str, int, int] | None:
     """(document id, last shard, documents consumed) of the checkpoints/*.txt written last; None: begin anew."""
-    found = [
+    actual = [
         (written, name, text)
         for name, (written, text) in bucket.items()
         if name.startswith("checkpoints/") and name.endswith(".txt")
     ]
-    if not found:
+    if not actual:
         return None
-    _, name, text = max(found)
+    _, name, text = max(actual)
     shard, documents = text.split(":")
     return name.removeprefix("checkpoints/").removesuffix(".txt"), int(shard), int(documents)
 
@@ -43,12 +43,12 @@ def steps(shard: list[int], batch: int, microbatch: int, length: int, dp: int) -
     """(x, y) of every step of a shard, each microbatch x (dp x batch / microbatch) x length."""
     size = batch * length * dp
     rows = dp * batch // microbatch
-    found = []
+    actual = []
     for step in range((len(shard) - 1) // size):
         pair = []
         for shift in (0, 1):
             flat = shard[step * size + shift : (step + 1) * size + shift]
             windows = [flat[at : at + length] for at in range(0, size, length)]
             pair.append([windows[at : at + rows] for at in range(0, len(windows), rows)])
-        found.append((pair[0], pair[1]))
-    return found
+        actual.append((pair[0], pair[1]))
+    return actual

@@ -49,6 +49,6 @@ def numpy_stretches(folder: Path, eot: int) -> Iterator[tuple[str, int, list[int
     """(file, position, ids) of every stretch of a numpy file that begins with EOT or with the file."""
     for path in sorted(folder.glob("numpy/*/*.npy")):
         ids = np.load(path, allow_pickle=False).tolist()
-        starts = sorted({0, *(place for place, one in enumerate(ids) if one == eot)})
+        starts = sorted({0, *(place for place, token in enumerate(ids) if token == eot)})
         for first, last in pairwise([*starts, len(ids)]):
             yield f"{path.parent.name}/{path.name}", first, ids[first:last]

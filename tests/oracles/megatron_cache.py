@@ -23,12 +23,12 @@ def write_draws(
     """Write the cache of one prefix. Returns its description, and the (sequence, token) of every sample in order."""
     epochs = 1
     mine = list(range(round(train * len(lengths))))
-    while epochs * sum(lengths[one] for one in mine) < samples * sequence + 1:
+    while epochs * sum(lengths[item] for item in mine) < samples * sequence + 1:
         epochs += 1
     random = np.random.RandomState(seed)
     documents = np.array(mine * epochs, np.int32)
     random.shuffle(documents)
-    stream = [(place, token) for place, one in enumerate(documents.tolist()) for token in range(lengths[one])]
+    stream = [(place, token) for place, item in enumerate(documents.tolist()) for token in range(lengths[item])]
     starts = stream[::sequence][: (len(stream) - 1) // sequence + 1]
     order = np.arange(len(starts) - 1, dtype=np.uint32)
     random.shuffle(order)
@@ -45,7 +45,7 @@ def write_draws(
     }
     arrays = {"document_index": documents, "sample_index": np.array(starts, np.int32), "shuffle_index": order}
     save(folder, description, arrays)
-    drawn = [stream[one * sequence : (one + 1) * sequence + 1] for one in order.tolist()]
+    drawn = [stream[item * sequence : (item + 1) * sequence + 1] for item in order.tolist()]
     return description, [[(int(documents[place]), token) for place, token in sample] for sample in drawn]
 
 

@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 Context = tuple[int, int, frozenset[int]]  # shard, ordinal, the documents it holds parts of
 
 
-def share_a_document(one: Context, other: Context) -> bool:
-    return one[0] == other[0] and bool(one[2] & other[2])
+def share_a_document(item: Context, other: Context) -> bool:
+    return item[0] == other[0] and bool(item[2] & other[2])
 
 
 def neighbours_and_pairs(order: list[Context]) -> tuple[int, int]:

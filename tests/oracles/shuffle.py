@@ -14,7 +14,7 @@ Record = TypeVar("Record")
 
 def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
     """In the order of the words 0, 1, 2 ... of the Philox stream whose key is the seed's; ties in the order given."""
-    said = json.dumps({"shuffle": "lines", "seed": seed}, sort_keys=True, separators=(",", ":")).encode()
-    words = np.random.Philox(key=np.frombuffer(hashlib.sha256(said).digest()[:16], "<u8"))
+    printed = json.dumps({"shuffle": "lines", "seed": seed}, sort_keys=True, separators=(",", ":")).encode()
+    words = np.random.Philox(key=np.frombuffer(hashlib.sha256(printed).digest()[:16], "<u8"))
     keys = [int(words.random_raw()) for _ in records]
     return [records[place] for place in sorted(range(len(records)), key=lambda place: (keys[place], place))]

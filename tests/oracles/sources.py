@@ -43,7 +43,7 @@ def shards_of(files: list[File], shard_bytes: int, smallest_part: int) -> list[l
     ordered = sorted(files, key=lambda file: natural(file.name))
     shards: list[list[Part]] = []
     for part in (part for file in ordered for part in parts_of(file, max(shard_bytes, smallest_part))):
-        if not shards or sum(one.size_bytes for one in shards[-1]) + part.size_bytes > shard_bytes:
+        if not shards or sum(shard.size_bytes for shard in shards[-1]) + part.size_bytes > shard_bytes:
             shards.append([])
         shards[-1].append(part)
     return shards
@@ -66,7 +66,7 @@ def parts_of(file: File, target: int) -> list[Part]:
 
 
 def _part_name(name: str, number: int) -> str:
-    ending = max((one for one in ENDINGS if name.endswith(one)), key=len)
+    ending = max((item for item in ENDINGS if name.endswith(item)), key=len)
     return f"{name.removesuffix(ending)}.part{number:05d}{ending}"
 
 
@@ -74,10 +74,10 @@ def _line_bounds(file: File, target: int) -> list[tuple[int, int]]:
     """(line end before which its lines begin, bytes taken) of every part of a plain file: each ends with a line end."""
     ends = [0]
     while not file.whole and file.size_bytes - ends[-1] > target:
-        found = file.text.find(b"\n", ends[-1] + target - 1)
-        if found < 0 or found + 1 >= file.size_bytes:
+        actual = file.text.find(b"\n", ends[-1] + target - 1)
+        if actual < 0 or actual + 1 >= file.size_bytes:
             break
-        ends.append(found + 1)
+        ends.append(actual + 1)
     ends.append(file.size_bytes)
     return [(last - 1, last - first) for first, last in pairwise(ends)]
 

@@ -45,7 +45,7 @@ def packed(documents: list[list[int]], length: int, options: dict, eot: int, bos
                 bins[chosen].append(item)
                 touched.remove(chosen)
                 touched.append(chosen)
-        contexts += [[slot for item in one for slot in item] for one in bins]
+        contexts += [[slot for item in entry for slot in item] for entry in bins]
     elif options["tail"] == "always_pad":
         contexts = [stream[i : i + length] for i in range(0, len(stream) // length * length + 1, length)]
     else:
@@ -54,7 +54,7 @@ def packed(documents: list[list[int]], length: int, options: dict, eot: int, bos
         while start < len(stream) - (overlap if contexts else 0):
             contexts.append(stream[start : start + length])
             start += length - overlap
-    return [one + [pad] * (length - len(one)) for one in contexts]
+    return [context + [pad] * (length - len(context)) for context in contexts]
 
 
 def runs_of(sizes: list[int], budget: int) -> list[list[int]]:

@@ -85,8 +85,8 @@ def test_card_size_category_is_one_of_the_hubs(documents: int, category: str) ->
 
 def test_croissant_lists_every_file_with_its_sha256() -> None:
     croissant = json.loads(card_texts(content(), FIGURES, "0" * 12)[CROISSANT])
-    files = {one["name"]: one["sha256"] for one in croissant["distribution"]}
-    assert files == {one["name"]: one["sha256"] for one in content()["files"]}
+    files = {item["name"]: item["sha256"] for item in croissant["distribution"]}
+    assert files == {item["name"]: item["sha256"] for item in content()["files"]}
     assert croissant["version"] == "0" * 12
 
 

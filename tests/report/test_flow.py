@@ -30,11 +30,11 @@ def build(*flows: Flow | None, quantity: str = "documents") -> BuildSummary:
 
 def thicknesses(page: Page) -> list[tuple[float, float]]:
     """Thickness at the left and right end of every band."""
-    found = []
+    actual = []
     for band in page.all("polygon", "band"):
         points = [tuple(map(float, point.split(","))) for point in band["points"].split()]
-        found.append((points[3][1] - points[0][1], points[2][1] - points[1][1]))
-    return found
+        actual.append((points[3][1] - points[0][1], points[2][1] - points[1][1]))
+    return actual
 
 
 def test_flow_picture_half_lost_halves_the_band() -> None:

@@ -17,7 +17,7 @@ lengths = st.lists(st.one_of(st.sampled_from(EDGES), st.integers(0, 2**40)), max
 
 
 def as_dict(histogram: PowerHistogram) -> dict[int, tuple[int, int]]:
-    return {one.power: (one.count, one.total) for one in histogram.bins}
+    return {item.power: (item.count, item.total) for item in histogram.bins}
 
 
 @given(values=lengths)
@@ -42,7 +42,7 @@ def test_power_histogram_many_blocks_equal_the_oracle(monkeypatch: pytest.Monkey
 
 def test_power_histogram_bins_ascend_and_none_is_empty() -> None:
     histogram = power_histogram(np.array([1000, 0, 3, 0], dtype=np.int32))
-    assert [one.power for one in histogram.bins] == [-1, 1, 9]
+    assert [item.power for item in histogram.bins] == [-1, 1, 9]
     assert histogram.count == 4
     assert histogram.total == 1003
 
@@ -61,4 +61,4 @@ def test_merge_histograms_of_shards_equals_histogram_of_all(parts: list[list[int
     merged = merge_histograms(power_histogram(np.array(part, dtype=np.uint64)) for part in parts if sum(part) < 2**64)
     everything = [value for part in parts if sum(part) < 2**64 for value in part]
     assert as_dict(merged) == power_histogram_oracle(everything)
-    assert [one.power for one in merged.bins] == sorted(one.power for one in merged.bins)
+    assert [item.power for item in merged.bins] == sorted(item.power for item in merged.bins)

@@ -102,15 +102,15 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted((luminance(one), luminance(other)))
+def contrast(item: str, other: str) -> float:
+    darker, lighter = sorted((luminance(item), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def test_render_html_text_colours_reach_wcag_aa_contrast_in_both_schemes() -> None:
-    found = colours(render_html(examples.planned()))
+    actual = colours(render_html(examples.planned()))
     for scheme in (1, 2):
-        palette = {one[0].removeprefix("--"): one[scheme] for one in found}
+        palette = {item[0].removeprefix("--"): item[scheme] for item in actual}
         for ink in ("ink", "soft", "documents", "text-bytes", "tokens", "lost", "gained"):
             assert contrast(palette[ink], palette["card"]) >= 4.5, ink
         for word in ("good", "warn", "bad"):

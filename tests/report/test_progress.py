@@ -50,8 +50,8 @@ def test_stage_progress_time_left_counts_only_units_that_took_time() -> None:
         StageProgress("index", 3, 5, 0, 0.0, units_reused=3),
     ],
 )
-def test_stage_progress_without_a_pace_has_no_time_left(one: StageProgress) -> None:
-    assert one.seconds_left is None
+def test_stage_progress_without_a_pace_has_no_time_left(item: StageProgress) -> None:
+    assert item.seconds_left is None
 
 
 def test_watch_plain_console_prints_one_line_per_change() -> None:

@@ -40,8 +40,8 @@ def test_shard_row_half_done_shard_says_what_is_not_known() -> None:
     ("stage", "unit", "found"),
     [("tokenize", "00017", ("00017", "tokenize")), ("scatter", "contexts-00017", ("00017", "scatter contexts"))],
 )
-def test_step_name_keeps_both_kinds_of_record_apart(stage: str, unit: str, found: tuple[str, str]) -> None:
-    assert step_name(stage, unit) == found
+def test_step_name_keeps_both_kinds_of_record_apart(stage: str, unit: str, actual: tuple[str, str]) -> None:
+    assert step_name(stage, unit) == actual
 
 
 def test_shards_to_json_read_back_is_equal() -> None:

@@ -18,7 +18,7 @@ USUAL = examples.usual().model_copy(
 
 
 def flags(**changes: object) -> dict[str, TrainingFlags]:
-    return {one.format: one for one in training_flags(USUAL.model_copy(update=changes))}
+    return {flag.format: flag for flag in training_flags(USUAL.model_copy(update=changes))}
 
 
 def files(format_name: str, *paths: str) -> ExportSummary:

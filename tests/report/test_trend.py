@@ -8,7 +8,7 @@ from corpusmill.report.trend import HEIGHT, MOST_BARS, THINNEST, trend_bars
 
 
 def heights(text: str) -> list[float]:
-    return [float(one) for one in re.findall(r'class="tokens[ a-z]*"[^>]* height="([\d.]+)"', text)]
+    return [float(item) for item in re.findall(r'class="tokens[ a-z]*"[^>]* height="([\d.]+)"', text)]
 
 
 def test_trend_bars_heights_are_in_proportion_and_none_is_invisible() -> None:

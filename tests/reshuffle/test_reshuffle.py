@@ -47,20 +47,20 @@ def samples(folder: Path) -> list[tuple[str, tuple[int, ...]]]:
 
 def test_webdataset_t26_shuffle_only_keeps_every_sample_once_in_another_order(source, tmp_path) -> None:
     assert run(source, tmp_path / "out") == 43
-    found = samples(tmp_path / "out")
-    assert sorted(found) == sorted(samples(source))
-    assert found != samples(source)
+    actual = samples(tmp_path / "out")
+    assert sorted(actual) == sorted(samples(source))
+    assert actual != samples(source)
 
 
 def test_webdataset_t26_shuffle_only_carries_the_bodies_untouched(source, tmp_path) -> None:
     run(source, tmp_path / "out")
 
     def bodies(folder: Path) -> list[bytes]:
-        found = []
+        actual = []
         for path in folder.glob("*.tar"):
             with tarfile.open(path) as archive:
-                found += [archive.extractfile(member).read() for member in archive]
-        return sorted(found)
+                actual += [archive.extractfile(member).read() for member in archive]
+        return sorted(actual)
 
     assert bodies(source) == bodies(tmp_path / "out")
 
@@ -71,11 +71,11 @@ def test_webdataset_t18_shuffle_only_shards_are_full_but_the_last(source, tmp_pa
 
 
 def test_webdataset_t26_shuffle_only_same_bytes_whatever_the_memory(source, tmp_path) -> None:
-    found = []
+    actual = []
     for name, memory_bytes in (("small", 200), ("large", 1 << 20)):
         run(source, tmp_path / name, memory_bytes=memory_bytes)
-        found.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
-    assert found[0] == found[1]
+        actual.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert actual[0] == actual[1]
 
 
 def test_webdataset_t26_passes_do_not_lengthen_names_and_foreign_names_get_ids(tmp_path) -> None:

@@ -34,17 +34,17 @@ SHARDS = st.lists(DOCUMENTS, min_size=1, max_size=4).filter(any)
 def write_shards(shards: list[list[list[int]]], folder: Path, **changes: object) -> list[Path]:
     folders = []
     for number, documents in enumerate(shards):
-        one = folder / f"{number:05d}"
-        one.mkdir(parents=True)
+        item = folder / f"{number:05d}"
+        item.mkdir(parents=True)
         tokens = np.array([token for document in documents for token in document], np.uint16)
         ends = np.cumsum([len(document) for document in documents], dtype=np.uint64)
-        write_described_shard([(tokens, ends)], ABOUT | changes, one)
-        folders.append(one)
+        write_described_shard([(tokens, ends)], ABOUT | changes, item)
+        folders.append(item)
     return folders
 
 
 def documents_in(folder: Path) -> list[tuple[int, ...]]:
-    shards = [open_token_shard(one) for one in sorted(folder.iterdir())]
+    shards = [open_token_shard(path) for path in sorted(folder.iterdir())]
     return [tuple(shard.document(ordinal).tolist()) for shard in shards for ordinal in range(shard.documents)]
 
 
@@ -67,25 +67,25 @@ def test_shuffle_only_t26_token_shards_every_document_once_whatever_the_memory(
     assert done.records == len(expected)
     reshuffle_token_shards(folders, root / "again", **options(root), tokens_per_shard=size)
     assert documents_in(root / "again") == documents_in(root / "out")
-    sizes = [len(open_token_shard(one).tokens) for one in sorted((root / "out").iterdir())]
-    assert all(one < size + 7 for one in sizes)
+    sizes = [len(open_token_shard(path).tokens) for path in sorted((root / "out").iterdir())]
+    assert all(item < size + 7 for item in sizes)
 
 
 def test_shuffle_only_t26_token_shards_keep_their_tokenizer_and_change_the_order(tmp_path) -> None:
     shards = [[[number % 8, number // 8] for number in range(50)], [[1]], []]
     reshuffle_token_shards(write_shards(shards, tmp_path / "in"), tmp_path / "out", **options(tmp_path))
-    found = documents_in(tmp_path / "out")
-    assert found != [tuple(document) for shard in shards for document in shard]
-    for one in (tmp_path / "out").iterdir():
-        assert json.loads((one / "token_shard.json").read_text()) == ABOUT
-        assert open_token_shard(one).source_ends.tolist() == [open_token_shard(one).documents]
+    actual = documents_in(tmp_path / "out")
+    assert actual != [tuple(document) for shard in shards for document in shard]
+    for path in (tmp_path / "out").iterdir():
+        assert json.loads((path / "token_shard.json").read_text()) == ABOUT
+        assert open_token_shard(path).source_ends.tolist() == [open_token_shard(path).documents]
 
 
 def test_shuffle_only_token_shards_of_two_tokenizers_are_refused(tmp_path) -> None:
-    one = write_shards([[[1, 2]]], tmp_path / "a")
+    item = write_shards([[[1, 2]]], tmp_path / "a")
     two = write_shards([[[1, 2]]], tmp_path / "b", eot_id=8)
     with pytest.raises(ConfigError, match="different tokenizers") as caught:
-        reshuffle_token_shards(one + two, tmp_path / "out", **options(tmp_path))
+        reshuffle_token_shards(item + two, tmp_path / "out", **options(tmp_path))
     assert "eot_id: 8" in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -121,9 +121,9 @@ def test_shuffle_only_j05_npy_documents_that_straddle_files_stay_whole(
     stream = head + [token for document in documents for token in (EOT, *document)]
     files = write_npy(stream, size, root / "in")
     done = reshuffle_npy(files, root / "out", **options(root, memory_bytes=memory_bytes), eot_id=EOT)
-    found = stream_in(root / "out")
-    assert documents_of(found)[0] == head
-    assert Counter(documents_of(found)[1]) == Counter(documents_of(stream)[1])
+    actual = stream_in(root / "out")
+    assert documents_of(actual)[0] == head
+    assert Counter(documents_of(actual)[1]) == Counter(documents_of(stream)[1])
     assert done.records == len(documents)
     assert [path.name for path in sorted((root / "out").iterdir())] == [path.name for path in files]
     assert [len(np.load(path)) for path in sorted((root / "out").iterdir())] == [len(np.load(path)) for path in files]
@@ -137,22 +137,22 @@ def test_shuffle_only_npy_slices_of_a_length_every_one_once_and_the_rest_last(
     root = tmp_path_factory.mktemp("npy")
     files = write_npy(list(range(tokens)), size, root / "in")
     reshuffle_npy(files, root / "out", **options(root, memory_bytes=memory_bytes), context_tokens=length)
-    found, whole = stream_in(root / "out"), tokens // length * length
-    slices = [found[at : at + length] for at in range(0, whole, length)]
+    actual, whole = stream_in(root / "out"), tokens // length * length
+    slices = [actual[at : at + length] for at in range(0, whole, length)]
     assert sorted(slices) == [list(range(at, at + length)) for at in range(0, whole, length)]
-    assert found[whole:] == list(range(whole, tokens))
+    assert actual[whole:] == list(range(whole, tokens))
 
 
 def test_shuffle_only_npy_blocks_smaller_than_documents_change_nothing(tmp_path, monkeypatch) -> None:
     stream = [token for number in range(40) for token in (EOT, *([number % 8] * (number % 23)))]
     files = write_npy(stream, 100, tmp_path / "in")
-    found = []
+    actual = []
     for block in (1 << 20, 7):
         monkeypatch.setattr("corpusmill.reshuffle.npy_shards.BLOCK_TOKENS", block)
         reshuffle_npy(files, tmp_path / str(block), **options(tmp_path), eot_id=EOT)
-        found.append(stream_in(tmp_path / str(block)))
-    assert found[0] == found[1]
-    assert found[0] != stream
+        actual.append(stream_in(tmp_path / str(block)))
+    assert actual[0] == actual[1]
+    assert actual[0] != stream
 
 
 def test_shuffle_only_npy_numbers_beyond_their_digits_are_read_in_stream_order(tmp_path) -> None:
@@ -244,10 +244,10 @@ def test_shuffle_only_zero_records_are_refused(tmp_path, kind: str) -> None:
     else:
         (tmp_path / "in").mkdir()
         tarfile.open(tmp_path / "in/a.tar", "w").close()
-    found = ready_inputs([str(tmp_path / "in")])[1]
+    actual = ready_inputs([str(tmp_path / "in")])[1]
     run = reshuffle_token_shards if kind == "tokens" else partial(reshuffle, contexts_per_shard=5)
     with pytest.raises(SourceError, match="no record"):
-        run(found, tmp_path / "out", **options(tmp_path))
+        run(actual, tmp_path / "out", **options(tmp_path))
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -27,8 +27,8 @@ LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"\
 
 def shuffled(lines: list[bytes], folder: Path, *, seed: int = 1, memory_bytes: int = 1 << 20, cut: int = 7) -> bytes:
     blocks = [b"".join(lines[first : first + cut]) for first in range(0, len(lines), cut)]
-    found = shuffle_records(line_batches(blocks), seed=seed, memory_bytes=memory_bytes, scratch=folder)
-    return b"".join(data.tobytes() for data, _ in found)
+    actual = shuffle_records(line_batches(blocks), seed=seed, memory_bytes=memory_bytes, scratch=folder)
+    return b"".join(data.tobytes() for data, _ in actual)
 
 
 @examples(60)
@@ -190,9 +190,9 @@ def test_shuffle_text_command_says_how_many_lines(tmp_path) -> None:
     done = CliRunner().invoke(app, [*command, "--work-folder", str(tmp_path / "s"), "--memory", "4KiB"])
     assert done.exit_code == 0, done.output
     assert "500 lines" in done.output
-    found = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
-    assert sorted(found) == sorted(lines)
-    assert found != lines
+    actual = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
+    assert sorted(actual) == sorted(lines)
+    assert actual != lines
 
 
 def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> None:

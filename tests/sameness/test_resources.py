@@ -120,13 +120,13 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Files, dict[s
     return folder, *build(folder / "usual", settings_with({}))
 
 
-def require_same(usual: tuple[Path, Files, dict[str, Files]], found: tuple[Files, dict[str, Files]]) -> None:
+def require_same(usual: tuple[Path, Files, dict[str, Files]], actual: tuple[Files, dict[str, Files]]) -> None:
     _, files, steps = usual
-    assert found[0] == files
-    same = steps.keys() & found[1].keys()
+    assert actual[0] == files
+    same = steps.keys() & actual[1].keys()
     assert {name.partition("/")[0] for name in same} >= {"download", "index", "export", "writeback"}
     for name in same:
-        kept = found[1][name]  # with reclaim: eager less of it
+        kept = actual[1][name]  # with reclaim: eager less of it
         assert {path: content for path, content in steps[name].items() if path in kept} == kept, name
 
 

@@ -191,7 +191,7 @@ class LongLivedFolder(Compared):
         path = files[number % len(files)]
         content = path.read_bytes()
         if damage == "receipt":
-            receipt = next(one / RECEIPT_NAME for one in path.parents if (one / RECEIPT_NAME).exists())
+            receipt = next(parent / RECEIPT_NAME for parent in path.parents if (parent / RECEIPT_NAME).exists())
             receipt.write_bytes(receipt.read_bytes()[:-20])
         elif damage == "remove":
             path.unlink()

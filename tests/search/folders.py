@@ -44,12 +44,12 @@ class Result:
     def differences(self, other: Result) -> list[str]:
         """What differs, by name; no content."""
         names = sorted(self.files.keys() | other.files.keys())
-        found = [
+        actual = [
             f"{key}: {mine!r} and {theirs!r}"
             for key in ("error", "version", "findings")
             if (mine := getattr(self, key)) != (theirs := getattr(other, key))
         ]
-        return found + [name for name in names if self.files.get(name) != other.files.get(name)]
+        return actual + [name for name in names if self.files.get(name) != other.files.get(name)]
 
     def missing_or_wrong(self) -> list[str]:
         """The names in SHA256SUMS whose files are not what it says."""
@@ -93,8 +93,8 @@ def built(root: Path, config: DatasetConfig, *, verify: bool = False) -> Result:
             build = open_build(build_dataset(config, workers=1, verify=verify))
         except CorpusmillError as error:
             return Result(error=type(error).__name__)
-        found = verify_build(build)
-        return delivered(root, config.name, findings=render(found) if found.findings else "")
+        actual = verify_build(build)
+        return delivered(root, config.name, findings=render(actual) if actual.findings else "")
 
 
 def built_from_scratch(root: Path, config: DatasetConfig) -> Result:
@@ -159,6 +159,6 @@ def _forget_vocabularies() -> None:
     """Empty every cache of the rooms that read one."""
     for name, module in list(sys.modules.items()):
         if name.startswith(("corpusmill.tokens", "corpusmill.stages")):
-            for one in list(vars(module).values()):
-                if callable(getattr(one, "cache_clear", None)):
-                    one.cache_clear()
+            for var in list(vars(module).values()):
+                if callable(getattr(var, "cache_clear", None)):
+                    var.cache_clear()

@@ -63,7 +63,7 @@ def read_back(files: dict[str, bytes]) -> dict[str, Any]:
 def _content(name: str, content: bytes) -> Any:
     if name.endswith(".tar"):
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            members = [(one.name, tar.extractfile(one)) for one in tar]
+            members = [(item.name, tar.extractfile(item)) for item in tar]
             return [(member, json.loads(gzip.decompress(file.read()))) for member, file in members if file]
     if name == "steps/dropped.jsonl":
         return [(row["file"], row["line"]) for row in map(json.loads, content.splitlines())]
@@ -87,8 +87,8 @@ def misstated(files: dict[str, bytes]) -> list[str]:
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "../latest.json"}
     sums = dict(reversed(line.split("  ", 1)) for line in files["SHA256SUMS"].decode().splitlines())
     described = json.loads(files["dataset.json"])
-    listed = {one["name"]: one["sha256"] for one in described["files"]}
-    sizes = {one["name"]: one["size_bytes"] for one in described["files"]}
+    listed = {item["name"]: item["sha256"] for item in described["files"]}
+    sizes = {item["name"]: item["size_bytes"] for item in described["files"]}
     own = {"dataset.json", "SHA256SUMS", "webdataset/exp_data.json"}
     wrong = [name for name in listed if listed[name] != digests.get(name) or sizes[name] != len(files[name])]
     wrong += [name for name in digests.keys() - own if name not in listed]

@@ -26,7 +26,7 @@ REFUSED = {"TokenizerError", "RejectedDocumentsError", "ConfigError"}
 
 names = st.sampled_from([name for name in NAMES if ".part0" not in name])
 files = st.dictionaries(names, sources, min_size=1, max_size=4)
-said = st.lists(changes.filter(lambda change: change[0] not in UNSAID), max_size=14)
+printed = st.lists(changes.filter(lambda change: change[0] not in UNSAID), max_size=14)
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +55,9 @@ def require_oracle(files: dict[str, Source], wanted: list[Change]) -> None:
             return
         assert not result.error
         assert not result.findings
-        found = read_back(result.files)
-        assert sorted(found) == sorted(oracle)
-        assert [name for name in found if found[name] != oracle[name]] == []
+        actual = read_back(result.files)
+        assert sorted(actual) == sorted(oracle)
+        assert [name for name in actual if actual[name] != oracle[name]] == []
         assert misstated(result.files) == []
     finally:
         shutil.rmtree(folder)
@@ -70,14 +70,14 @@ whole_builds = settings(
 
 @seed(5)
 @settings(whole_builds, max_examples=8)
-@given(files, said)
+@given(files, printed)
 def test_build_of_a_random_configuration_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
     require_oracle(files, wanted)
 
 
 @pytest.mark.slow
 @settings(whole_builds, max_examples=60)
-@given(files, said)
+@given(files, printed)
 def test_build_of_many_random_configurations_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
     require_oracle(files, wanted)
 
@@ -88,11 +88,11 @@ several = st.lists(documents, min_size=3, max_size=12).map(tuple)
 
 @seed(6)
 @settings(whole_builds, max_examples=8)
-@given(st.dictionaries(names, st.builds(Source, several), min_size=1, max_size=3), said, late)
+@given(st.dictionaries(names, st.builds(Source, several), min_size=1, max_size=3), printed, late)
 def test_build_with_steps_on_deduplicated_text_is_the_oracles(
     files: dict[str, Source], wanted: list[Change], steps: list[dict[str, Any]]
 ) -> None:
-    require_oracle(files, [*(one for one in wanted if one != ("dedup.mode", "annotate")), ("steps", steps)])
+    require_oracle(files, [*(item for item in wanted if item != ("dedup.mode", "annotate")), ("steps", steps)])
 
 
 PAGE = ('{"id": 1, "text": "%s"}' % ("the water and the stone " * 3),)

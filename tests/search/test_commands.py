@@ -61,7 +61,7 @@ class Commands:
         }
 
     def run(self, *arguments: object) -> None:
-        done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
         assert done.exit_code == 0, done.output
 
     def below(self, folder: str) -> dict[str, bytes]:
@@ -121,10 +121,10 @@ def require_dedup(commands: Commands, annotate: bool) -> None:
     options = ("--minimum-bytes", 12, "--mode", mode, "--shard-bytes", 700, "--workers", 1)
     commands.run("dedup", root / "corpus", "--output", root / "clean", *options, "--work-folder", root / "work")
     wanted = changed(first_settings("clean"), [("dedup.mode", mode), ("source.shard_bytes", 700)])
-    said = expected(configuration(wanted, root, commands.vocabulary), commands.corpus.files, commands.corpus.folder)
-    assert said is not None
-    found = read_back({f"documents/{name}": content for name, content in commands.below("clean").items()})
-    assert found == {name: content for name, content in said.items() if name.startswith("documents/")}
+    printed = expected(configuration(wanted, root, commands.vocabulary), commands.corpus.files, commands.corpus.folder)
+    assert printed is not None
+    actual = read_back({f"documents/{name}": content for name, content in commands.below("clean").items()})
+    assert actual == {name: content for name, content in printed.items() if name.startswith("documents/")}
 
 
 def require_index(commands: Commands) -> None:
@@ -133,11 +133,11 @@ def require_index(commands: Commands) -> None:
         "infini-gram", root / "corpus", "--output", root / "ngrams", "--work-folder", root / "work", "--workers", 1
     )
     text, offsets = dedup.text_of(text for held in commands.texts.values() for text in held)
-    found = commands.below("ngrams")
-    assert found["0/tokenized"] == text
-    assert np.frombuffer(found["0/offset"], "<u8").tolist() == offsets
-    width = len(found["0/table"]) // len(text)
-    table = [int.from_bytes(found["0/table"][at : at + width], "little") for at in range(0, width * len(text), width)]
+    actual = commands.below("ngrams")
+    assert actual["0/tokenized"] == text
+    assert np.frombuffer(actual["0/offset"], "<u8").tolist() == offsets
+    width = len(actual["0/table"]) // len(text)
+    table = [int.from_bytes(actual["0/table"][at : at + width], "little") for at in range(0, width * len(text), width)]
     assert table == dedup.suffix_array(text)
 
 
@@ -154,13 +154,13 @@ def require_shuffled_text(commands: Commands, number: int) -> None:
 def require_tokens(commands: Commands, number: int, size: int) -> None:
     """Token shards, and the same shuffled."""
     root = commands.root
-    special = [part for token, one in special_tokens().items() for part in ("--special-token", f"{token}={one}")]
+    special = [part for token, item in special_tokens().items() for part in ("--special-token", f"{token}={item}")]
     known = ("--pattern", "cl100k_base", "--eot-token", "<|endoftext|>", *special)
     commands.run("tokenize", root / "corpus", "--tokenizer", commands.vocabulary, "--output", root / "tokens", *known)
-    found = commands.below("tokens")
-    assert {name.rpartition("/")[0] for name in found} == set(commands.ids)
+    actual = commands.below("tokens")
+    assert {name.rpartition("/")[0] for name in actual} == set(commands.ids)
     for name, held in commands.ids.items():
-        assert _documents(found, name) == held
+        assert _documents(actual, name) == held
     for memory in (300, "1GiB"):
         options = ("--seed", number, "--memory", memory, "--work-folder", root / "scratch", "--tokens-per-shard", size)
         output = root / f"again-{memory}"
@@ -174,7 +174,9 @@ def require_tokens(commands: Commands, number: int, size: int) -> None:
         # A document stands in the shard in which its first token falls.
         begins = np.cumsum([0, *(len(ids) for part in parts for ids in part)])[:-1] // size
         of_shard = [place for place, part in enumerate(parts) for _ in part]
-        assert [begin == other for begin, other in pairwise(begins)] == [one == two for one, two in pairwise(of_shard)]
+        assert [begin == other for begin, other in pairwise(begins)] == [
+            item == two for item, two in pairwise(of_shard)
+        ]
 
 
 def _documents(files: dict[str, bytes], shard: str) -> list[list[int]]:
@@ -198,7 +200,7 @@ def require_in_order(commands: Commands) -> None:
         if not inputs:
             continue
         (root / name).mkdir()
-        read = InOrder([str(root / "corpus" / one) for one in inputs], ("text",), root / name / "rejected.jsonl")
+        read = InOrder([str(root / "corpus" / item) for item in inputs], ("text",), root / name / "rejected.jsonl")
         write_megatron(read, root / name / "m", tokenizer, empty_documents="skip")
         write_nanoset(read, root / name, tokenizer, empty_documents="skip")
     whole = commands.below("whole")
@@ -245,12 +247,12 @@ def require_reshuffled_exports(commands: Commands, number: int, size: int) -> No
         (root / "tars" / f"{place:05d}.tar").write_bytes(export.tar_of(members))
     size = 5
     commands.run("shuffle", root / "tars", "--output", root / "tars-again", "--contexts-per-shard", size, *options)
-    found: list[Any] = []
+    actual: list[Any] = []
     for name, content in sorted(commands.below("tars-again").items()):
         if name.endswith(".tar"):
             with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-                found.append([file.read() for one in tar if (file := tar.extractfile(one))])
+                actual.append([file.read() for item in tar if (file := tar.extractfile(item))])
     expected_bodies = shuffled(bodies, number)
-    assert found == [expected_bodies[first : first + size] for first in range(0, len(bodies), size)]
+    assert actual == [expected_bodies[first : first + size] for first in range(0, len(bodies), size)]
     manifest = commands.below("tars-again")["manifest.jsonl"].decode().splitlines()
-    assert [json.loads(line)["num_sequences"] for line in manifest] == [len(some) for some in found]
+    assert [json.loads(line)["num_sequences"] for line in manifest] == [len(some) for some in actual]

@@ -39,16 +39,16 @@ def test_share_out_any_documents_and_amounts_is_the_oracles_choice(
             for ordinal, (of, draw, tokens) in enumerate(zip(*part, strict=True))
             if of == source
         ]
-        assert share.there == (sum(one.tokens for one in drawn), len(drawn), sum(not one.tokens for one in drawn))
+        assert share.there == (sum(item.tokens for item in drawn), len(drawn), sum(not item.tokens for item in drawn))
         if not share.there.tokens:
             continue
         expected = times_shown(drawn, amount)
-        shown = {one.name: share.whole + (share.last is not None and one.draw <= share.last) for one in drawn}
+        shown = {item.name: share.whole + (share.last is not None and item.draw <= share.last) for item in drawn}
         assert shown == expected
         assert share.shown() == (
-            sum(expected[one.name] * one.tokens for one in drawn),
+            sum(expected[item.name] * item.tokens for item in drawn),
             sum(expected.values()),
-            sum(expected[one.name] for one in drawn if not one.tokens),
+            sum(expected[item.name] for item in drawn if not item.tokens),
         )
 
 
@@ -82,15 +82,15 @@ def test_shown_documents_any_shares_are_those_of_every_epoch_in_order(files, see
         assert as_shown.document(place).tolist() == shard.document(ordinal).tolist()
 
     def content(ordinals: list[int]) -> ContentSum:
-        whole = np.concatenate([tokens[:0], *(shard.document(one) for one in ordinals)])
-        sizes = np.array([lengths[one] for one in ordinals], np.uint64)
+        whole = np.concatenate([tokens[:0], *(shard.document(ordinal) for ordinal in ordinals)])
+        sizes = np.array([lengths[ordinal] for ordinal in ordinals], np.uint64)
         return records_sum(whole, sizes, 7, np.array(ordinals, np.uint64))
 
     apart = told_apart(shard, as_shown, 7)
     everything = list(range(len(lengths)))
-    left_out = [one for one in everything if one not in expected]
+    left_out = [item for item in everything if item not in expected]
     assert apart.left_out == (
-        sum(lengths[one] for one in left_out), len(left_out), sum(not lengths[one] for one in left_out)
+        sum(lengths[item] for item in left_out), len(left_out), sum(not lengths[item] for item in left_out)
     )  # fmt: skip
     assert apart.left_out_content == content(left_out)
     assert content(everything) + apart.again_content == content(expected) + apart.left_out_content

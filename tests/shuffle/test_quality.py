@@ -60,12 +60,12 @@ def test_quality_neighbours_and_correlation_equal_the_oracles(shards, rng, cut: 
     counts = [len(contexts) for contexts in held]
     if not order:
         return
-    found = measured(order, counts, {}, cut, lambda shard: split_pieces(plans[shard]))
+    actual = measured(order, counts, {}, cut, lambda shard: split_pieces(plans[shard]))
     expected = neighbours_and_pairs([(shard, ordinal, held[shard][ordinal]) for shard, ordinal in order])
-    assert (found.neighbours, found.pairs) == expected
+    assert (actual.neighbours, actual.pairs) == expected
     if len(order) > 2:
         source = [sum(counts[:shard]) + ordinal for shard, ordinal in order]
-        assert found.correlation == pytest.approx(correlation(source), abs=1e-5)
+        assert actual.correlation == pytest.approx(correlation(source), abs=1e-5)
 
 
 def shuffled_order(seed: int, shards: int, records: int) -> list[tuple[int, int]]:
@@ -78,10 +78,10 @@ def shuffled_order(seed: int, shards: int, records: int) -> list[tuple[int, int]
 
 def bands(order: list[tuple[int, int]], shards: int, records: int, significance: float) -> list[bool]:
     ends = {"webdataset": [*range(500, len(order), 500), len(order)]}
-    one = measured(order, [records] * shards, ends, 1000, lambda _: (np.arange(records), np.arange(records) // 2))
-    found = qualities_bands([("contexts", one)], significance)
-    assert len(found) == 3
-    return [abs(band.measured - band.ideal) <= band.tolerance for _, band in found]
+    item = measured(order, [records] * shards, ends, 1000, lambda _: (np.arange(records), np.arange(records) // 2))
+    actual = qualities_bands([("contexts", item)], significance)
+    assert len(actual) == 3
+    return [abs(band.measured - band.ideal) <= band.tolerance for _, band in actual]
 
 
 def test_quality_shuffled_orders_stay_in_their_bands_as_often_as_promised() -> None:
@@ -95,8 +95,10 @@ def test_quality_source_order_is_outside_every_band() -> None:
 
 
 def test_quality_order_shuffled_only_within_shards_is_found() -> None:
-    order = [one for shard in range(3) for one in sorted(shuffled_order(7, 3, 1000), key=lambda pair: pair[0] != shard)]
-    within = [one for place, one in enumerate(order) if place % 3000 < 1000]
+    order = [
+        item for shard in range(3) for item in sorted(shuffled_order(7, 3, 1000), key=lambda pair: pair[0] != shard)
+    ]
+    within = [item for place, item in enumerate(order) if place % 3000 < 1000]
     assert bands(within, 3, 1000, 0.001)[::2] == [False, False]
 
 
@@ -104,9 +106,9 @@ def test_quality_order_shuffled_only_within_shards_is_found() -> None:
 def test_quality_few_records_are_measured_without_a_fault(records: int) -> None:
     order = [(0, ordinal) for ordinal in range(records)]
     pieces = (np.arange(records), np.arange(records))
-    one = measured(order, [records], {"webdataset": [records]}, pieces=lambda _: pieces)
-    assert one.tables == {"webdataset": None}
-    assert (correlation_band(one, 0.001) is None) == (records < 3)
+    item = measured(order, [records], {"webdataset": [records]}, pieces=lambda _: pieces)
+    assert item.tables == {"webdataset": None}
+    assert (correlation_band(item, 0.001) is None) == (records < 3)
 
 
 def test_quality_files_are_merged_until_chi_square_holds() -> None:

@@ -35,40 +35,40 @@ def shuffled(
     """(shard, ordinal, tokens) of every record in the shuffled order."""
     scattered = []
     for number, documents in enumerate(shards):
-        one = folder / f"scatter-{number}"
-        one.mkdir()
+        item = folder / f"scatter-{number}"
+        item.mkdir()
         shard = shard_of(documents)
         records = document_records(shard) if kind == "documents" else context_records(shard, 4)
-        scatter_records(records, seed=seed, kind=kind, shard=number, cells=cells, folder=one)
-        scattered.append(one)
-    found = []
+        scatter_records(records, seed=seed, kind=kind, shard=number, cells=cells, folder=item)
+        scattered.append(item)
+    actual = []
     for cell in range(cells):
-        one = folder / f"cell-{cell}"
-        one.mkdir()
-        gather_cell([open_scattered(shard, cell) for shard in scattered], cell, one)
-        gathered = open_record_shard(one)
+        item = folder / f"cell-{cell}"
+        item.mkdir()
+        gather_cell([open_scattered(shard, cell) for shard in scattered], cell, item)
+        gathered = open_record_shard(item)
         for record in range(gathered.records):
             tokens, _ = gathered.slice(record, record + 1)
-            found.append((int(gathered.shards[record]), int(gathered.ordinals[record]), tokens.tolist()))
-    return found
+            actual.append((int(gathered.shards[record]), int(gathered.ordinals[record]), tokens.tolist()))
+    return actual
 
 
 @examples(60)
 @given(SHARDS, st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_shuffle_documents_every_document_once_with_its_provenance(shards, cells: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = shuffled(shards, Path(folder), kind="documents", seed=seed, cells=cells)
+        actual = shuffled(shards, Path(folder), kind="documents", seed=seed, cells=cells)
     expected = [(s, o, document) for s, shard in enumerate(shards) for o, document in enumerate(shard) if document]
-    assert sorted(found) == expected
+    assert sorted(actual) == expected
 
 
 @examples(60)
 @given(SHARDS, st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_shuffle_contexts_every_context_once_with_its_provenance(shards, cells: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = shuffled(shards, Path(folder), kind="contexts", seed=seed, cells=cells)
+        actual = shuffled(shards, Path(folder), kind="contexts", seed=seed, cells=cells)
     expected = [(s, o, row) for s, shard in enumerate(shards) for o, row in enumerate(contexts_of(shard, 4, EOT, EOT))]
-    assert sorted(found) == expected
+    assert sorted(actual) == expected
 
 
 @examples(60)
@@ -77,13 +77,13 @@ def test_source_order_every_shard_is_a_cell_and_keeps_its_records_and_their_dige
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setattr("corpusmill.shuffle.gather.BATCH_TOKENS", batch_tokens)
         for number, documents in enumerate(shards):
-            one, cell = Path(folder) / f"scatter-{number}", Path(folder) / f"cell-{number}"
-            one.mkdir()
+            item, cell = Path(folder) / f"scatter-{number}", Path(folder) / f"cell-{number}"
+            item.mkdir()
             cell.mkdir()
             shard = shard_of(documents)
             records = document_records(shard) if kind == "documents" else context_records(shard, 4)
-            before = scatter_records(records, seed=None, kind=kind, shard=number, cells=1, folder=one)
-            after = gather_shard(open_scattered(one, 0), number, cell)
+            before = scatter_records(records, seed=None, kind=kind, shard=number, cells=1, folder=item)
+            after = gather_shard(open_scattered(item, 0), number, cell)
             assert (after.records, after.tokens, after.content) == (
                 before.records,
                 before.tokens,
@@ -112,7 +112,7 @@ def test_shuffle_order_is_uniform_over_all_permutations(tmp_path) -> None:
         rows = []
         for number, shard in enumerate(documents):
             cells, keys = draw_placements(seed, "documents", number, len(shard), 3)
-            rows += [(int(cell), int(key), one[0]) for cell, key, one in zip(cells, keys, shard, strict=True)]
+            rows += [(int(cell), int(key), item[0]) for cell, key, item in zip(cells, keys, shard, strict=True)]
         orders[tuple(token for _, _, token in sorted(rows))] += 1
     assert set(orders) == set(permutations([1, 2, 3, 4]))
     expected = times / 24
@@ -147,12 +147,12 @@ def test_cells_needed_budget_divides_the_tokens() -> None:
 @pytest.mark.parametrize("kind", ["documents", "contexts"])
 def test_shuffle_any_number_of_cells_gives_the_same_order(tmp_path, kind: str) -> None:
     shards = [[[token % 9] * (token % 5) for token in range(40)], [[1, 2, 3]] * 30]
-    found = []
+    actual = []
     for cells in (1, 4, 16, 61):
         (tmp_path / str(cells)).mkdir()
-        found.append(shuffled(shards, tmp_path / str(cells), kind=kind, seed=5, cells=cells))
-    assert len(found[0]) > 40
-    assert all(one == found[0] for one in found)
+        actual.append(shuffled(shards, tmp_path / str(cells), kind=kind, seed=5, cells=cells))
+    assert len(actual[0]) > 40
+    assert all(item == actual[0] for item in actual)
 
 
 def test_shuffle_n13_shards_of_equal_size_have_orders_of_their_own() -> None:

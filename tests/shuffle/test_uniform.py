@@ -20,22 +20,22 @@ QUANTILE = {11: 31.264, 121: 175.3}  # 99.9 % of chi-square at 11 and 121 degree
 
 def order_of(folder: Path, seed: int, kind: str, cells: int) -> list[int]:
     """Records of two shards, numbered in source order, in their final order."""
-    scattered, found = [], []
+    scattered, actual = [], []
     for shard in range(2):
-        one = folder / f"scatter-{shard}"
-        one.mkdir(exist_ok=True)
+        item = folder / f"scatter-{shard}"
+        item.mkdir(exist_ok=True)
         documents = [[1, 2, 3]] * (RECORDS // 2)
         tokens = shard_of(documents)
         records = document_records(tokens) if kind == "documents" else context_records(tokens, 4)
-        scatter_records(records, seed=seed, kind=kind, shard=shard, cells=cells, folder=one)
-        scattered.append(one)
+        scatter_records(records, seed=seed, kind=kind, shard=shard, cells=cells, folder=item)
+        scattered.append(item)
     for cell in range(cells):
-        one = folder / "cell"
-        one.mkdir(exist_ok=True)
-        gather_cell([open_scattered(shard, cell) for shard in scattered], cell, one)
-        gathered = open_record_shard(one)
-        found += (gathered.shards * np.uint64(RECORDS // 2) + gathered.ordinals).astype(int).tolist()
-    return found
+        item = folder / "cell"
+        item.mkdir(exist_ok=True)
+        gather_cell([open_scattered(shard, cell) for shard in scattered], cell, item)
+        gathered = open_record_shard(item)
+        actual += (gathered.shards * np.uint64(RECORDS // 2) + gathered.ordinals).astype(int).tolist()
+    return actual
 
 
 @pytest.mark.slow

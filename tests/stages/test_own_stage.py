@@ -51,29 +51,29 @@ def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_veri
     succeeded(corpusmill("build", "tiny.yaml", "--workers", "2"))
     receipts = sorted((tmp_path / "work" / "tiny" / NAME).glob("*/receipt.json"))
     counts = [json.loads(path.read_text())["counts"] for path in receipts]
-    assert sum(one["documents"] for one in counts) == len(TEXTS)
-    assert sum(one["words"] for one in counts) == sum(len(text.encode().split()) for text in TEXTS)
+    assert sum(count["documents"] for count in counts) == len(TEXTS)
+    assert sum(count["words"] for count in counts) == sum(len(text.encode().split()) for text in TEXTS)
 
     assert f"{NAME} {len(receipts)} reuse" in " ".join(succeeded(corpusmill("plan", "tiny.yaml")).split())
     written = [path.stat().st_mtime_ns for path in receipts]
     succeeded(corpusmill("build", "tiny.yaml"))
     assert [path.stat().st_mtime_ns for path in receipts] == written
     (summary,) = (json.loads(path.read_text()) for path in (tmp_path / "work/tiny/report").glob("*/summary.json"))
-    (stage,) = (one for one in summary["stages"] if one["stage"] == NAME)
+    (stage,) = (item for item in summary["stages"] if item["stage"] == NAME)
     assert stage["units_reused"] == stage["units_total"] == len(receipts)
-    (check,) = (one for one in summary["checks"] if one["name"] == f"{NAME}: documents")
+    (check,) = (item for item in summary["checks"] if item["name"] == f"{NAME}: documents")
     assert check["left"] == [["indexed", len(TEXTS)]]
 
-    said = succeeded(corpusmill("reprocess", "tiny.yaml", "--stage", NAME, "--shard", "0"))
-    assert f"{NAME} 00000" in said
+    printed = succeeded(corpusmill("reprocess", "tiny.yaml", "--stage", NAME, "--shard", "0"))
+    assert f"{NAME} 00000" in printed
     assert [path.stat().st_mtime_ns for path in receipts][1:] == written[1:]
     assert receipts[0].stat().st_mtime_ns != written[0]
 
     assert "all well" in succeeded(corpusmill("verify", "tiny.yaml"))
     (receipts[0].parent / "words.json").write_text("[1]")
-    found = corpusmill("verify", "tiny.yaml")
-    assert found.returncode != 0
-    assert "words.json" in found.stdout + found.stderr
+    actual = corpusmill("verify", "tiny.yaml")
+    assert actual.returncode != 0
+    assert "words.json" in actual.stdout + actual.stderr
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
         return
     if ".csv" in name:
         head = list(rows[0])
-        text = "".join(",".join(map(str, row)) + "\n" for row in [head, *([row[one] for one in head] for row in rows)])
+        text = "".join(
+            ",".join(map(str, row)) + "\n" for row in [head, *([row[item] for item in head] for row in rows)]
+        )
     else:
         text = "".join(json.dumps(row) + "\n" for row in rows)
     data = text.encode()
@@ -159,7 +161,7 @@ def test_join_is_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, rows: dict[str, bool], asked: list[str], run: int
 ) -> None:
     folder = tmp_path_factory.mktemp("sorted")
-    keys = [key_of_id(one) for one in rows]
+    keys = [key_of_id(row) for row in rows]
     runs = [
         records_of(keys[at : at + run], list(rows.values())[at : at + run], at + 1) for at in range(0, len(keys), run)
     ]
@@ -167,11 +169,13 @@ def test_join_is_a_dictionary(
     assert counts == {"decisions": len(rows), "decisions_keep": sum(rows.values())}
     joined = Sorted(folder)
     wanted = [*asked, *rows]
-    found = joined.find(map(key_of_id, wanted)).tolist()
-    assert [place >= 0 for place in found] == [one in rows for one in wanted]
-    assert [bool(joined.keep[place]) for place in found if place >= 0] == [rows[one] for one in wanted if one in rows]
-    assert [int(joined.row[place]) for place in found if place >= 0] == [
-        list(rows).index(one) + 1 for one in wanted if one in rows
+    actual = joined.find(map(key_of_id, wanted)).tolist()
+    assert [place >= 0 for place in actual] == [item in rows for item in wanted]
+    assert [bool(joined.keep[place]) for place in actual if place >= 0] == [
+        rows[item] for item in wanted if item in rows
+    ]
+    assert [int(joined.row[place]) for place in actual if place >= 0] == [
+        list(rows).index(item) + 1 for item in wanted if item in rows
     ]
 
 
@@ -185,8 +189,8 @@ def test_keys_whose_first_halves_are_equal_are_told_apart(tmp_path: Path, monkey
     records["row"] = 1, 2, 3
     write_sorted([records], tmp_path, ["one"])
     joined = Sorted(tmp_path)
-    found = joined.find([b"a", b"b", b"c", b"d", b"e"]).tolist()
-    assert [int(joined.row[place]) if place >= 0 else 0 for place in found] == [1, 2, 0, 3, 0]
+    actual = joined.find([b"a", b"b", b"c", b"d", b"e"]).tolist()
+    assert [int(joined.row[place]) if place >= 0 else 0 for place in actual] == [1, 2, 0, 3, 0]
 
 
 def test_key_that_is_there_twice_names_both_rows(tmp_path: Path) -> None:

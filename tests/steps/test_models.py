@@ -121,10 +121,10 @@ def test_shares_of_repeats_are_those_worked_out_by_hand() -> None:
 
 def shares_in_python(text: str) -> list[float]:
     shares: list[float] = []
-    lines = [one for one in re.split(r"\n+", text) if re.search(r"[^\x00-\x20]", one)]
-    paragraphs = [one.strip("\n") for one in re.split(r"\n{2,}", text)]
-    paragraphs = [one for one in paragraphs if re.search(r"[^\x00-\x20]", one)]
-    repeats = [[one for place, one in enumerate(of) if one in of[:place]] for of in (lines, paragraphs)]
+    lines = [part for part in re.split(r"\n+", text) if re.search(r"[^\x00-\x20]", part)]
+    paragraphs = [part.strip("\n") for part in re.split(r"\n{2,}", text)]
+    paragraphs = [paragraph for paragraph in paragraphs if re.search(r"[^\x00-\x20]", paragraph)]
+    repeats = [[item for place, item in enumerate(of) if item in of[:place]] for of in (lines, paragraphs)]
     shares += [len(again) / max(1, len(of)) for again, of in zip(repeats, (lines, paragraphs), strict=True)]
     shares += [sum(map(len, again)) / max(1, len(text)) for again in repeats]
     words = text.split()
@@ -205,8 +205,8 @@ def lines_in_python(text: str, words: int, sentences: int) -> str | Drop:
         and "javascript" not in line.lower()
     ]
     kept = "\n".join(lines)
-    found = len(re.findall('[.!?]+(?=[\\s"\u201d]|$)', kept))
-    return kept if found >= sentences else Drop("too few sentences")
+    actual = len(re.findall('[.!?]+(?=[\\s"\u201d]|$)', kept))
+    return kept if actual >= sentences else Drop("too few sentences")
 
 
 PIECES = ["a", "bé", "中", " ", "\n", "\u3000", "\x1f", "\0", ".", "!", "?", "..", '"', "\u201d", "js"]

@@ -31,7 +31,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "bad.txt").write_text("one\n")
     yield tmp_path
     sys.modules.pop("my_filters", None)
-    sys.path[:] = [one for one in sys.path if one != str(tmp_path)]
+    sys.path[:] = [item for item in sys.path if item != str(tmp_path)]
 
 
 def tried(root: Path, *words: str) -> str:
@@ -41,19 +41,19 @@ def tried(root: Path, *words: str) -> str:
 
 
 def test_first_function_of_the_docs_drops_short_documents(root: Path) -> None:
-    said = tried(root, "my_filters:long_enough")
-    assert "3 of 4  dropped: long_enough" in said
-    assert "1 of 4  kept as it is" in said
-    assert "texts.jsonl, line 1, id d0: dropped: long_enough\n  one two three\n" in said
+    printed = tried(root, "my_filters:long_enough")
+    assert "3 of 4  dropped: long_enough" in printed
+    assert "1 of 4  kept as it is" in printed
+    assert "texts.jsonl, line 1, id d0: dropped: long_enough\n  one two three\n" in printed
     assert "4 of 4  kept as it is" in tried(root, "my_filters:long_enough", "--set", "words=2")
 
 
 def test_cuts_and_attributes_of_the_docs_are_shown_side_by_side(root: Path) -> None:
-    said = tried(root, "my_filters:without_addresses", "--page", str(root / "page.html"))
-    assert "1 of 4  changed" in said
-    assert "1 of 4  dropped: without_addresses: a list of addresses" in said
-    assert 'without_addresses: {"addresses":1}' in said
-    assert re.search(r"Mail ann@example.org, <b>please</b> +\| Mail , <b>please</b>", said)
+    printed = tried(root, "my_filters:without_addresses", "--page", str(root / "page.html"))
+    assert "1 of 4  changed" in printed
+    assert "1 of 4  dropped: without_addresses: a list of addresses" in printed
+    assert 'without_addresses: {"addresses":1}' in printed
+    assert re.search(r"Mail ann@example.org, <b>please</b> +\| Mail , <b>please</b>", printed)
     page = (root / "page.html").read_text()
     assert "<del>ann@example.org</del>" in page
     assert "&lt;b&gt;please&lt;/b&gt;" in page

@@ -145,7 +145,7 @@ def test_s3_download_of_others_object_is_compared_with_the_checksum_that_the_sto
     store = open_store("s3://corpus", endpoint_url=moto)
     there = store.stat("a")
     assert there is not None
-    assert [one.kind for one in store.checksums("a", identity=there.identity)] == [kind]
+    assert [checksum.kind for checksum in store.checksums("a", identity=there.identity)] == [kind]
     wanted = Wanted("a", there.size_bytes, there.identity)
     own = fetch(store, wanted, tmp_path / "whole", tmp_path / "partial")
     assert own == Checksum("xxh3_128", xxhash.xxh3_128_hexdigest(CONTENT))
@@ -178,7 +178,7 @@ def test_gcs_download_of_others_object_is_compared_with_its_crc32c(gcs, hasty, t
         with GcsFront(gcs.target.geturl(), seed=1, share=1.0, faults=faults, kinds=("corrupted",)) as front:
             monkeypatch.setenv("STORAGE_EMULATOR_HOST", front.endpoint)
             store = open_store("gs://corpus")
-            assert [one.kind for one in store.checksums("a", identity=there.identity)] == ["crc32c"]
+            assert [checksum.kind for checksum in store.checksums("a", identity=there.identity)] == ["crc32c"]
             if faults == 1:
                 fetch(store, wanted, path, tmp_path / "partial")
                 assert path.read_bytes() == CONTENT

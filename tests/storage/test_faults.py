@@ -100,7 +100,9 @@ def test_download_of_a_damaged_partial_file_starts_again(rclone, hasty, tmp_path
     store = open_store("s3://corpus", endpoint_url=rclone.endpoint, traffic=traffic)
     there = store.stat("a")
     assert there is not None
-    assert [one.kind for one in store.checksums("a", identity=there.identity)] == ["sha256" if by == "us" else "md5"]
+    assert [checksum.kind for checksum in store.checksums("a", identity=there.identity)] == [
+        "sha256" if by == "us" else "md5"
+    ]
     arrived = bytearray(data[:300_000])
     arrived[150_000] ^= 1
     (tmp_path / "partial").write_bytes(arrived)
@@ -132,11 +134,11 @@ def test_upload_that_another_aborted_begins_anew(rclone, hasty, monkeypatch, tmp
     store = S3Store("s3://corpus", endpoint_url=rclone.endpoint)
     send, aborted = store.client.upload_part, list[str]()
 
-    def send_when_aborted(**said: Any) -> Any:
+    def send_when_aborted(**printed: Any) -> Any:
         if not aborted:
-            aborted.append(said["UploadId"])
-            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=said["UploadId"])
-        return send(**said)
+            aborted.append(printed["UploadId"])
+            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=printed["UploadId"])
+        return send(**printed)
 
     monkeypatch.setattr(store.client, "upload_part", send_when_aborted)
     store.receive(path, "a", hashlib.sha256(data).hexdigest())
@@ -153,13 +155,13 @@ def test_upload_that_another_ended_while_it_was_completed_begins_anew(rclone, ha
     store = S3Store("s3://corpus", endpoint_url=rclone.endpoint)
     complete, ended = store.client.complete_multipart_upload, list[str]()
 
-    def complete_when_ended(**said: Any) -> Any:
+    def complete_when_ended(**printed: Any) -> Any:
         if not ended:
-            ended.append(said["UploadId"])
-            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=said["UploadId"])
+            ended.append(printed["UploadId"])
+            store.client.abort_multipart_upload(Bucket="corpus", Key="a", UploadId=printed["UploadId"])
             if left != "nothing":
                 store.client.put_object(Bucket="corpus", Key="a", Body=data)
-        return complete(**said)
+        return complete(**printed)
 
     store.client.complete_multipart_upload = complete_when_ended
     digest = hashlib.sha256(data).hexdigest()
@@ -175,7 +177,7 @@ def test_uploads_of_one_file_at_the_same_time_both_arrive(rclone, hasty, tmp_pat
     path.write_bytes(data)
     stores = [open_store("s3://corpus", endpoint_url=rclone.endpoint) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        for sending in [pool.submit(one.receive, path, "a", hashlib.sha256(data).hexdigest()) for one in stores]:
+        for sending in [pool.submit(store.receive, path, "a", hashlib.sha256(data).hexdigest()) for store in stores]:
             sending.result()
     assert stores[0].open("a").read() == data
 
@@ -214,7 +216,7 @@ def test_killed_uploads_of_other_versions_are_removed_and_those_of_this_one_stay
         client = request.getfixturevalue("moto_client")
         for key in ("web/v1/a", "web/v1/b", "web/v2/a", "webs/v1/a"):
             client.create_multipart_upload(Bucket="corpus", Key=key)
-        left = lambda: {one["Key"] for one in client.list_multipart_uploads(Bucket="corpus").get("Uploads", [])}  # noqa: E731
+        left = lambda: {item["Key"] for item in client.list_multipart_uploads(Bucket="corpus").get("Uploads", [])}  # noqa: E731
     else:
         gcs = request.getfixturevalue("gcs")
         store = open_store("gs://corpus/web")

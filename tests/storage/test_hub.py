@@ -29,9 +29,9 @@ def hub(monkeypatch):
 
 
 def test_hub_dataset_is_listed_in_natural_order_at_a_commit(hub) -> None:
-    found = list_sources(["hf://datasets/owner/name"], (".jsonl",))
-    assert [file.name for file in found] == ["data/part2.jsonl", "data/part3.jsonl", "data/part10.jsonl"]
-    assert found[0].location == f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl"
+    actual = list_sources(["hf://datasets/owner/name"], (".jsonl",))
+    assert [file.name for file in actual] == ["data/part2.jsonl", "data/part3.jsonl", "data/part10.jsonl"]
+    assert actual[0].location == f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl"
 
 
 def test_hub_folder_and_single_file_are_sources(hub) -> None:
@@ -46,9 +46,9 @@ def test_hub_folder_and_single_file_are_sources(hub) -> None:
 
 
 def test_hub_glob_is_a_source_at_the_same_commit(hub) -> None:
-    found = list_sources(["hf://datasets/owner/name@main/d*/part[0-9].jsonl"], (".jsonl",))
-    assert [file.name for file in found] == ["data/part2.jsonl", "data/part3.jsonl"]
-    assert found[0].location == f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl"
+    actual = list_sources(["hf://datasets/owner/name@main/d*/part[0-9].jsonl"], (".jsonl",))
+    assert [file.name for file in actual] == ["data/part2.jsonl", "data/part3.jsonl"]
+    assert actual[0].location == f"hf://datasets/owner/name@{COMMIT}/data/part2.jsonl"
 
 
 @pytest.mark.parametrize("name", ["data/part10.jsonl", "data/part2.jsonl", "data/part3.jsonl"])

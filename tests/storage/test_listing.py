@@ -243,8 +243,8 @@ def test_listing_other_endings_are_sources_only_where_the_path_says_so(tmp_path)
     fill(tmp_path, "a.json.gz", "b.json", "c.jsonl", "d.json/e.json", "d.json/f.jsonl", "g.json.bz2", ".h.json")
 
     def named(pattern: str) -> list[str]:
-        found = list_sources([str(tmp_path / pattern)], ENDINGS, named=(".json", ".json.gz"))
-        return [file.name for file in found]
+        actual = list_sources([str(tmp_path / pattern)], ENDINGS, named=(".json", ".json.gz"))
+        return [file.name for file in actual]
 
     assert named("") == ["c.jsonl", "d.json/f.jsonl"]
     assert named("*") == ["c.jsonl"]

@@ -24,13 +24,13 @@ def test_listing_of_many_objects_holds_one_page_and_what_it_accepts(monkeypatch)
         finally:
             tracemalloc.stop()
 
-    found: list[StoredFile] = []
+    actual: list[StoredFile] = []
     with many_objects(OBJECTS) as endpoint:
         list_sources(["s3://corpus/data"], (".jsonl",), endpoint)  # what importing takes is not the listing's
         one_page_bytes = peak_bytes_of(lambda: next(open_store("s3://corpus/data", endpoint_url=endpoint).iter_files()))
-        peak_bytes = peak_bytes_of(lambda: found.extend(list_sources(["s3://corpus/data"], (".jsonl",), endpoint)))
-    assert len(found) == OBJECTS // 10
-    assert [file.size_bytes for file in found[:3]] == [0, 10, 20]
+        peak_bytes = peak_bytes_of(lambda: actual.extend(list_sources(["s3://corpus/data"], (".jsonl",), endpoint)))
+    assert len(actual) == OBJECTS // 10
+    assert [file.size_bytes for file in actual[:3]] == [0, 10, 20]
     # Two clients (is it a file? what is in the folder?) of about 13 MB each, a page, and 300 accepted files.
     assert peak_bytes < 2 * one_page_bytes + (4 << 20)
 

@@ -38,8 +38,8 @@ def test_retries_t29_budget_of_pauses_ends_them_earlier(nobody, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("said", ["many", "0", "-1", "1.5"])
-def test_retries_t29_attempts_that_are_no_number_are_refused(said: str) -> None:
+def test_retries_t29_attempts_that_are_no_number_are_refused(printed: str) -> None:
     with pytest.raises(ConfigError, match="not a number") as caught:
-        retries.policy_of({retries.ATTEMPTS_KEY: said})
-    assert said in str(caught.value)
+        retries.policy_of({retries.ATTEMPTS_KEY: printed})
+    assert printed in str(caught.value)
     assert retries.policy_of({}) == retries.RetryPolicy()

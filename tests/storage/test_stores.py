@@ -125,9 +125,9 @@ def test_store_glob_finds_the_same_names_in_every_store(store: Store) -> None:
 
     def named(pattern: str) -> list[str]:
         paths = [f"{store.folder}/{pattern}"]
-        found = list_sources(paths, (".jsonl",), endpoint_url, named=(".json", ".json.gz"))
-        assert all(file.location.startswith(f"{store.folder}/x") for file in found)
-        return [file.name for file in found]
+        actual = list_sources(paths, (".jsonl",), endpoint_url, named=(".json", ".json.gz"))
+        assert all(file.location.startswith(f"{store.folder}/x") for file in actual)
+        return [file.name for file in actual]
 
     assert named("x/*") == named("x") == ["a.jsonl"]
     assert named("x/*.json") == ["b.json", "part10.json"]
@@ -150,14 +150,14 @@ def test_store_file_that_changed_since_its_receipt_is_refused(store: Store, tmp_
 def test_s3_prefix_does_not_match_its_longer_neighbours(moto, moto_client) -> None:
     for key in ("data/a.jsonl", "data2/b.jsonl", "data/"):
         moto_client.put_object(Bucket="corpus", Key=key, Body=b"")
-    found = list_sources(["s3://corpus/data"], (".jsonl",), moto)
-    assert [file.location for file in found] == ["s3://corpus/data/a.jsonl"]
+    actual = list_sources(["s3://corpus/data"], (".jsonl",), moto)
+    assert [file.location for file in actual] == ["s3://corpus/data/a.jsonl"]
 
 
 def test_s3_single_object_is_a_source(moto, moto_client) -> None:
     moto_client.put_object(Bucket="corpus", Key="data/a.jsonl", Body=b"{}")
-    found = list_sources(["s3://corpus/data/a.jsonl"], (".jsonl",), moto)
-    assert [(file.name, file.size_bytes) for file in found] == [("a.jsonl", 2)]
+    actual = list_sources(["s3://corpus/data/a.jsonl"], (".jsonl",), moto)
+    assert [(file.name, file.size_bytes) for file in actual] == [("a.jsonl", 2)]
 
 
 def test_s3_key_with_dot_dot_is_refused(moto, moto_client) -> None:

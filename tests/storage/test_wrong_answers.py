@@ -148,7 +148,7 @@ def test_range_that_is_another_one_than_was_asked_for_is_asked_for_again(far: Fa
 
 def test_answer_that_ignores_the_range_is_the_whole_file(far: Far) -> None:
     def whole(answer: Answer) -> Answer:
-        return Answer(200, [one for one in answer.headers if one[0].lower() != "content-range"], DATA)
+        return Answer(200, [header for header in answer.headers if header[0].lower() != "content-range"], DATA)
 
     with far.behind(harm=once(whole, is_read)) as (_, store):
         identity = wanted(store).identity
@@ -301,7 +301,7 @@ def test_malformed_answers_to_anything_are_transient_errors_or_refused(far: Far,
         told = list(answers(store))
     # A hub says [] for "no such file", and its SDK takes {} for that; whoever wanted the file then refuses.
     absent = (None, []) if far.kind == "hub" and body in {b"[]", b"{}"} else ()
-    for one, well in zip(told, right, strict=True):
-        assert isinstance(one, CorpusmillError) or one == well or one in absent
+    for item, well in zip(told, right, strict=True):
+        assert isinstance(item, CorpusmillError) or item == well or item in absent
     assert not isinstance(told[0], list) or told[0] == right[0] or body == b"[]"
     assert told != right or (far.kind, method) in UNASKED

@@ -104,13 +104,13 @@ def test_build_against_references_leaves_what_one_of_all_files_leaves_of_ours(ch
     of_own = {name: without_references(content) for name, content in documents(tmp_path).items()}
     assert of_own == {name: of_both[name] for name in ("b1.jsonl", "b2.jsonl")}
     assert not verify_build(of_ours).findings
-    found = summarize(of_ours).duplicates
-    assert found
-    assert [one.documents for one in found.references] == [20, 20]
-    assert all(one.held_bytes for one in found.references)
-    assert found.within_bytes
+    actual = summarize(of_ours).duplicates
+    assert actual
+    assert [reference.documents for reference in actual.references] == [20, 20]
+    assert all(reference.held_bytes for reference in actual.references)
+    assert actual.within_bytes
     counts = {name: of_ours.total("union", name) for name in ("removed_bytes", "fuzzy_bytes")}
-    held = found.within_bytes + sum(one.held_bytes for one in found.references)
+    held = actual.within_bytes + sum(reference.held_bytes for reference in actual.references)
     assert counts["removed_bytes"] == held + counts["fuzzy_bytes"]
 
 
@@ -156,19 +156,19 @@ def test_reference_is_indexed_once_for_every_dataset_and_collected_with_the_last
     references = write(tmp_path / "references", "a1", "a2")
     write(tmp_path / "one", "b1")
     write(tmp_path / "other", "b2")
-    one = settings(tmp_path, small(references), name="one")
+    item = settings(tmp_path, small(references), name="one")
     other = settings(tmp_path, small(references), name="other", index={"method": "anchors"})
-    build(one)
+    build(item)
     shared = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "work" / COMMON).glob("*/*"))
     times = {path: (tmp_path / path / "receipt.json").stat().st_mtime_ns for path in shared}
-    assert len(shared) == 2 * len(open_build(plan_dataset(one)).units("reference")) > 2
+    assert len(shared) == 2 * len(open_build(plan_dataset(item)).units("reference")) > 2
     build(other)
     assert {path: (tmp_path / path / "receipt.json").stat().st_mtime_ns for path in times} == times
     build(settings(tmp_path, name="other"))
     assert not find_garbage(tmp_path / "work" / "one", GRAPH)
     build(settings(tmp_path, name="one"))
     garbage = find_garbage(tmp_path / "work" / "one", GRAPH)
-    assert {tmp_path / path for path in shared} <= {found.folder for found in garbage}
+    assert {tmp_path / path for path in shared} <= {actual.folder for actual in garbage}
     remove_garbage(tmp_path / "work" / "one", GRAPH, garbage)
     assert not list((tmp_path / "work" / COMMON).glob("*/*"))
 
@@ -180,7 +180,7 @@ def test_reference_that_grows_redoes_what_depends_on_it_alone(tmp_path: Path) ->
     before = build(config)
     write(references, "a2")
     steps = preview(open_build(plan_dataset(config)))
-    fates = {stage: {one.fate for one in steps if one.stage == stage} for stage in ("index", "anchor", "reference")}
+    fates = {stage: {step.fate for step in steps if step.stage == stage} for stage in ("index", "anchor", "reference")}
     assert fates == {"index": {"reuse"}, "anchor": {"reuse"}, "reference": {"reuse", "run"}}
     after = build(config)
     assert after.total("union", "reference_bytes") > before.total("union", "reference_bytes")
@@ -204,15 +204,15 @@ def test_locate_of_a_removed_text_names_the_reference_and_where_in_it(tmp_path: 
     seen = 0
     for name in ("b1", "b2"):
         for line, text in enumerate(PARTS[name], start=1):
-            found = locate(made, f"{name}.jsonl", line)
-            assert isinstance(found, Located)
-            for occurrence in (one for each in found.duplicates for one in each.occurrences):
+            actual = locate(made, f"{name}.jsonl", line)
+            assert isinstance(actual, Located)
+            for occurrence in (occurrence for each in actual.duplicates for occurrence in each.occurrences):
                 earlier = occurrence.earlier
                 if earlier.reference:
                     own, there = text.encode(), kept[earlier.source][earlier.line - 1]
                     assert own[slice(*occurrence.text_bytes)] == there[slice(*occurrence.earlier_bytes)]
                     assert earlier.reference == str(latest)
-                    assert str(latest) in render_located(found)
+                    assert str(latest) in render_located(actual)
                     seen += 1
     assert seen > 10
     summary = summarize(made)

@@ -64,7 +64,7 @@ def test_reference_dataset_of_another_version_is_what_it_was_then(tmp_path: Path
     assert again.reused("reference", again.units("reference")[0])
     of_latest = build(settings(tmp_path, str(old.parent / "latest")))
     assert documents(tmp_path) != before
-    versions = [one.plan.references[0].version for one in (of_old, of_latest) if one.plan.references]
+    versions = [item.plan.references[0].version for item in (of_old, of_latest) if item.plan.references]
     assert versions == [old.name, new.name]
 
 
@@ -89,7 +89,7 @@ def test_reference_dataset_on_a_hub_is_found_by_name_and_by_version(tmp_path: Pa
     for named in (there, f"{there}@{here.name}"):
         planned = open_build(plan_dataset(settings(tmp_path, named))).plan.references
         assert planned
-        assert [one.version for one in planned] == [here.name]
+        assert [item.version for item in planned] == [here.name]
 
 
 def test_reference_on_a_hub_that_gets_another_commit_is_read_again(
@@ -102,7 +102,7 @@ def test_reference_on_a_hub_that_gets_another_commit_is_read_again(
         config = settings(tmp_path, "hf://datasets/owner/name")
         build(config)
         hub.files["a.jsonl"] = rows["a2"]
-        fates = {one.fate for one in preview(open_build(plan_dataset(config))) if one.stage == "reference"}
+        fates = {item.fate for item in preview(open_build(plan_dataset(config))) if item.stage == "reference"}
         assert fates == {"run"}
         build(config)
     changed = documents(tmp_path)

@@ -48,18 +48,18 @@ def test_annotated_documents_equal_the_others_but_for_their_hits(dedup: Any, tab
     benchmark = write_benchmark(tmp_path, "both", QUESTION, OTHER)
     of = build(decontaminated(tmp_path / "one", benchmark, action="annotate", dedup=dedup))
     build(settings(tmp_path / "other", dedup=dedup))
-    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
-    hits = [json.loads(line) for line in one.pop(HITS).splitlines()]
+    item, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    hits = [json.loads(line) for line in item.pop(HITS).splitlines()]
     assert len(hits) == 3
-    annotated, plain = rows_of(one, tmp_path / "one"), rows_of(other, tmp_path / "other")
-    said = {identity: row.pop("contamination") for identity, row in annotated.items()}
+    annotated, plain = rows_of(item, tmp_path / "one"), rows_of(other, tmp_path / "other")
+    printed = {identity: row.pop("contamination") for identity, row in annotated.items()}
     assert annotated == plain
-    assert {name: one[name] for name in one if not name.startswith("documents/")} == {
+    assert {name: item[name] for name in item if not name.startswith("documents/")} == {
         name: other[name] for name in other if not name.startswith("documents/")
     }
-    assert {identity: len(value) for identity, value in said.items() if value} == {"0-3": 1, "1-3": 1, "2-3": 1}
+    assert {identity: len(value) for identity, value in printed.items() if value} == {"0-3": 1, "1-3": 1, "2-3": 1}
     for row in hits:
-        (hit,) = said[row["id"]]
+        (hit,) = printed[row["id"]]
         passage = annotated[row["id"]]["text"].encode()[hit["begin"] : hit["end"]].decode()
         repeats = dedup["mode"] == "remove" and row["id"] == "2-3"  # its question stands in 0-3
         assert passage == ("" if repeats else row["passage"])

@@ -116,9 +116,9 @@ def test_audit_bytes_per_token_outside_the_band_of_the_last_build_stop_the_build
     write_text(tmp_path, ["0x7f3a9bd1", "zqxjv", "Ω≈ç√"])
     with pytest.raises(VerificationError, match="moved by more than 20% since the last build") as caught:
         run_build(planned(tmp_path)[0], workers=1)
-    said = str(caught.value)
-    assert "audit.bytes_per_token_band" in said
-    assert " bytes, " in said
+    printed = str(caught.value)
+    assert "audit.bytes_per_token_band" in printed
+    assert " bytes, " in printed
     assert {path.name for path in outputs(tmp_path)} >= before
 
     run_build(planned(tmp_path, audit={"bytes_per_token_band": 1.0})[0], workers=1)  # raised once: this one counts now

@@ -77,13 +77,13 @@ def build(root: Path, **changes: object) -> Path:
         ({"shufle": {"seed": 1}}, ["ConfigError", "shufle", "did you mean shuffle?"]),
     ],
 )
-def test_cli_build_that_cannot_start_says_why_and_exits_1(tmp_path, monkeypatch, capsys, changes, said) -> None:
+def test_cli_build_that_cannot_start_says_why_and_exits_1(tmp_path, monkeypatch, capsys, changes, printed) -> None:
     write_corpus(tmp_path / "corpus", documents=8)
     config = config_file(tmp_path, **changes)
     config.write_text(config.read_text().replace("CORPUS", str(tmp_path / "corpus")))
     code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 1
-    for words in said:
+    for words in printed:
         assert words in output
     assert "Traceback" not in output
 
@@ -112,16 +112,16 @@ def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, m
     version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())
     for name in ("b.json", "c.ndjson", "d.txt", "e.jsonl.xz", "_SUCCESS", ".x.swp"):
         (tmp_path / "corpus" / name).write_text("{}\n")
-    said = "4 files of other kinds skipped: b.json, c.ndjson, d.txt, ..."
-    assert said in run("config", "check", str(config))
+    printed = "4 files of other kinds skipped: b.json, c.ndjson, d.txt, ..."
+    assert printed in run("config", "check", str(config))
     plan = run("plan", str(config))
-    assert said in plan
+    assert printed in plan
     stages = [line for line in plan.splitlines() if line.startswith(("index", "match", "tokenize", "manifest"))]
     assert stages
     assert all(line.endswith(" reuse") for line in stages)
-    assert said in run("build", str(config), "--workers", "1")
+    assert printed in run("build", str(config), "--workers", "1")
     reports = [path.read_text() for path in (tmp_path / "work/tiny/report").glob("*/report.html")]
-    assert [said in report for report in reports].count(True) == 1
+    assert [printed in report for report in reports].count(True) == 1
     assert json.loads((tmp_path / "outputs/tiny/latest.json").read_text()) == version
 
 
@@ -165,9 +165,9 @@ def test_build_bad_lines_are_quarantined_counted_and_the_rest_goes_on(tmp_path) 
     assert receipt.counts["lines"] == 10_000 + len(BAD_LINES)
     quarantine = built.folder("index", "00000") / "quarantine.jsonl"
     with quarantine.open("rb") as stream:
-        found = {one.raw: (one.reason.value, one.line_number) for _, one in read_quarantine(stream, name="q")}
-    assert {raw: reason for raw, (reason, _) in found.items()} == BAD_LINES
-    assert [line for _, line in found.values()] == list(range(5000, 5000 + len(BAD_LINES)))
+        actual = {item.raw: (item.reason.value, item.line_number) for _, item in read_quarantine(stream, name="q")}
+    assert {raw: reason for raw, (reason, _) in actual.items()} == BAD_LINES
+    assert [line for _, line in actual.values()] == list(range(5000, 5000 + len(BAD_LINES)))
     first = json.loads(quarantine.read_text().splitlines()[1])
     assert (first["source"], first["line"]) == ("a.jsonl", 5002)
     assert base64.b64decode(first["raw_base64"]) == b'{"text": "cut off'

@@ -42,7 +42,7 @@ def other_cell(receipt: Receipt) -> None:
 
 def one_less_exported(name: str, what: str) -> Lie:
     def lie(receipt: Receipt) -> None:
-        next(one for one in receipt.details["files"] if one["name"].startswith(f"{name}/"))[what] -= 1
+        next(detail for detail in receipt.details["files"] if detail["name"].startswith(f"{name}/"))[what] -= 1
 
     return lie
 
@@ -103,15 +103,15 @@ def step_with(build: Build, stage: str, unit: str) -> tuple[str, str]:
     if stage != "export":
         return stage, unit
     wrote = (
-        one
-        for one in build.units(stage)
-        if any(file["name"].startswith(f"{unit}/") for file in build.receipt(stage, one).details["files"])
+        item
+        for item in build.units(stage)
+        if any(file["name"].startswith(f"{unit}/") for file in build.receipt(stage, item).details["files"])
     )
     return stage, next(wrote)
 
 
 @pytest.mark.parametrize(
-    ("lying", "lie", "noticing", "account"), LIES, ids=[f"{one[0][0]}-{one[2][0]}-{one[3]}" for one in LIES]
+    ("lying", "lie", "noticing", "account"), LIES, ids=[f"{item[0][0]}-{item[2][0]}-{item[3]}" for item in LIES]
 )
 def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
     built: Path, lying: tuple[str, str], lie: Lie, noticing: tuple[str, str], account: str, caplog: Any
@@ -129,11 +129,11 @@ def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
         return
     with pytest.raises(BalanceError) as caught:
         build.run(*noticing)
-    said = str(caught.value).splitlines()
-    assert said[0] == f"{' '.join(noticing)} does not balance"
-    (line,) = [one for one in said if one.strip().startswith(f"{account}  ")]
+    printed = str(caught.value).splitlines()
+    assert printed[0] == f"{' '.join(noticing)} does not balance"
+    (line,) = [item for item in printed if item.strip().startswith(f"{account}  ")]
     assert line.endswith((" missing", " too many"))
-    assert any(one.strip().startswith("receipt ") and one.endswith("receipt.json") for one in said)
+    assert any(item.strip().startswith("receipt ") and item.endswith("receipt.json") for item in printed)
 
 
 def delivered(root: Path) -> list[Path]:
@@ -153,7 +153,7 @@ def test_step_that_lost_a_document_fails_the_build_until_it_is_done_again_as_tol
         return outcome
 
     with monkeypatch.context() as patched:
-        changed = Graph(dataclasses.replace(one, run=losing) if one is stage else one for one in GRAPH)
+        changed = Graph(dataclasses.replace(item, run=losing) if item is stage else item for item in GRAPH)
         patched.setattr("corpusmill.stages.graph.GRAPH", changed)
         with pytest.raises(BalanceError, match="tokenize 00000 does not balance"):
             build_dataset(config, workers=1)

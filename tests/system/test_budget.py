@@ -84,7 +84,7 @@ def whole_documents(root: Path, name: str) -> Iterator[Document]:
     if name == "numpy":
         files = [*sorted(folder.glob("test/*.npy")), *sorted(folder.glob("train/*.npy"))]
         stream = np.concatenate([np.load(path) for path in files])
-        yield from (tuple(one[1:].tolist()) for one in np.split(stream, np.flatnonzero(stream == 100_257))[1:])
+        yield from (tuple(part[1:].tolist()) for part in np.split(stream, np.flatnonzero(stream == 100_257))[1:])
         return
     opened = (
         [megatron.open_part(path.with_suffix("")) for path in sorted(folder.glob("*.bin"))]
@@ -120,10 +120,10 @@ def test_every_format_shows_each_document_as_often_as_the_budget_says(tmp_path: 
     times = Counter({times for source in summary.budget.sources for times, _ in source.by_times})
     assert set(times) == {0, 1, 2, 3}
 
-    found = [locate_id(of, f"books0-{number}")[0] for number in range(24)]
-    for one in found:
-        whole = [record for record in one.records if record.export == "megatron"]
-        assert len(whole) in ({2, 3} if one.tokens else {0})
+    actual = [locate_id(of, f"books0-{number}")[0] for number in range(24)]
+    for item in actual:
+        whole = [record for record in item.records if record.export == "megatron"]
+        assert len(whole) in ({2, 3} if item.tokens else {0})
 
 
 def test_budget_of_one_epoch_of_everything_is_no_budget(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_accounts_and_records_hold_under_every_packing_and_framing(changes: dict
     expected = expected_showings(of, PLENTY)
     if "framing" not in changes:  # documents without tokens are skipped
         expected.pop((), None)
-    records = [one for one in of.receipts("scatter") if one.settings["kind"] == "documents"]
-    assert sum(one.counts["records"] for one in records) == sum(expected.values())
+    records = [receipt for receipt in of.receipts("scatter") if receipt.settings["kind"] == "documents"]
+    assert sum(record.counts["records"] for record in records) == sum(expected.values())
     assert all(check.ok for check in summarize(of).checks)
     assert verify_build(of).findings == ()
     verify_records(of, 300, seed=1)
@@ -262,7 +262,7 @@ def test_estimate_of_a_budget_is_of_what_is_shown(tmp_path: Path) -> None:
     write_sources(tmp_path)
     plain = {"dedup": {"mode": "none"}, "exports": {"megatron": {}}}
     config = settings(tmp_path, dict.fromkeys(SOURCES, "3 epochs"), **plain)
-    once, thrice = (estimate_dataset(one) for one in (settings(tmp_path, **plain), config))
+    once, thrice = (estimate_dataset(item) for item in (settings(tmp_path, **plain), config))
     assert (once.tokens, once.shown_tokens) == (thrice.tokens, None)
     assert thrice.shown_tokens == 3 * once.tokens
     assert thrice.output_bytes["megatron"] == pytest.approx(3 * once.output_bytes["megatron"], rel=0.01)

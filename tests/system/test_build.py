@@ -69,7 +69,7 @@ def test_build_corpus_has_duplicates_and_empty_documents(texts, kept) -> None:
 
 
 def test_build_megatron_parts_hold_every_document_once_with_eod(built, root, documents) -> None:
-    found: Counter[tuple[int, ...]] = Counter()
+    actual: Counter[tuple[int, ...]] = Counter()
     parts = sorted(outputs(root).glob("megatron/*.bin"))
     assert len(parts) > 1
     for part in parts:
@@ -77,19 +77,19 @@ def test_build_megatron_parts_hold_every_document_once_with_eod(built, root, doc
         for index in range(len(megatron_part.lengths)):
             row = megatron_part.document(index).tolist()
             assert row[-1] == EOT
-            found[tuple(row[:-1])] += 1
-    assert found == documents
+            actual[tuple(row[:-1])] += 1
+    assert actual == documents
 
 
 def test_build_nanoset_files_hold_every_document_once_with_eos(built, root, documents) -> None:
-    found: Counter[tuple[int, ...]] = Counter()
+    actual: Counter[tuple[int, ...]] = Counter()
     for path in sorted(outputs(root).glob("nanoset/*.ds")):
         tokens, ends = np.fromfile(path, "<u4"), np.fromfile(f"{path}.index", "<u8")
         for first, last in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
             assert tokens[last - 1] == EOT
-            found[tuple(tokens[first : last - 1].tolist())] += 1
+            actual[tuple(tokens[first : last - 1].tolist())] += 1
         assert Path(f"{path}.metadata").read_text().splitlines()[0] == "cl100k_base|4"
-    assert found == documents
+    assert actual == documents
 
 
 def test_build_megatron_and_nanoset_hold_the_same_bytes(built, root) -> None:
@@ -105,8 +105,8 @@ def test_build_numpy_shards_are_one_stream_with_eot_before_each_document(built, 
     stream = np.concatenate(shards)
     assert stream[0] == EOT
     starts = np.flatnonzero(stream == EOT)
-    found = Counter(tuple(piece[1:].tolist()) for piece in np.split(stream, starts)[1:])
-    assert found == documents
+    actual = Counter(tuple(piece[1:].tolist()) for piece in np.split(stream, starts)[1:])
+    assert actual == documents
 
 
 def test_build_webdataset_contexts_are_the_shards_streams_cut(built, root, kept) -> None:
@@ -114,7 +114,7 @@ def test_build_webdataset_contexts_are_the_shards_streams_cut(built, root, kept)
     encoding = cl100k()
     manifest = (outputs(root) / "webdataset/manifest.jsonl").read_bytes()
     assert manifest.endswith(b"\n")
-    found: dict[tuple[int, int], list[int]] = {}
+    actual: dict[tuple[int, int], list[int]] = {}
     sizes = []
     for line in manifest.decode().split("\n")[:-1]:
         row = json.loads(line)
@@ -122,7 +122,7 @@ def test_build_webdataset_contexts_are_the_shards_streams_cut(built, root, kept)
             members = tar.getmembers()
             for member in members:
                 shard, ordinal = member.name.split("_")[2].split(".")[0].split("-")
-                found[int(shard), int(ordinal)] = json.loads(gzip.decompress(tar.extractfile(member).read()))
+                actual[int(shard), int(ordinal)] = json.loads(gzip.decompress(tar.extractfile(member).read()))
         assert row["num_sequences"] == len(members)
         sizes.append(len(members))
     assert set(sizes[:-1]) == {50}
@@ -130,7 +130,7 @@ def test_build_webdataset_contexts_are_the_shards_streams_cut(built, root, kept)
     for shard in range(len(built.units("index"))):
         count = built.receipt("index", f"{shard:05d}").counts["documents_out"]
         stream = stream_of([encoding.encode_ordinary(text) for text in kept[first : first + count]], EOT)
-        rows = [found[key] for key in sorted(found) if key[0] == shard]
+        rows = [actual[key] for key in sorted(actual) if key[0] == shard]
         assert {len(row) for row in rows} <= {129}
         flat = [token for row in rows for token in row]
         assert flat[: len(stream)] == stream
@@ -143,8 +143,8 @@ def test_build_shuffle_changes_the_order(built, root, kept) -> None:
     encoding = cl100k()
     part = megatron.open_part(sorted(outputs(root).glob("megatron/*.bin"))[0].with_suffix(""))
     inorder = [tuple(encoding.encode_ordinary(text)) for text in kept if text]
-    found = [tuple(part.document(index)[:-1].tolist()) for index in range(len(part.lengths))]
-    assert found != inorder[: len(found)]
+    actual = [tuple(part.document(index)[:-1].tolist()) for index in range(len(part.lengths))]
+    assert actual != inorder[: len(actual)]
 
 
 def test_build_writeback_keeps_files_and_everything_but_the_removed_text(built, root, texts, kept) -> None:
@@ -180,7 +180,7 @@ def test_build_dataset_manifest_lists_every_file_with_its_digest(built, root) ->
     import hashlib
 
     description = json.loads((outputs(root) / "dataset.json").read_text())
-    listed = {one["name"]: one["sha256"] for one in description["files"]}
+    listed = {item["name"]: item["sha256"] for item in description["files"]}
     there = {path.relative_to(outputs(root)).as_posix() for path in outputs(root).rglob("*") if path.is_file()}
     assert there == {*listed, "SHA256SUMS", "dataset.json", "shuffle_quality.json", "webdataset/manifest.jsonl"}
     for name, digest in listed.items():
@@ -300,14 +300,14 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def test_build_one_and_four_workers_in_two_folders_write_the_same_bytes(tmp_path) -> None:
-    found = []
+    actual = []
     for name, workers in (("first", 1), ("second/deeper", 4)):
         root = tmp_path / name
         root.mkdir(parents=True)
         write_corpus(root / "corpus", documents=60)
         built = build(root, workers=workers)
-        found.append((files_below(root / "outputs" / "tiny"), digests(built)))
-    assert found[0] == found[1]
+        actual.append((files_below(root / "outputs" / "tiny"), digests(built)))
+    assert actual[0] == actual[1]
 
 
 def test_build_many_documents_spread_over_all_cells(tmp_path) -> None:

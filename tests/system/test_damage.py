@@ -112,12 +112,12 @@ def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_produ
     assert outputs(tmp_path) == clean
     assert path.read_bytes() == whole
     earlier = [(stage, unit) for stage in STAGES for unit in built.units(stage)]
-    kept = [one for one in earlier if one in {(stage, unit) for stage in STAGES for unit in again.units(stage)}]
+    kept = [item for item in earlier if item in {(stage, unit) for stage in STAGES for unit in again.units(stage)}]
     assert again.step_folder(*step) == built.step_folder(*step)
     assert not again.reused(*step)
-    same = [one for one in kept if again.step_folder(*one) == built.step_folder(*one)]
+    same = [item for item in kept if again.step_folder(*item) == built.step_folder(*item)]
     removed = [("gather", "documents-00000")] if step[0] == "scatter" else []
-    assert [one for one in same if not again.reused(*one)] == [step, *removed]
+    assert [item for item in same if not again.reused(*item)] == [step, *removed]
     assert verify_build(again).findings == ()
 
 
@@ -150,7 +150,7 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
             outcome.details["content"] = f"{int(outcome.details['content'], 16) ^ 1:032x}"
         return outcome
 
-    changed = Graph(replace(one, run=lying) if one.name == "gather" else one for one in GRAPH)
+    changed = Graph(replace(item, run=lying) if item.name == "gather" else item for item in GRAPH)
     monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
     monkeypatch.setattr("corpusmill.builds.local.GRAPH", changed)
     built = build(tmp_path)

@@ -96,7 +96,7 @@ def test_build_with_decisions_is_a_build_without_the_documents(keyed: tuple[Any,
     assert ours(outputs(tmp_path / "one")) == outputs(tmp_path / "other")
     gone = [row["id"] for seed in range(3) for row in rows_of(seed) if score(row) < 0.5]
     rows = [json.loads(line) for line in outputs(tmp_path / "one")["steps/dropped.jsonl"].splitlines()]
-    assert [(row["id"], row["reason"]) for row in rows] == [(one, "quality") for one in gone]
+    assert [(row["id"], row["reason"]) for row in rows] == [(item, "quality") for item in gone]
     assert (of.total("decided", "matched"), of.total("decided", "unmatched")) == (72, 0)
     assert all(check.ok for check in summarize(of).checks)
     assert verify_build(of).findings == ()
@@ -126,8 +126,8 @@ def test_decisions_come_before_steps_and_the_chain_is_located(tmp_path: Path, mo
     of = build(settings(tmp_path, **decided(tmp_path), steps=[{"use": "after_decisions:odd"}]))
     reasons = ["quality" if score(row) < 0.5 else "odd" if len(row["text"]) % 2 == 0 else "" for row in rows_of(0)]
     for line, reason in enumerate(reasons, start=1):
-        found = locate(of, "part0.jsonl", line)
-        assert (found.reason if isinstance(found, DroppedLine) else "") == reason
+        actual = locate(of, "part0.jsonl", line)
+        assert (actual.reason if isinstance(actual, DroppedLine) else "") == reason
     assert all(check.ok for check in summarize(of).checks)
 
 
@@ -141,9 +141,11 @@ def test_decisions_that_meet_no_document_are_counted_and_too_many_fail(tmp_path:
     assert "scores.jsonl, row 1\n" in str(caught.value)
     of = build(settings(tmp_path, **decided(tmp_path, max_unmatched_share=0.1)))
     assert of.total("decided", "unmatched") == 8
-    found = summarize(of).filtered
-    assert found is not None
-    assert [(one.name, one.decisions, one.unmatched) for one in found.decisions] == [("quality", 80, 8)]
+    actual = summarize(of).filtered
+    assert actual is not None
+    assert [(decision.name, decision.decisions, decision.unmatched) for decision in actual.decisions] == [
+        ("quality", 80, 8)
+    ]
     listed = (of.folder("decided", "quality") / "unmatched.jsonl").read_text().splitlines()
     assert [json.loads(line)["row"] for line in listed] == list(range(1, 9))
 
@@ -170,7 +172,7 @@ def test_other_decisions_or_another_condition_read_no_source_again(tmp_path: Pat
     write_decisions(tmp_path, "jsonl", scores())
     build(settings(tmp_path, **decided(tmp_path)))
     config = settings(tmp_path, **decided(tmp_path, keep="score >= 0.7"))
-    fates = {(one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(config)))}
+    fates = {(item.stage, item.unit): item.fate for item in preview(open_build(plan_dataset(config)))}
     assert {fates["index", f"0000{shard}"] for shard in range(3)} == {"reuse"}
     assert fates["decisions", "quality"] == "run"
     build(config)

@@ -86,9 +86,9 @@ def build(config: Any) -> Build:
 
 def outputs(root: Path) -> dict[str, bytes]:
     folder = (root / "outputs" / "tiny" / "latest").resolve()
-    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    del found["dataset.json"], found["SHA256SUMS"]
-    return found
+    actual = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    del actual["dataset.json"], actual["SHA256SUMS"]
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_build_that_removes_contaminated_documents_equals_one_without_them(chang
     benchmarks = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rivers", OTHER, "", "one")
     of_one = build(decontaminated(tmp_path / "one", *benchmarks, **changes))
     build(settings(tmp_path / "other", **changes))
-    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
-    rows = [json.loads(line) for line in one.pop(HITS).splitlines()]
-    assert one == other
+    item, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    rows = [json.loads(line) for line in item.pop(HITS).splitlines()]
+    assert item == other
     assert [(row["benchmark"], row["item"], row["file"], row["line"], row["id"]) for row in rows] == [
         ("kettles", "kettles/0", "part0.jsonl", 4, "0-3"),
         ("rivers", "rivers/0", "part1.jsonl", 4, "1-3"),
@@ -128,9 +128,9 @@ def test_build_that_removes_contaminated_rows_of_tables_equals_one_without_them(
     write_sources(tmp_path / "other", contaminated=False, tables=True)
     build(decontaminated(tmp_path / "one", write_benchmark(tmp_path, "both", QUESTION, OTHER)))
     build(settings(tmp_path / "other"))
-    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
-    del one[HITS]
-    assert one == other
+    item, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    del item[HITS]
+    assert item == other
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_build_that_cuts_passages_equals_one_of_texts_without_them(changes: Any,
     benchmarks = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rivers", OTHER)
     of = build(decontaminated(tmp_path / "one", *benchmarks, action="cut", **changes))
     build(settings(tmp_path / "other", **changes))
-    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
-    assert len(one.pop(HITS).splitlines()) == 3
-    assert one == other
+    item, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    assert len(item.pop(HITS).splitlines()) == 3
+    assert item == other
     assert (of.total("decontaminate", "documents_hit"), of.total("decontaminate", "documents_removed")) == (3, 0)
     removed = sum(len(documents(seed)[3]) - len(without_passages(documents(seed)[3])) for seed in range(3))
     assert of.total("decontaminate", "text_bytes_removed") == removed
@@ -193,14 +193,17 @@ def test_report_lists_benchmarks_items_and_marked_passages(tmp_path: Path) -> No
     (report,) = of.units("report")
     page = (of.folder("report", report) / "report.html").read_text()
     assert "<b>3</b> of 30 documents contain benchmark items and were" in page
-    found = summarize(of).contamination
-    assert found is not None
-    assert [(one.name, one.items, one.undecidable, one.items_met, one.hits) for one in found.benchmarks] == [
+    actual = summarize(of).contamination
+    assert actual is not None
+    assert [
+        (benchmark.name, benchmark.items, benchmark.undecidable, benchmark.items_met, benchmark.hits)
+        for benchmark in actual.benchmarks
+    ] == [
         ("kettles", 2, 1, 1, 2),
         ("rivers", 1, 0, 1, 1),
     ]
-    assert [(one.item, one.hits) for one in found.most_met] == [("kettles/0", 2), ("rivers/0", 1)]
-    assert found.borderline[0].pieces == (
+    assert [(item.item, item.hits) for item in actual.most_met] == [("kettles/0", 2), ("rivers/0", 1)]
+    assert actual.borderline[0].pieces == (
         ("A merchant sells nine", True),
         (" copper ", False),
         (QUESTION.partition("copper ")[2].rstrip("?"), True),
@@ -213,9 +216,9 @@ def test_build_that_reports_contaminated_documents_changes_none(tmp_path: Path) 
     write_sources(tmp_path / "other")
     build(decontaminated(tmp_path / "one", write_benchmark(tmp_path, "both", QUESTION, OTHER), action="report"))
     build(settings(tmp_path / "other"))
-    one = outputs(tmp_path / "one")
-    assert len(one.pop(HITS).splitlines()) == 3
-    assert one == outputs(tmp_path / "other")
+    item = outputs(tmp_path / "one")
+    assert len(item.pop(HITS).splitlines()) == 3
+    assert item == outputs(tmp_path / "other")
 
 
 def test_locate_contaminated_document_names_the_items(tmp_path: Path) -> None:
@@ -238,7 +241,7 @@ def test_refresh_with_another_benchmark_reads_no_source_again(tmp_path: Path) ->
     build(decontaminated(tmp_path, kettles))
     rivers = write_benchmark(tmp_path, "rivers", OTHER)
     config = decontaminated(tmp_path, kettles, rivers)
-    fates = {(one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(config)))}
+    fates = {(item.stage, item.unit): item.fate for item in preview(open_build(plan_dataset(config)))}
     assert {fates[stage, f"0000{shard}"] for stage in ("download", "index") for shard in range(3)} == {"reuse"}
     assert fates["benchmarks", "index"] == "run"
     build(config)
@@ -269,13 +272,13 @@ def test_benchmark_is_pinned_by_what_the_command_prints(tmp_path: Path) -> None:
     benchmark = write_benchmark(tmp_path, "kettles", QUESTION, "too short")
     config = tmp_path / "tiny.yaml"
     config.write_text(decontaminated(tmp_path, benchmark).model_dump_json(exclude_none=True))
-    said = CliRunner().invoke(app, ["benchmarks", str(config)], catch_exceptions=False).output
-    assert "kettles: 2 items of" in said
-    assert "not pinned" in said
-    assert "cannot be decided: kettles/1\n" in said
-    assert "kettles/0" not in said
+    printed = CliRunner().invoke(app, ["benchmarks", str(config)], catch_exceptions=False).output
+    assert "kettles: 2 items of" in printed
+    assert "not pinned" in printed
+    assert "cannot be decided: kettles/1\n" in printed
+    assert "kettles/0" not in printed
     sha256 = hashlib.sha256((tmp_path / "kettles.jsonl").read_bytes()).hexdigest()
-    assert said.count(sha256) == 1
+    assert printed.count(sha256) == 1
     build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
     write_benchmark(tmp_path, "kettles", OTHER)
     with pytest.raises(ConfigError, match="a benchmark differs from the one that the configuration pins"):
@@ -306,9 +309,9 @@ def test_threshold_of_a_configuration_is_a_word_or_a_share(threshold: Any, text:
 def test_difference_counts_contaminated_documents_as_lost_and_nothing_as_changed(tmp_path: Path) -> None:
     write_sources(tmp_path)
     config = decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION))
-    old, new = (dataset_version(build(one)) for one in (settings(tmp_path), config))
+    old, new = (dataset_version(build(item)) for item in (settings(tmp_path), config))
     difference = compare_versions(old, new, config)
-    counts = {name: one["documents"] for name, one in difference["documents"].items()}
+    counts = {name: item["documents"] for name, item in difference["documents"].items()}
     assert difference["told_by"] == "work folder"
     assert (counts["all"], counts["lost"]) == ([30, 28], [2, 0])
     assert counts["cut"] == [2, 2]  # the ninth of each file repeated the fourth

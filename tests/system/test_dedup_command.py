@@ -32,9 +32,9 @@ def raw_ranges(texts: list[str], whole: bool = False, minimum_bytes: int = 100) 
     """Per document its ranges of at least `minimum_bytes`, aligned to characters, as offsets into its text."""
     documents = [text.encode() for text in texts]
     text, offsets = text_of(documents)
-    (found,) = kept_whole_ranges([text], minimum_bytes) if whole else remove_ranges([text], minimum_bytes)
+    (actual,) = kept_whole_ranges([text], minimum_bytes) if whole else remove_ranges([text], minimum_bytes)
     per_document: list[list[tuple[int, int]]] = [[] for _ in documents]
-    for start, end in found:
+    for start, end in actual:
         number = max(i for i, offset in enumerate(offsets) if offset < start)
         origin = offsets[number] + 1
         aligned = align(documents[number], start - origin, end - origin)
@@ -60,10 +60,10 @@ def texts(tmp_path: Path) -> list[str]:
 def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Path, texts: list[str]) -> None:
     command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(tmp_path / "corpus"), "--minimum-bytes", "100"]
     command += ["--output", str(tmp_path / "clean"), "--work-folder", str(tmp_path / "work"), "--shard-bytes", "8KiB"]
-    said = subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, text=True).stdout
     assert [row["text"] for row in rows(tmp_path / "clean")] == deduplicated_texts(texts, 100)
-    assert "balance  text bytes: indexed" in said
-    assert "5 files, 5 written now" in said
+    assert "balance  text bytes: indexed" in printed
+    assert "5 files, 5 written now" in printed
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "5 files, 0 written now" in again
 
@@ -85,9 +85,9 @@ def test_dedup_every_string_keeps_what_the_oracle_keeps(tmp_path: Path, texts: l
     kept = [row["text"] for row in rows(tmp_path / "clean")]
     assert kept == without(texts, raw_ranges(texts, whole=True))
     assert kept != deduplicated_texts(texts, 100)
-    there = "\xff".join(str(one) for one in kept).encode()
+    there = "\xff".join(str(item) for item in kept).encode()
     windows: set[bytes] = set()
-    for text in (one.encode() for one in texts):
+    for text in (text.encode() for text in texts):
         for start in range(len(text) - 99):
             window = text[start : start + 100]
             assert window not in windows or window in there
@@ -95,14 +95,14 @@ def test_dedup_every_string_keeps_what_the_oracle_keeps(tmp_path: Path, texts: l
 
 
 def test_dedup_suffix_array_writes_the_same_files_as_anchors(tmp_path: Path, texts: list[str]) -> None:
-    found = []
+    actual = []
     for method in ("anchors", "suffix_array"):
         done = run(tmp_path, {"mode": "annotate"}, index={"method": method})
-        found.append({name: (tmp_path / "clean" / name).read_bytes() for name in FILES})
+        actual.append({name: (tmp_path / "clean" / name).read_bytes() for name in FILES})
         ranges = [done.build.receipt("union", unit).outputs for unit in done.build.units("union")]
-        found.append({"ranges": repr(ranges).encode()})
-    assert found[0] == found[2]
-    assert found[1] == found[3]
+        actual.append({"ranges": repr(ranges).encode()})
+    assert actual[0] == actual[2]
+    assert actual[1] == actual[3]
 
 
 @pytest.mark.parametrize(("share", "spans"), [(0.8, 2), (0.2, 1), (1.0, 3)])
@@ -159,10 +159,10 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
         ({"mode": "delete"}, "'remove', 'annotate' or 'none'"),
     ],
 )
-def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, said: str) -> None:
+def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, printed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         dedup_config([str(tmp_path)], str(tmp_path / "clean"), {"minimum_bytes": 100, **dedup})
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
 
 
 def test_dedup_command_short_minimum_exits_1_and_says_why(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -209,7 +209,7 @@ def test_index_has_the_specified_files_for_every_shard(tmp_path: Path, texts: li
         }
         text = (folder / "tokenized").read_bytes()
         offsets = np.fromfile(folder / "offset", "<u8").tolist()
-        read += [one.decode() for one in text.split(b"\xff")[1:]]
+        read += [part.decode() for part in text.split(b"\xff")[1:]]
         assert text_of(text.split(b"\xff")[1:])[1] == offsets
         suffixes = open_suffix_array(folder, len(text))
         starts = suffixes.starts(0, len(suffixes)).tolist()
@@ -233,20 +233,20 @@ def test_index_of_the_worked_example_is_the_specified_one_byte_for_byte(tmp_path
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     index(tmp_path)
-    found = {path.name: path.read_bytes() for path in (tmp_path / "ngrams" / "0").iterdir()}
+    actual = {path.name: path.read_bytes() for path in (tmp_path / "ngrams" / "0").iterdir()}
     text = "ff6162636162ffff68c3a96c6c6f2061626361620aff7a7ae4b8ade696877a7aff6162636162"
-    assert found["tokenized"].hex() == text
-    assert found["offset"] == np.array([0, 6, 7, 21, 32], "<u8").tobytes()
+    assert actual["tokenized"].hex() == text
+    assert actual["offset"] == np.array([0, 6, 7, 21, 32], "<u8").tobytes()
     table = "140e2412210f0104251322100205231103080b0c0d161e171f1d1c0a1a1909181b2000071506"
-    assert found["table"].hex() == table
+    assert actual["table"].hex() == table
     rows = [f'{{"path": "a.jsonl", "linenum": {number}, "metadata": {{"id": "d{number}"}}}}' for number in range(5)]
     rows[2] = (
         '{"path": "a.jsonl", "linenum": 2, "metadata": {"id": "d2", "url": "http://x/\\u00fc", "text2": null}}'  # ASCII
     )
-    assert found["metadata"].decode("ascii") == "".join(f"{row}\n" for row in rows)
+    assert actual["metadata"].decode("ascii") == "".join(f"{row}\n" for row in rows)
     starts = [sum(len(row) + 1 for row in rows[:number]) for number in range(5)]
-    assert found["metaoff"] == np.array(starts, "<u8").tobytes()
-    assert found["unigram"].splitlines()[-1] == b"255 5"
+    assert actual["metaoff"] == np.array(starts, "<u8").tobytes()
+    assert actual["unigram"].splitlines()[-1] == b"255 5"
 
 
 def test_index_folder_that_the_engine_cannot_open_is_refused(tmp_path: Path, texts: list[str]) -> None:
@@ -271,9 +271,9 @@ def test_index_is_read_by_the_infini_gram_engine(tmp_path: Path, texts: list[str
         needle = shard[start : start + int(rng.integers(1, 40))]
         naive = sum(text[i : i + len(needle)] == needle for text in shards for i in range(len(text)))
         assert opened.count(list(needle))["count"] == naive
-        found = opened.find(list(needle))
-        assert found["cnt"] == naive
-        for number, (low, high) in enumerate(found["segment_by_shard"]):
+        actual = opened.find(list(needle))
+        assert actual["cnt"] == naive
+        for number, (low, high) in enumerate(actual["segment_by_shard"]):
             if low < high:
                 document = opened.get_doc_by_rank(s=number, rank=low, max_disp_len=10**6)
                 assert needle.strip(b"\xff") in bytes(document["token_ids"]) or b"\xff" in needle
@@ -290,11 +290,11 @@ def test_build_with_other_methods_verifies_and_locates(tmp_path: Path, dedup: di
     built = open_build(build_dataset(check_config(values, where="test"), workers=1))
     assert verify_build(built, workers=1).findings == ()
     assert len(verify_records(built, 20, seed=1).records) == 1
-    said = [render_located(locate(built, "a2.jsonl.gz", line)) for line in range(1, 9)]
-    removed = [one for one in said if "bytes removed" in one]
+    printed = [render_located(locate(built, "a2.jsonl.gz", line)) for line in range(1, 9)]
+    removed = [item for item in printed if "bytes removed" in item]
     assert removed
     earlier = re.compile(r"\n  [\d,]+ to [\d,]+ +[\d,]+ to [\d,]+ +[\d,]+ to [\d,]+ +\S+:\d+")
-    assert all(earlier.search(one) for one in removed)
+    assert all(earlier.search(item) for item in removed)
 
 
 @pytest.mark.parametrize("method", ["anchors", "suffix_array"])
@@ -307,9 +307,9 @@ def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.duplicates is not None
     assert summary.duplicates.kept_gaps.total == 5
-    by_file = {one.path: one for one in summary.duplicates.by_source_file}
+    by_file = {item.path: item for item in summary.duplicates.by_source_file}
     assert set(by_file) == {*FILES, "a4.jsonl"}
-    assert sum(one.duplicate_bytes for one in by_file.values()) == built.total("union", "duplicate_bytes") > 0
+    assert sum(item.duplicate_bytes for item in by_file.values()) == built.total("union", "duplicate_bytes") > 0
     assert by_file["a4.jsonl"].duplicate_bytes == by_file["a4.jsonl"].text_bytes - 5 > 0
     assert by_file["a3.jsonl"].text_bytes == 0
     emptied = sum(built.receipt("writeback", unit).counts["documents_empty"] for unit in built.units("writeback"))
@@ -318,6 +318,6 @@ def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path
     assert strings[0].count > 1
     lines = [line for name in (*FILES, "a4.jsonl") for line in content(tmp_path / "corpus" / name).splitlines()]
     everything = "\xff".join(json.loads(line)["text"] for line in lines)
-    for one in strings:
-        assert everything.count(one.excerpt) >= one.count
+    for string in strings:
+        assert everything.count(string.excerpt) >= string.count
     assert strings[0].excerpt[:40].split()[1] in (built.folder("report", "report") / "report.html").read_text()

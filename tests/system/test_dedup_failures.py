@@ -92,8 +92,8 @@ def test_many_shards_under_a_low_limit_of_open_files_that_cannot_be_raised(tmp_p
     command += ["--output", str(tmp_path / "clean"), "--work-folder", str(tmp_path / "work"), "--workers", "1"]
     command += ["--shard-bytes", "1", "--method", method]
     limited = ["sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *command]
-    said = subprocess.run(limited, check=True, capture_output=True, text=True).stdout
-    assert "40 files, 40 written now" in said
+    printed = subprocess.run(limited, check=True, capture_output=True, text=True).stdout
+    assert "40 files, 40 written now" in printed
     assert texts_in(tmp_path, "39.jsonl") == ["", passage(41)]
 
 

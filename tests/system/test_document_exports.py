@@ -66,8 +66,8 @@ def test_framing_bos_and_empty_documents_stand_in_both_formats_and_verify(framed
     assert all(document[0] == BOS and document[-1] == EOT for document in documents)
     assert [BOS, EOT] in documents
     assert len(documents) == framed.total("tokenize", "documents_out") == 60
-    found = verify_build(framed)
-    assert not found.findings, render(found)
+    actual = verify_build(framed)
+    assert not actual.findings, render(actual)
     assert sum(verify_records(framed, 10_000, 0).records.values()) >= 2 * 60
 
 
@@ -78,8 +78,8 @@ def test_framing_boundary_keeps_empty_documents_in_megatron_alone(root) -> None:
     assert empty > 0
     assert (np.diff(part.boundaries) == 0).sum() == empty
     assert part.documents == 60
-    found = verify_build(built)
-    assert not found.findings, render(found)
+    actual = verify_build(built)
+    assert not actual.findings, render(actual)
     assert verify_records(built, 10_000, 0).records == {"megatron": 60}
     with pytest.raises(ConfigError, match="only megatron"):
         check_config(configuration(root, framing={"empty_documents": "boundary"}), where="test")
@@ -145,8 +145,8 @@ def test_framing_without_eod_the_documents_stand_bare(root) -> None:
     tokens = np.concatenate([part.tokens for part in parts_of(outputs(root, "bare"))])
     assert EOT not in tokens
     assert tokens.size == built.total("tokenize", "tokens")
-    found = verify_build(built)
-    assert not found.findings, render(found)
+    actual = verify_build(built)
+    assert not actual.findings, render(actual)
 
 
 def test_nanoset_n04_loss_of_a_build_has_a_byte_for_every_token(framed, root) -> None:
@@ -161,7 +161,7 @@ def test_one_token_file_n20_is_one_file_at_a_local_destination(framed, root) -> 
     folder = outputs(root, "framed")
     bins, files = sorted((folder / "megatron").glob("*.bin")), sorted((folder / "nanoset").glob("*.ds"))
     assert len(bins) == len(files) > 1
-    assert all(one.samefile(two) for one, two in zip(bins, files, strict=True))
+    assert all(item.samefile(two) for item, two in zip(bins, files, strict=True))
     traffic = framed.receipt("upload", "00000").traffic
     assert traffic["files_named"] == len(bins) + 1  # the sample, too
     again = build(root, **_config_of(framed))
@@ -188,10 +188,10 @@ def test_sample_m25_is_the_first_documents_of_the_shuffled_order_token_for_token
 
 def test_sums_name_every_file_as_sha256sum_writes_them(framed, root) -> None:
     folder = outputs(root, "framed")
-    said = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    printed = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert set(said) == there - {"SHA256SUMS"}
-    assert all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256 for name, sha256 in said.items())
+    assert set(printed) == there - {"SHA256SUMS"}
+    assert all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256 for name, sha256 in printed.items())
 
 
 def test_selection_leaves_short_documents_out_of_every_export_and_counts_them(root) -> None:
@@ -208,8 +208,8 @@ def test_selection_leaves_short_documents_out_of_every_export_and_counts_them(ro
     assert 0 < short < sum(length > 0 for length in lengths)
     assert len(kept) + short == sum(length > 0 for length in lengths)
     assert sum(kept) + chosen.total("tokenize", "tokens_short") == sum(lengths)
-    found = verify_build(chosen)
-    assert not found.findings, render(found)
+    actual = verify_build(chosen)
+    assert not actual.findings, render(actual)
     verify_records(chosen, 200, 0)
 
 
@@ -254,12 +254,12 @@ def test_report_n15_windows_and_dropped_tokens_of_every_file(framed, root) -> No
     from corpusmill.report.summary import from_json
 
     summary = from_json((framed.folder("report", "report") / "summary.json").read_bytes())
-    told = next(one for one in summary.exports if one.format == "nanoset")
+    told = next(export for export in summary.exports if export.format == "nanoset")
     assert told.sequence_tokens == 128
-    files = {one.path: one for one in told.files}
+    files = {file.path: file for file in told.files}
     for path in sorted((outputs(root, "framed") / "nanoset").glob("*.ds")):
         tokens = nanoset.open_file(path).tokens.size
-        one = files[f"nanoset/{path.name}"]
-        assert (one.windows, one.dropped_tokens) == (tokens // 129, tokens % 129)
+        item = files[f"nanoset/{path.name}"]
+        assert (item.windows, item.dropped_tokens) == (tokens // 129, tokens % 129)
     assert told.windows > 0
-    assert all(one.windows is None for one in files.values() if not one.path.endswith(".ds"))
+    assert all(file.windows is None for file in files.values() if not file.path.endswith(".ds"))

@@ -54,17 +54,17 @@ def values(root: Path, sample_bytes: str, **changes: object) -> dict[str, object
 def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
     many_files(tmp_path)
     config = check_config(values(tmp_path, "1GB"), where="test")
-    found = estimate_dataset(config)
+    actual = estimate_dataset(config)
     assert not (tmp_path / "outputs").exists()  # before anything of it was built
     built = open_build(build_dataset(config, workers=1))
     tokens = built.total("tokenize", "tokens")
-    assert (found.tokens_low, found.tokens, found.tokens_high) == (tokens, tokens, tokens)
-    assert found.scale == 1
-    assert found.text_bytes == built.total("index", "text_bytes_out")
-    assert found.duplicate_share == built.total("union", "removed_bytes") / found.text_bytes > 0.02
+    assert (actual.tokens_low, actual.tokens, actual.tokens_high) == (tokens, tokens, tokens)
+    assert actual.scale == 1
+    assert actual.text_bytes == built.total("index", "text_bytes_out")
+    assert actual.duplicate_share == built.total("union", "removed_bytes") / actual.text_bytes > 0.02
     written = sum(path.stat().st_size for path in (tmp_path / "outputs/tiny/latest/webdataset").glob("*.tar"))
-    assert found.output_bytes["webdataset"] == pytest.approx(written, rel=0.02)  # other shards, other member names
-    assert max(moments(found.held)["keep"])[0] > written
+    assert actual.output_bytes["webdataset"] == pytest.approx(written, rel=0.02)  # other shards, other member names
+    assert max(moments(actual.held)["keep"])[0] > written
     assert "within" in compare_with_actual(built)
 
 
@@ -88,20 +88,20 @@ def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(t
     dedup = {"mode": "remove", "minimum_bytes": 100, "against": [str(tmp_path / "old")]}
     config = check_config(values(tmp_path, "1GB", dedup=dedup), where="test")
     alone = estimate_dataset(check_config(values(tmp_path, "1GB"), where="test"))
-    found = estimate_dataset(config)
+    actual = estimate_dataset(config)
     size = sum(path.stat().st_size for path in (tmp_path / "old").iterdir())
-    assert (alone.reference_bytes, found.reference_bytes) == (None, size)
-    assert found.tokens == alone.tokens
+    assert (alone.reference_bytes, actual.reference_bytes) == (None, size)
+    assert actual.tokens == alone.tokens
     planned = plan_dataset(config)
     assert open_build(planned).plan.reference_bytes() == size
     built = open_build(build_dataset(config, workers=1))
-    told = {stage: kept + reclaimed for stage, kept, reclaimed in found.held_of_references}
+    told = {stage: kept + reclaimed for stage, kept, reclaimed in actual.held_of_references}
     made = {stage: sum(size_of(receipt) for receipt in built.receipts(stage)) for stage in told}
     assert 0.5 < told["reference"] / made["reference"] < 2
     assert 0.5 < sum(told.values()) / sum(made.values()) < 2
-    assert f"references  {bytes_text(size)} to read" in render_estimate(found)
+    assert f"references  {bytes_text(size)} to read" in render_estimate(actual)
     assert sum(told.values()) < most(needed_room(config, built.plan, built.work)[0]["keep"])
-    assert most(moments([*found.held, *found.held_of_references])["keep"]) > most(moments(found.held)["keep"])
+    assert most(moments([*actual.held, *actual.held_of_references])["keep"]) > most(moments(actual.held)["keep"])
 
 
 def size_of(receipt: Receipt) -> int:
@@ -115,12 +115,16 @@ def most(seen: Moments) -> float:
 def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
     many_files(tmp_path)
     config = check_config(values(tmp_path, "40kB", dedup={"mode": "none"}), where="test")
-    found = estimate_dataset(config)
+    actual = estimate_dataset(config)
     again = estimate_dataset(config)  # seconds and memory differ; what is counted does not
-    assert (again.tokens, again.tokens_low, again.output_bytes) == (found.tokens, found.tokens_low, found.output_bytes)
+    assert (again.tokens, again.tokens_low, again.output_bytes) == (
+        actual.tokens,
+        actual.tokens_low,
+        actual.output_bytes,
+    )
     built = open_build(build_dataset(config, workers=1))
-    assert found.scale > 3
-    assert found.tokens_low < built.total("tokenize", "tokens") < found.tokens_high < 2 * found.tokens
+    assert actual.scale > 3
+    assert actual.tokens_low < built.total("tokenize", "tokens") < actual.tokens_high < 2 * actual.tokens
     assert "within" in compare_with_actual(built)
 
 
@@ -144,9 +148,9 @@ def test_estimate_of_other_sources_or_settings_is_not_compared(tmp_path) -> None
 def test_estimate_where_duplicates_are_removed_is_an_upper_bound(tmp_path) -> None:
     many_files(tmp_path)
     config = check_config(values(tmp_path, "40kB"), where="test")
-    found = estimate_dataset(config)
-    assert found.tokens_low == 0
-    assert open_build(build_dataset(config, workers=1)).total("tokenize", "tokens") < found.tokens_high
+    actual = estimate_dataset(config)
+    assert actual.tokens_low == 0
+    assert open_build(build_dataset(config, workers=1)).total("tokenize", "tokens") < actual.tokens_high
 
 
 def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
@@ -156,10 +160,10 @@ def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
     for number in range(8):
         texts = [" ".join(f"{word:x}" for word in random.integers(1 << 60, size=60)) for _ in range(1000)]
         (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(texts))
-    found = estimate_dataset(check_config(values(tmp_path, "900KB"), where="test"))
-    assert found.duplicate_share == 0
-    assert found.scale > 5
-    assert found.sampled_text_bytes > 600_000
+    actual = estimate_dataset(check_config(values(tmp_path, "900KB"), where="test"))
+    assert actual.duplicate_share == 0
+    assert actual.scale > 5
+    assert actual.sampled_text_bytes > 600_000
 
 
 def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path) -> None:
@@ -169,8 +173,8 @@ def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path) 
         (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(texts))
     source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "1MiB"}
     config = check_config(values(tmp_path, "1GB", source=source, dedup={"mode": "none"}), where="test")
-    found = estimate_dataset(config)
-    assert found.tokens == open_build(build_dataset(config, workers=1)).total("tokenize", "tokens")
+    actual = estimate_dataset(config)
+    assert actual.tokens == open_build(build_dataset(config, workers=1)).total("tokenize", "tokens")
 
 
 @pytest.mark.parametrize("before", ["index", "writeback"])
@@ -179,10 +183,10 @@ def test_estimate_with_steps_counts_the_tokens_of_what_they_left(tmp_path, befor
     steps = [{"use": "corpusmill.steps.gopher:Quality", "before": before, "with": {"minimum_stop_words": 0}}]
     dedup = {"mode": "remove", "minimum_bytes": 100}
     config = check_config(values(tmp_path, "1GB", steps=steps, dedup=dedup), where="test")
-    found = estimate_dataset(config)
+    actual = estimate_dataset(config)
     built = open_build(build_dataset(config, workers=1))
     assert 0 < built.total("tokenize", "documents_out") < built.total("index", "documents_out")
-    assert found.tokens == built.total("tokenize", "tokens")
+    assert actual.tokens == built.total("tokenize", "tokens")
 
 
 @pytest.mark.parametrize("sample_bytes", ["1GB", "20kB"])
@@ -193,10 +197,10 @@ def test_estimate_of_parquet_is_what_the_build_comes_to(tmp_path, sample_bytes: 
         rows = {"id": [f"{number}-{row}" for row in range(len(texts))], "text": texts}
         pq.write_table(pa.table(rows), tmp_path / f"corpus/{number}.parquet", row_group_size=4)
     config = check_config(values(tmp_path, sample_bytes, dedup={"mode": "none"}), where="test")
-    found = estimate_dataset(config)
+    actual = estimate_dataset(config)
     tokens = open_build(build_dataset(config, workers=1)).total("tokenize", "tokens")
-    assert found.tokens_low <= tokens <= found.tokens_high < 2 * tokens
-    assert (found.tokens == tokens) == (found.scale == 1) == (sample_bytes == "1GB")
+    assert actual.tokens_low <= tokens <= actual.tokens_high < 2 * tokens
+    assert (actual.tokens == tokens) == (actual.scale == 1) == (sample_bytes == "1GB")
 
 
 def test_estimate_of_a_few_long_documents_holds_a_line(tmp_path) -> None:
@@ -261,13 +265,13 @@ def test_estimate_interval_holds_the_builds_tokens_as_often_as_it_says(uneven) -
             lines = [(folder / sample_name(i)).read_bytes().splitlines(keepends=True) for i in range(len(drawn))]
             assert len({line for some in lines for line in some}) == sum(map(len, lines))
             tokens = [np.array([tokens_of[line] for line in some], np.int64) for some in lines]
-            totals.append(total_of(tokens, [one.chance for one in drawn], share))
-        estimates = np.array([one.estimate for one in totals])
+            totals.append(total_of(tokens, [item.chance for item in drawn], share))
+        estimates = np.array([total.estimate for total in totals])
         spread = estimates.std()
         assert abs(estimates.mean() - total) < 4 * spread / 20  # unbiased
-        covered = sum(one.low <= total <= one.high for one in totals)
+        covered = sum(item.low <= total <= item.high for item in totals)
         assert covered >= 368
-        assert np.mean([one.high - one.low for one in totals]) < 6 * spread  # 3.92 for a known, normal spread
+        assert np.mean([total.high - total.low for total in totals]) < 6 * spread  # 3.92 for a known, normal spread
 
 
 @pytest.mark.slow
@@ -277,9 +281,9 @@ def test_estimate_of_twenty_seeds_agrees_with_the_lines_it_drew(uneven) -> None:
     covered = 0
     for seed in range(20):
         changes = {"dedup": {"mode": "none"}, "shuffle": {"seed": seed}, "work_folder": str(root / f"work{seed}")}
-        found = estimate_dataset(check_config(values(root, "100kB", **changes), where="test"))
-        covered += found.tokens_low <= total <= found.tokens_high
-        assert found.tokens_high < 2 * total
+        actual = estimate_dataset(check_config(values(root, "100kB", **changes), where="test"))
+        covered += actual.tokens_low <= total <= actual.tokens_high
+        assert actual.tokens_high < 2 * total
     assert covered >= 16  # of 20 at 95 %: fewer come once in 2,500 times
 
 
@@ -294,6 +298,6 @@ def test_estimate_command_says_what_a_build_needs_and_the_build_compares(tmp_pat
     saved = json.loads((tmp_path / "work/tiny/estimate.json").read_text())
     written = Estimate(**{name: value for name, value in saved.items() if name != SUBJECT})
     assert f"at most {written.tokens_high:,}; {written.tokens:,} if" in done.output
-    assert [one.name for one in (tmp_path / "work/tiny").iterdir()] == ["estimate.json"]  # the scratch folder is gone
+    assert [path.name for path in (tmp_path / "work/tiny").iterdir()] == ["estimate.json"]  # the scratch folder is gone
     built = CliRunner().invoke(app, ["build", str(path), "--workers", "1"], catch_exceptions=False)
     assert f"estimated  {written.tokens:,} tokens; got " in built.output

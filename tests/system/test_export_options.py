@@ -65,12 +65,12 @@ def optioned(root) -> Build:
 
 
 def test_numpy_j11_j22_j26_names_and_splits_are_those_configured(optioned, root) -> None:
-    found = sorted(path.relative_to(outputs(root) / "numpy").as_posix() for path in outputs(root).rglob("numpy/*/*"))
-    assert [name for name in found if name.startswith("val")] == [
+    actual = sorted(path.relative_to(outputs(root) / "numpy").as_posix() for path in outputs(root).rglob("numpy/*/*"))
+    assert [name for name in actual if name.startswith("val")] == [
         "val/.placeholder",
         *(f"val/edu_val_{number:06d}.npy" for number in range(3)),
     ]
-    assert "train/.placeholder" in found
+    assert "train/.placeholder" in actual
     assert (outputs(root) / "numpy/train/.placeholder").stat().st_size == 0
 
 
@@ -78,16 +78,16 @@ def test_numpy_j18_checkpoints_say_where_each_full_shard_ends(optioned, root) ->
     folder = outputs(root) / "numpy"
     paths = [*sorted((folder / "val").glob("*.npy")), *sorted((folder / "train").glob("*.npy"))]
     stream = np.concatenate([np.load(path) for path in paths])
-    found = [json.loads(line) for line in (folder / "checkpoints/checkpoints.jsonl").read_text().splitlines()]
-    assert [one["shard"] for one in found] == list(range(len(stream) // 1000))
+    actual = [json.loads(line) for line in (folder / "checkpoints/checkpoints.jsonl").read_text().splitlines()]
+    assert [item["shard"] for item in actual] == list(range(len(stream) // 1000))
     begins = np.flatnonzero(stream == EOT)
-    for one in found:
-        end = 1000 * (one["shard"] + 1)
-        assert one["documents"] == int((begins < end).sum())
+    for item in actual:
+        end = 1000 * (item["shard"] + 1)
+        assert item["documents"] == int((begins < end).sum())
         rest = begins[begins >= end]
-        assert one["carry_tokens"] == (int(rest[0]) if len(rest) else len(stream)) - end
-    newest = folder / f"checkpoints/{found[-1]['document']}.txt"
-    assert newest.read_text() == f"{found[-1]['shard']}:{found[-1]['documents']}"
+        assert item["carry_tokens"] == (int(rest[0]) if len(rest) else len(stream)) - end
+    newest = folder / f"checkpoints/{actual[-1]['document']}.txt"
+    assert newest.read_text() == f"{actual[-1]['shard']}:{actual[-1]['documents']}"
 
 
 def test_webdataset_t27_manifest_stage_writes_exp_data(optioned, root) -> None:
@@ -148,33 +148,35 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
     built = build(root, name="unshuffled", exports={"webdataset": {"context_tokens": 33, "contexts_per_shard": 50}})
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.shuffle is not None
-    assert {one.name.partition(":")[2].strip() for one in summary.shuffle.warnings} == {
+    assert {warning.name.partition(":")[2].strip() for warning in summary.shuffle.warnings} == {
         "correlation of source and final position",
         "neighbours of one document",
         "how unevenly the sources spread over the files (1: as chance spreads them)",
     }
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert sum("shuffled order is improbable" in one for one in said) == 3
+    printed = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert sum("shuffled order is improbable" in item for item in printed) == 3
     console = Console(file=io.StringIO(), record=True, width=200)
     print_summary(summary, Path("report.html"), console)
     assert "warning: improbable order (p < 0.001): try another seed" in console.export_text()
 
 
 def test_shuffle_number_of_cells_and_memory_change_no_byte_of_the_dataset(root) -> None:
-    found = []
+    actual = []
     for cells in (1, 3, 17):
-        one = build(root, name=f"cells{cells}", shuffle={"seed": 7, "cells": cells}, destinations=[{"path": str(root)}])
-        exported = (one.folder("export", unit) for unit in one.units("export"))
+        item = build(
+            root, name=f"cells{cells}", shuffle={"seed": 7, "cells": cells}, destinations=[{"path": str(root)}]
+        )
+        exported = (item.folder("export", unit) for unit in item.units("export"))
         files = [path for folder in exported for path in sorted(folder.rglob("*.*")) if path.name != "receipt.json"]
-        found.append([path.read_bytes() for path in files if path.suffix not in {".bin", ".idx", ".metadata"}])
-    assert len(found[0]) > 6
-    assert found[0] == found[1] == found[2]
+        actual.append([path.read_bytes() for path in files if path.suffix not in {".bin", ".idx", ".metadata"}])
+    assert len(actual[0]) > 6
+    assert actual[0] == actual[1] == actual[2]
 
 
 def test_report_states_the_quality_of_the_shuffle(optioned) -> None:
     summary = from_json((optioned.folder("report", "report") / "summary.json").read_bytes())
     assert summary.shuffle is not None
-    assert {one.name.partition(":")[2].strip() for one in summary.shuffle.quality} == {
+    assert {item.name.partition(":")[2].strip() for item in summary.shuffle.quality} == {
         "correlation of source and final position",
         "neighbours of one document",
         "how unevenly the sources spread over the files (1: as chance spreads them)",
@@ -195,7 +197,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
     assert folder.name == name
     assert list(folder.glob(files))
     others = {"webdataset", "numpy", "megatron", "nanoset"} - {name}
-    assert not [one for one in (tmp_path / "work").rglob("*") if one.name in others]
+    assert not [path for path in (tmp_path / "work").rglob("*") if path.name in others]
     if name == "webdataset":
         assert (Path(done.output.split()[-1]) / "webdataset/manifest.jsonl").is_file()
     assert not (tmp_path / "outputs").exists()
@@ -211,7 +213,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
         ({"layout": "bin", "checkpoints": True}, "belong to npy"),
     ],
 )
-def test_numpy_j11_names_that_are_none_are_refused(tmp_path, wrong, said: str) -> None:
+def test_numpy_j11_names_that_are_none_are_refused(tmp_path, wrong, printed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_config(configuration(tmp_path, exports={"numpy": wrong}), where="test")
-    assert said in str(caught.value)
+    assert printed in str(caught.value)

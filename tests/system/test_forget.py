@@ -122,7 +122,9 @@ def test_ids_that_nobody_has_change_no_byte_and_are_counted(tmp_path: Path) -> N
     assert outputs(tmp_path) == before
     filtered = summarize(of).filtered
     assert filtered is not None
-    assert [(one.name, one.decisions, one.unmatched) for one in filtered.decisions] == [("forgotten", 2, 2)]
+    assert [(decision.name, decision.decisions, decision.unmatched) for decision in filtered.decisions] == [
+        ("forgotten", 2, 2)
+    ]
 
 
 def test_nothing_but_its_place_is_written_of_a_forgotten_document(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_verify_finds_the_text_of_a_forgotten_document_in_every_format(copies: s
     mine = max(rows_of(2), key=lambda row: len(row["text"]))
     write_list(tmp_path, {"id": mine["id"]}, {"id": "0-5"})
     of = build(settings(tmp_path, copies))
-    assert not [one for one in verify_build(of).findings if one.what == IN_SPITE]
+    assert not [finding for finding in verify_build(of).findings if finding.what == IN_SPITE]
     text = mine["text"][100:700]
     tokens = configured_tokenizer(of.config).encode([text.encode()])[0]
     version = next(
@@ -173,9 +175,9 @@ def test_verify_finds_the_text_of_a_forgotten_document_in_every_format(copies: s
     files[of.step_folder("report", "report") / "report.html"] = text.encode()
     for path, data in files.items():
         plant(path, data)
-    found = {one.where: one.got for one in verify_build(of).findings if one.what == IN_SPITE}
-    assert {Path(where).stat().st_ino for where in found} == {path.stat().st_ino for path in files}  # some are links
-    assert set(found.values()) == {f"text of 1 documents: part2.jsonl line {int(mine['id'][2:]) + 1}"}
+    actual = {finding.where: finding.got for finding in verify_build(of).findings if finding.what == IN_SPITE}
+    assert {Path(where).stat().st_ino for where in actual} == {path.stat().st_ino for path in files}  # some are links
+    assert set(actual.values()) == {f"text of 1 documents: part2.jsonl line {int(mine['id'][2:]) + 1}"}
 
 
 def test_verify_finds_a_document_that_the_filter_left_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +185,8 @@ def test_verify_finds_a_document_that_the_filter_left_in(tmp_path: Path, monkeyp
     write_list(tmp_path, {"id": "1-3"})
     monkeypatch.setattr(filtering, "_lists", lambda _build, _shard: [])
     of = build(settings(tmp_path, "keep"))
-    found = [one for one in verify_build(of).findings if one.what == IN_SPITE]
-    assert (found[0].where, found[0].got) == ("part1.jsonl line 4", "its id, or its file and line")
+    actual = [finding for finding in verify_build(of).findings if finding.what == IN_SPITE]
+    assert (actual[0].where, actual[0].got) == ("part1.jsonl line 4", "its id, or its file and line")
 
 
 def test_list_that_is_not_there_is_an_error_of_the_plan(tmp_path: Path) -> None:

@@ -68,17 +68,17 @@ def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> Non
     first, second = rebuilt
     superseded = superseded_by(second, first)
     garbage = find_garbage(second.work, GRAPH)
-    assert {one.folder for one in garbage} == superseded
-    stages = {one.folder.parent.name for one in garbage}
+    assert {item.folder for item in garbage} == superseded
+    stages = {item.folder.parent.name for item in garbage}
     assert stages == {"scatter", "gather", "export", "manifest", "upload"}
-    for one in garbage:
-        assert one.size_bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
+    for item in garbage:
+        assert item.size_bytes == sum(path.stat().st_size for path in item.folder.rglob("*") if path.is_file())
     order = [PLAN, *GRAPH.names]
-    assert garbage == sorted(garbage, key=lambda one: (order.index(one.folder.parent.name), one.folder.name))
+    assert garbage == sorted(garbage, key=lambda item: (order.index(item.folder.parent.name), item.folder.name))
 
     kept = step_folders(second.work) - superseded
     assert reached(second) < kept
-    assert {one.folder for one in remove_garbage(second.work, GRAPH, garbage)} == superseded
+    assert {item.folder for item in remove_garbage(second.work, GRAPH, garbage)} == superseded
     assert step_folders(second.work) == kept
     assert find_garbage(second.work, GRAPH) == []
 
@@ -88,7 +88,7 @@ def test_gc_of_a_configuration_keeps_its_steps_though_another_of_its_name_was_bu
     named = first.config.model_copy(update={"lock": None, "keep_versions": 2})  # as its file says it
     assert find_garbage(second.work, GRAPH, config=named) == []
     assert find_garbage(second.work, GRAPH, config=second.config) == find_garbage(second.work, GRAPH)
-    assert {one.folder for one in find_garbage(second.work, GRAPH)} == superseded_by(second, first)
+    assert {item.folder for item in find_garbage(second.work, GRAPH)} == superseded_by(second, first)
 
 
 def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_missed_in_words(rebuilt) -> None:
@@ -111,7 +111,7 @@ def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_misse
 def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(rebuilt, tmp_path) -> None:
     _, second = rebuilt
     dry = open_build(plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="test")))
-    assert dry.plan_folder in {one.folder for one in find_garbage(second.work, GRAPH)}
+    assert dry.plan_folder in {item.folder for item in find_garbage(second.work, GRAPH)}
     remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     with pytest.raises(PermanentError, match="the plan no longer exists") as caught:
         _ = open_build(dry.plan_receipt).config
@@ -133,17 +133,17 @@ def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
     _, second = rebuilt
     before = snapshot(second.work)
     garbage = find_garbage(second.work, GRAPH)
-    said = render_garbage(garbage, removed=False)
+    printed = render_garbage(garbage, removed=False)
     assert snapshot(second.work) == before
-    assert f"{sum(one.size_bytes for one in garbage):,}  bytes in {len(garbage)} folders" in said
-    assert said.endswith("can be removed; nothing was removed")
-    assert all(str(one.folder) in said for one in garbage)
+    assert f"{sum(item.size_bytes for item in garbage):,}  bytes in {len(garbage)} folders" in printed
+    assert printed.endswith("can be removed; nothing was removed")
+    assert all(str(item.folder) in printed for item in garbage)
 
 
 def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, tmp_path) -> None:
     first, second = rebuilt
     third = build(tmp_path, shuffle={"seed": 9})
-    garbage = {one.folder for one in find_garbage(third.work, GRAPH, keep_plans=2)}
+    garbage = {item.folder for item in find_garbage(third.work, GRAPH, keep_plans=2)}
     assert garbage == superseded_by(third, first) - reached(second)
     assert find_garbage(third.work, GRAPH, keep_plans=3) == []
 
@@ -151,7 +151,7 @@ def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, tmp_path) -> Non
 def test_gc_older_plan_begun_again_is_the_newest(rebuilt, tmp_path) -> None:
     _, second = rebuilt
     again = build(tmp_path)
-    garbage = {one.folder for one in find_garbage(again.work, GRAPH)}
+    garbage = {item.folder for item in find_garbage(again.work, GRAPH)}
     assert superseded_by(again, second) <= garbage
     assert not garbage & reached(again)
 
@@ -159,7 +159,7 @@ def test_gc_older_plan_begun_again_is_the_newest(rebuilt, tmp_path) -> None:
 def test_gc_locked_folder_stays(rebuilt) -> None:
     _, second = rebuilt
     garbage = find_garbage(second.work, GRAPH)
-    locked = next(one for one in garbage if one.folder.parent.name == "gather")
+    locked = next(item for item in garbage if item.folder.parent.name == "gather")
     with (locked.folder / ".lock").open("r") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert locked not in find_garbage(second.work, GRAPH)
@@ -177,12 +177,12 @@ def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(tmp_pat
     killed.mkdir()
     (killed / "tokenized").write_bytes(b"half")
     (killed / ".lock").touch()
-    (found,) = find_garbage(built.work, GRAPH)
-    assert found == Garbage(killed, 4, "it has no receipt: its step never finished")
+    (actual,) = find_garbage(built.work, GRAPH)
+    assert actual == Garbage(killed, 4, "it has no receipt: its step never finished")
     with (killed / ".lock").open("r") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert find_garbage(built.work, GRAPH) == []
-    assert remove_garbage(built.work, GRAPH, [found]) == [found]
+    assert remove_garbage(built.work, GRAPH, [actual]) == [actual]
     assert not killed.exists()
 
 
@@ -199,7 +199,7 @@ def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
         find_garbage(second.work, GRAPH) == []
     )  # until the second has delivered, the first is what may be reprocessed
     third = build(tmp_path)
-    garbage = {one.folder for one in find_garbage(third.work, GRAPH)}
+    garbage = {item.folder for item in find_garbage(third.work, GRAPH)}
     folders = step_folders(third.work) - reached(third)
     assert garbage == {folder for folder in folders if folder.parent.name not in {"plan", "report"}}
     assert first.folder("manifest", "dataset") in garbage
@@ -247,7 +247,7 @@ def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
     (second.work / "index" / "my notes").mkdir()
     (second.work / "mine").mkdir()
     garbage = find_garbage(second.work, GRAPH)
-    assert {one.folder for one in garbage} == superseded_by(second, first)
+    assert {item.folder for item in garbage} == superseded_by(second, first)
     inside = garbage[-1].folder
     (inside / "a link").symlink_to(elsewhere)
     (inside / ".lock").unlink()
@@ -269,7 +269,7 @@ def test_gc_removing_anything_but_a_step_folder_is_refused_before_anything_goes(
     target = second.work / name
     with pytest.raises(PermanentError, match="only step folders"):
         remove_garbage(second.work, GRAPH, [*garbage, Garbage(target, 0, "said so")])
-    assert all(one.folder.is_dir() for one in garbage)
+    assert all(item.folder.is_dir() for item in garbage)
 
 
 def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, tmp_path) -> None:
@@ -277,7 +277,7 @@ def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, tmp_path)
     moved = tmp_path / "moved"
     shutil.move(second.work / "gather", moved)
     (second.work / "gather").symlink_to(moved)
-    assert not [one for one in find_garbage(second.work, GRAPH) if one.folder.parent.name == "gather"]
+    assert not [item for item in find_garbage(second.work, GRAPH) if item.folder.parent.name == "gather"]
     folder = next(moved.iterdir())
     with pytest.raises(PermanentError, match="only step folders"):
         remove_garbage(second.work, GRAPH, [Garbage(second.work / "gather" / folder.name, 0, "said so")])

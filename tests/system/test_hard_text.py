@@ -48,8 +48,8 @@ def test_build_hard_texts_have_tiktokens_ids_and_lone_surrogates_are_rejected(tm
     built = open_build(build_dataset(check_config(values, where="test"), workers=1))
     encoding = cl100k()
     expected = [encoding.encode_ordinary(text) for text in [*TEXTS.values(), "pair 🚀"] if text]
-    found = [ids.tolist() for ids in documents_of(tmp_path / "outputs/tiny/latest/nanoset")]
-    assert sorted(found) == sorted(expected)
+    actual = [ids.tolist() for ids in documents_of(tmp_path / "outputs/tiny/latest/nanoset")]
+    assert sorted(actual) == sorted(expected)
     assert built.receipt("index", "00000").counts["rejected_lone_surrogate"] == 1
     assert built.receipt("audit", "00000").counts["documents"] == len(TEXTS) + 1
     assert verify_records(built, sample=10**6, seed=0).records == {"nanoset": len(expected)}
@@ -73,7 +73,7 @@ def test_build_documents_of_100_mb_and_10_mb_of_one_letter_stay_under_1_5_gib(tm
     command = [sys.executable, "-m", "corpusmill.cli", "build", str(tmp_path / "tiny.yaml"), "--workers", "1"]
     subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[2])
     receipts = [json.loads(path.read_bytes()) for path in (tmp_path / "work/tiny").glob(f"*/*/{RECEIPT_NAME}")]
-    peaks = {one["stage"]: one["peak_rss_bytes"] for one in receipts}
+    peaks = {receipt["stage"]: receipt["peak_rss_bytes"] for receipt in receipts}
     assert max(peaks[stage] for stage in ("index", "tokenize", "audit")) < MOST_RSS_BYTES, peaks
     encoding = cl100k()
     parts = documents_of(tmp_path / "outputs/tiny/latest/nanoset")

@@ -36,7 +36,7 @@ def config(root: Path, **changes: object):
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_hub_gets_what_a_folder_gets_under_its_version_and_is_verified_from_there(root, writable_hub) -> None:

@@ -61,17 +61,17 @@ def built(root, texts) -> Build:
 def test_numpy_j01_j02_j06_every_document_once_behind_its_eot(built, root, texts) -> None:
     encoding = cl100k()
     whole = stream(root)
-    found = np.split(whole, np.flatnonzero(whole == EOT))[1:]
+    actual = np.split(whole, np.flatnonzero(whole == EOT))[1:]
     expected = sorted([EOT, *encoding.encode_ordinary(text)] for text in texts if text)
-    assert sorted(one.tolist() for one in found) == expected
-    assert max(len(one) for one in found) > 700  # a document longer than a shard
+    assert sorted(item.tolist() for item in actual) == expected
+    assert max(len(item) for item in actual) > 700  # a document longer than a shard
 
 
 def test_numpy_j12_j13_hash_of_the_stream_is_the_same_for_four_workers(built, root, texts, tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=40)
     build(tmp_path, workers=4)
-    one, four = (hashlib.sha256(stream(folder).tobytes()).hexdigest() for folder in (root, tmp_path))
-    assert one == four
+    item, four = (hashlib.sha256(stream(folder).tobytes()).hexdigest() for folder in (root, tmp_path))
+    assert item == four
 
 
 def test_numpy_j15_j16_j17_upload_sends_only_what_differs_and_verifies_the_rest(built, root) -> None:
@@ -80,7 +80,9 @@ def test_numpy_j15_j16_j17_upload_sends_only_what_differs_and_verifies_the_rest(
     shards[0].write_bytes(shards[0].read_bytes()[:-4] + b"\0\0\0\0")  # the name is there, the bytes are not
     again = build(root)
     assert again.receipt("upload", "00000").traffic["files_sent"] >= 1
-    digests = {one.name: one.sha256 for unit in again.units("export") for one in again.receipt("export", unit).outputs}
+    digests = {
+        output.name: output.sha256 for unit in again.units("export") for output in again.receipt("export", unit).outputs
+    }
     for name, digest in digests.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
 
@@ -138,7 +140,7 @@ def test_numpy_j20_store_that_does_not_answer_fails_the_upload_and_a_retry_sends
 
 def test_numpy_j21_nothing_but_the_dataset_is_left_at_the_destination(built, root) -> None:
     folder = (root / "outputs/tiny/latest").resolve()
-    listed = {one["name"] for one in json.loads((folder / "dataset.json").read_text())["files"]}
+    listed = {load["name"] for load in json.loads((folder / "dataset.json").read_text())["files"]}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert there == {*listed, "SHA256SUMS", "dataset.json", "shuffle_quality.json"}
 
@@ -147,13 +149,13 @@ def test_numpy_j23_every_shard_says_how_many_tokens_a_second(tmp_path, caplog) -
     write_corpus(tmp_path / "corpus", documents=8)
     with caplog.at_level(logging.INFO, logger="corpusmill.engine.running"):
         built = build(tmp_path)
-    said = [record.getMessage() for record in caplog.records if " tokens/s" in record.getMessage()]
+    printed = [record.getMessage() for record in caplog.records if " tokens/s" in record.getMessage()]
     for unit in built.units("tokenize"):
         receipt = built.receipt("tokenize", unit)
-        (line,) = [one for one in said if one.startswith(f"tokenize {unit}:")]
+        (line,) = [item for item in printed if item.startswith(f"tokenize {unit}:")]
         rate = receipt.counts["tokens"] / max(receipt.seconds, 1e-3)
         assert f"{rate:,.0f} tokens/s" in line
-    assert any(line.startswith("export ") for line in said)
+    assert any(line.startswith("export ") for line in printed)
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert {"tokenize", "export"} <= {stage.stage for stage in summary.stages if stage.timed_bytes}
 

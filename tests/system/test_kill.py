@@ -96,9 +96,9 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     stage_reached(tmp_path / "killed", "index", process)
     os.kill(worker_of(process), signal.SIGKILL)
     assert process.stderr is not None
-    said = process.stderr.read().decode()
+    printed = process.stderr.read().decode()
     assert process.wait() == 75
-    assert "WorkerLostError: a worker died" in said
+    assert "WorkerLostError: a worker died" in printed
     assert start(config).wait() == 0
 
 
@@ -107,12 +107,12 @@ def test_build_killed_alone_takes_its_workers_and_their_server_with_it(tmp_path,
     process = start(config_file(tmp_path / "killed"))
     stage_reached(tmp_path / "killed", "tokenize", process)
     worker = worker_of(process)
-    watched = [os.pidfd_open(one) for one in (worker, *children(process.pid))]
+    watched = [os.pidfd_open(item) for item in (worker, *children(process.pid))]
     process.send_signal(sign)
     deadline = time.monotonic() + 10
-    for one in watched:
-        ended, _, _ = select.select([one], [], [], max(0, deadline - time.monotonic()))
-        os.close(one)
+    for item in watched:
+        ended, _, _ = select.select([item], [], [], max(0, deadline - time.monotonic()))
+        os.close(item)
         assert ended
 
 

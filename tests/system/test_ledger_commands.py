@@ -31,24 +31,24 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object, exit_code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert done.exit_code == exit_code, done.output
     return done.output
 
 
 def test_plan_command_of_a_finished_dataset_reuses_everything(config: Path) -> None:
-    said = run("plan", config)
-    assert re.search(r"tokenize +\d+ reuse", said)
-    assert "runs every time" in said
-    assert "new" not in said
+    printed = run("plan", config)
+    assert re.search(r"tokenize +\d+ reuse", printed)
+    assert "runs every time" in printed
+    assert "new" not in printed
 
 
 def test_trace_and_locate_commands_lead_to_one_another(config: Path) -> None:
     for export in ("webdataset", "numpy", "megatron", "nanoset"):
-        said = run("trace", config, "--format", export, "--file", 0, "--record", 0)
-        found = re.search(r"(\S+\.jsonl\S*):(\d+) +(doc-\d+)", said)
-        assert found, said
-        source, line, document_id = found.groups()
+        printed = run("trace", config, "--format", export, "--file", 0, "--record", 0)
+        actual = re.search(r"(\S+\.jsonl\S*):(\d+) +(doc-\d+)", printed)
+        assert actual, printed
+        source, line, document_id = actual.groups()
         by_line = run("locate", config, "--source", source, "--line", line)
         assert f"{source}:{line}  id {document_id}" in by_line
         assert export in by_line
@@ -61,25 +61,25 @@ def test_verify_command_exits_1_and_names_the_file_that_was_damaged(config: Path
     path = next((config.parent / "work/tiny/gather").glob("*/tokens"))
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    said = run("verify", config, exit_code=1)
+    printed = run("verify", config, exit_code=1)
     path.write_bytes(content)
-    assert str(path) in said.replace("\n", "")
+    assert str(path) in printed.replace("\n", "")
 
 
 def test_reprocess_command_ends_with_a_table_of_what_changed_and_what_did_not(config: Path) -> None:
-    said = run("reprocess", config, "--stage", "tokenize", "--shard", 1, "--workers", 1)
-    assert "done again  tokenize 00001, scatter" in said
+    printed = run("reprocess", config, "--stage", "tokenize", "--shard", 1, "--workers", 1)
+    assert "done again  tokenize 00001, scatter" in printed
     for stage in ("tokenize", "scatter", "gather", "export", "manifest"):
-        assert re.search(rf"{stage} +\d+ unchanged +0 changed", said), said
+        assert re.search(rf"{stage} +\d+ unchanged +0 changed", printed), printed
 
 
 def test_gc_command_lists_and_removes_only_when_asked(config: Path) -> None:
     killed = config.parent / "work/tiny/index/00009-0123456789abcdef"
     killed.mkdir()
     (killed / "tokenized").write_bytes(b"half")
-    said = run("gc", config)
-    assert re.search(rf"\b4  {killed}  it has no receipt", said), said
-    assert "can be removed; nothing was removed" in said
+    printed = run("gc", config)
+    assert re.search(rf"\b4  {killed}  it has no receipt", printed), printed
+    assert "can be removed; nothing was removed" in printed
     assert killed.is_dir()
     assert "removed" in run("gc", config, "--remove")
     assert not killed.exists()

@@ -140,7 +140,7 @@ def test_libraries_that_a_stage_imports_are_in_its_settings_or_known_to_be_harml
     for stage, libraries in imported.items():
         if not GRAPH[stage].reuse:
             continue  # runs every time, whatever its fingerprint
-        pinned = {one for unit in build.units(stage) for one in build.step(stage, unit).settings.get("libraries", ())}
+        pinned = {item for unit in build.units(stage) for item in build.step(stage, unit).settings.get("libraries", ())}
         harmless = without_use | {name for name, stages, _ in HARMLESS if stage in stages}
         assert libraries - pinned - harmless == {"corpusmill"}, stage
 

@@ -54,21 +54,23 @@ def built(root) -> Build:
 @pytest.fixture(scope="module")
 def texts(built, root) -> dict[Place, bytes]:
     """The text of every document, read plainly, in dataset order."""
-    found = {}
+    actual = {}
     for name in FILES:
         data = b"".join(line + b"\n" for line in source_lines(root / "corpus" / name))
-        found.update({(name, line + 1): text for line, text in documents_of(data, "text")[0]})
-    return found
+        actual.update({(name, line + 1): text for line, text in documents_of(data, "text")[0]})
+    return actual
 
 
 @pytest.fixture(scope="module")
 def ids(root) -> dict[Place, str]:
-    found = {}
+    actual = {}
     for name in FILES:
         data = b"".join(line + b"\n" for line in source_lines(root / "corpus" / name))
         lines = [line + 1 for line, _ in documents_of(data, "text")[0]]
-        found.update({(name, line): one.decode() for line, one in zip(lines, ids_of(data, "text", "id"), strict=True)})
-    return found
+        actual.update(
+            {(name, line): item.decode() for line, item in zip(lines, ids_of(data, "text", "id"), strict=True)}
+        )
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +107,16 @@ def test_corpus_holds_what_these_tests_are_about(built, texts, tokens) -> None:
 
 def test_trace_every_record_of_every_export_names_what_is_in_it(traced, exported, texts, tokens, ids, encoding) -> None:
     pieces = 0
-    for found, (export, file, record, row) in zip(traced, exported, strict=True):
-        origin, end = found.record_tokens
-        assert (found.export, found.record, end - origin) == (export, record, len(row))
-        assert file in found.file
+    for actual, (export, file, record, row) in zip(traced, exported, strict=True):
+        origin, end = actual.record_tokens
+        assert (actual.export, actual.record, end - origin) == (export, record, len(row))
+        assert file in actual.file
         assert origin == (record if export == "numpy" else 0)
-        assert [*(part.record_tokens[0] for part in found.parts), end] == [
+        assert [*(part.record_tokens[0] for part in actual.parts), end] == [
             origin,
-            *(part.record_tokens[1] for part in found.parts),
+            *(part.record_tokens[1] for part in actual.parts),
         ]
-        for part in found.parts:
+        for part in actual.parts:
             held = row[part.record_tokens[0] - origin : part.record_tokens[1] - origin]
             if isinstance(part, Special):
                 assert set(held) == {EOT}
@@ -134,17 +136,19 @@ def test_trace_every_record_of_every_export_names_what_is_in_it(traced, exported
 
 
 def test_trace_some_pieces_have_several_byte_spans_and_some_begin_within_a_document(traced) -> None:
-    pieces = [part for found in traced for part in found.parts if isinstance(part, Piece)]
+    pieces = [part for actual in traced for part in actual.parts if isinstance(part, Piece)]
     assert any(len(part.text_bytes) > 2 for part in pieces)
     assert any(part.document_tokens[0] > 0 for part in pieces)
     assert any(part.document.id == "" for part in pieces)
 
 
 def test_trace_padding_is_said_as_such_in_the_last_context_of_each_shard_only(traced, built) -> None:
-    padded = [found for found in traced if any(part == Special("padding", part.record_tokens) for part in found.parts)]
-    assert {found.export for found in padded} == {"webdataset"}
-    assert all(found.parts[-1].what == "padding" for found in padded)
-    pads = sum(part.record_tokens[1] - part.record_tokens[0] for found in padded for part in found.parts[-1:])
+    padded = [
+        actual for actual in traced if any(part == Special("padding", part.record_tokens) for part in actual.parts)
+    ]
+    assert {actual.export for actual in padded} == {"webdataset"}
+    assert all(actual.parts[-1].what == "padding" for actual in padded)
+    pads = sum(part.record_tokens[1] - part.record_tokens[0] for actual in padded for part in actual.parts[-1:])
     assert pads == built.total("scatter", "pad_tokens")
 
 
@@ -152,23 +156,23 @@ def test_trace_numpy_any_position_gives_the_document_that_has_it(built, exported
     stretches = [(file, at, len(row)) for export, file, at, row in exported if export == "numpy"]
     for file, at, size in stretches[::5]:
         for position in {at, at + size // 2, at + size - 1}:
-            found = trace(built, "numpy", file, position)
-            assert found.record_tokens == (at, at + size)
+            actual = trace(built, "numpy", file, position)
+            assert actual.record_tokens == (at, at + size)
 
 
 def test_locate_is_the_inverse_of_trace(built, traced, texts, tokens) -> None:
     expected = defaultdict(list)
-    for found in traced:
-        for part in found.parts:
+    for actual in traced:
+        for part in actual.parts:
             if isinstance(part, Piece):
-                one = (found.file, found.record, part.record_tokens, part.document_tokens)
-                expected[part.document.source, part.document.line].append(one)
+                item = (actual.file, actual.record, part.record_tokens, part.document_tokens)
+                expected[part.document.source, part.document.line].append(item)
     for place, text in texts.items():
-        found = locate(built, *place)
-        assert isinstance(found, Located)
-        assert (found.document.source, found.document.line) == place
-        assert (found.text_bytes, found.tokens) == (len(text), len(tokens[place]))
-        rows = [(one.file, one.record, one.record_tokens, one.document_tokens) for one in found.records]
+        actual = locate(built, *place)
+        assert isinstance(actual, Located)
+        assert (actual.document.source, actual.document.line) == place
+        assert (actual.text_bytes, actual.tokens) == (len(text), len(tokens[place]))
+        rows = [(record.file, record.record, record.record_tokens, record.document_tokens) for record in actual.records]
         assert sorted(rows) == sorted(expected[place])
 
 
@@ -183,50 +187,50 @@ def test_locate_document_removed_whole_is_in_no_record(built) -> None:
     assert (first.document.line, copy.document.line) == (1, 6)
     assert copy.removed_bytes == copy.text_bytes
     assert (copy.tokens, copy.records) == (0, ())
-    ((occurrence,),) = [one.occurrences for one in copy.duplicates]
+    ((occurrence,),) = [duplicate.occurrences for duplicate in copy.duplicates]
     assert occurrence.earlier == first.document
     assert "removed whole: in no record" in render_located(copy)
     assert "c.jsonl:1" in render_located(copy)
 
 
 def test_locate_touching_duplicates_of_two_documents_name_both(built) -> None:
-    (found,) = locate_id(built, "touching")
-    (one,) = found.duplicates
-    assert [each.earlier.line for each in one.occurrences] == [1, 4]
+    (actual,) = locate_id(built, "touching")
+    (item,) = actual.duplicates
+    assert [each.earlier.line for each in item.occurrences] == [1, 4]
 
 
 def test_locate_text_of_short_period_repeats_itself(built) -> None:
-    (found,) = locate_id(built, "period")
-    (one,) = found.duplicates
-    (each,) = one.occurrences
-    assert each.earlier == found.document
+    (actual,) = locate_id(built, "period")
+    (item,) = actual.duplicates
+    (each,) = item.occurrences
+    assert each.earlier == actual.document
     assert each.earlier_bytes[0] < each.text_bytes[0]
 
 
 def test_locate_empty_document_says_so(built) -> None:
-    (found,) = locate_id(built, "empty")
-    assert (found.text_bytes, found.records, found.duplicates) == (0, (), ())
-    assert "empty: in no record" in render_located(found)
+    (actual,) = locate_id(built, "empty")
+    assert (actual.text_bytes, actual.records, actual.duplicates) == (0, (), ())
+    assert "empty: in no record" in render_located(actual)
 
 
 @pytest.mark.parametrize(("document_id", "line"), [("17", 4), ("[1.50]", 12), ("", 3)])
 def test_locate_id_finds_ids_that_are_no_strings_and_none(built, document_id: str, line: int) -> None:
-    assert ("c.jsonl", line) in [(one.document.source, one.document.line) for one in locate_id(built, document_id)]
+    assert ("c.jsonl", line) in [(item.document.source, item.document.line) for item in locate_id(built, document_id)]
 
 
 def test_locate_id_finds_every_id(built, ids) -> None:
     for document_id in set(ids.values()):
-        found = [(one.document.source, one.document.line) for one in locate_id(built, document_id)]
-        assert found == [place for place, one in ids.items() if one == document_id]
+        actual = [(item.document.source, item.document.line) for item in locate_id(built, document_id)]
+        assert actual == [place for place, token in ids.items() if token == document_id]
 
 
 @pytest.mark.parametrize(("line", "reason"), [(2, "blank_line"), (5, "broken_json")])
 def test_locate_rejected_line_says_why(built, line: int, reason: str) -> None:
-    found = locate(built, "c.jsonl", line)
-    assert isinstance(found, RejectedLine)
-    assert (found.reason, found.line) == (reason, line)
-    assert found.quarantine.is_file()
-    assert f"c.jsonl, line {line}: rejected, {reason}" in render_located(found)
+    actual = locate(built, "c.jsonl", line)
+    assert isinstance(actual, RejectedLine)
+    assert (actual.reason, actual.line) == (reason, line)
+    assert actual.quarantine.is_file()
+    assert f"c.jsonl, line {line}: rejected, {reason}" in render_located(actual)
 
 
 def test_locate_takes_a_location_for_a_name(built, root) -> None:
@@ -247,10 +251,10 @@ def test_locate_takes_a_location_for_a_name(built, root) -> None:
         (lambda built: trace(built, "numpy", 0, -1), ["no such record", "0 to 4999, a position in the file"]),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(built, call, said) -> None:
+def test_what_is_not_there_is_refused_with_what_is(built, call, printed) -> None:
     with pytest.raises(PermanentError) as caught:
         call(built)
-    for words in said:
+    for words in printed:
         assert words in str(caught.value)
 
 
@@ -268,21 +272,23 @@ def test_find_output_takes_numbers_and_names(built, export: str, names: list[str
 
 
 def test_render_trace_names_documents_and_special_positions(built, traced) -> None:
-    found = next(one for one in traced if Special("padding", one.parts[-1].record_tokens) in one.parts[2:])
-    said = render_trace(found)
-    assert said.startswith(f"{found.file}, record {found.record}: 129 tokens")
-    assert "padding" in said
-    assert "EOT" in said
-    assert all(f"{one.document.source}:{one.document.line}" in said for one in found.parts if isinstance(one, Piece))
+    actual = next(item for item in traced if Special("padding", item.parts[-1].record_tokens) in item.parts[2:])
+    printed = render_trace(actual)
+    assert printed.startswith(f"{actual.file}, record {actual.record}: 129 tokens")
+    assert "padding" in printed
+    assert "EOT" in printed
+    assert all(
+        f"{part.document.source}:{part.document.line}" in printed for part in actual.parts if isinstance(part, Piece)
+    )
 
 
 def test_verify_every_record_is_equal(built, exported) -> None:
-    found = verify_records(built, sample=10**6, seed=0)
+    actual = verify_records(built, sample=10**6, seed=0)
     counts = defaultdict(int)
     for export, _, _, row in exported:
         counts[export] += row != [EOT]  # a numpy file can end with the EOT of the next one's document
-    assert found.records == dict(counts)
-    assert f"all {found.tokens:,} tokens are equal" in render_verified(found)
+    assert actual.records == dict(counts)
+    assert f"all {actual.tokens:,} tokens are equal" in render_verified(actual)
 
 
 def test_verify_sample_is_a_function_of_the_seed(built) -> None:
@@ -313,14 +319,14 @@ def test_verify_one_altered_token_is_found_by_file_record_and_source(built, expo
             verify_records(built, sample=10**6, seed=0)
     finally:
         path.write_bytes(good)
-    said = str(caught.value)
-    assert f"{export}/{output.name}, record" in said
-    assert ".jsonl" in said
+    printed = str(caught.value)
+    assert f"{export}/{output.name}, record" in printed
+    assert ".jsonl" in printed
     if export == "numpy":
         token = (position - 128) // 4
-        (piece,) = [one for one in trace(built, export, 0, token).parts if isinstance(one, Piece)]
-        assert f"token {token}" in said
-        assert f"{piece.document.source}, line {piece.document.line}" in said
+        (piece,) = [part for part in trace(built, export, 0, token).parts if isinstance(part, Piece)]
+        assert f"token {token}" in printed
+        assert f"{piece.document.source}, line {piece.document.line}" in printed
 
 
 def test_verify_altered_context_is_found(built) -> None:

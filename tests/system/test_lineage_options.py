@@ -98,20 +98,20 @@ def test_locate_document_without_tokens_names_the_records_that_hold_its_eod_and_
         exports={export: configuration(tmp_path)["exports"][export] for export in exports},
     )
     empty = [*locate_id(kept, "empty"), locate_id(kept, "first")[1]]
-    assert [one.text_bytes == 0 for one in empty] == [True, False]
-    for found in empty:
-        assert found.tokens == 0
-        assert {one.export for one in found.records} == set(exports)
-        assert f"in {len(found.records)} record" in render_located(found)
-        for one in found.records:
-            record = trace(kept, one.export, one.file, one.record)
-            held = [piece for piece in record.parts if isinstance(piece, Piece) and piece.document == found.document]
-            assert [(piece.record_tokens, piece.document_tokens) for piece in held] == [(one.record_tokens, (0, 0))]
+    assert [item.text_bytes == 0 for item in empty] == [True, False]
+    for actual in empty:
+        assert actual.tokens == 0
+        assert {record.export for record in actual.records} == set(exports)
+        assert f"in {len(actual.records)} record" in render_located(actual)
+        for item in actual.records:
+            record = trace(kept, item.export, item.file, item.record)
+            held = [piece for piece in record.parts if isinstance(piece, Piece) and piece.document == actual.document]
+            assert [(piece.record_tokens, piece.document_tokens) for piece in held] == [(item.record_tokens, (0, 0))]
             around = [part.what for part in record.parts if isinstance(part, Special)]
-            if one.export != "webdataset":
-                framed = {"numpy": ["EOT"]}.get(one.export, ["BOS", "EOT"])
+            if item.export != "webdataset":
+                framed = {"numpy": ["EOT"]}.get(item.export, ["BOS", "EOT"])
                 assert around == (framed if framing["empty_documents"] == "eod" else [])
-            assert f"{found.document.source}:{found.document.line}" in render_trace(record)
+            assert f"{actual.document.source}:{actual.document.line}" in render_trace(record)
     assert verify_records(kept, sample=10**6, seed=0).records["megatron"] == kept.total("tokenize", "documents_out")
 
 
@@ -128,10 +128,10 @@ def test_locate_document_that_was_too_short_says_which_setting_left_it_out(
 ) -> None:
     (tmp_path / "corpus").symlink_to(root / "corpus")
     selected = build(tmp_path, selection=selection)
-    found = locate(selected, "c.jsonl", 3)
-    assert isinstance(found, Located)
-    assert (found.tokens, found.records, found.too_short_for) == (0, (), reason)
-    assert f"too short, {reason}: in no record" in render_located(found)
+    actual = locate(selected, "c.jsonl", 3)
+    assert isinstance(actual, Located)
+    assert (actual.tokens, actual.records, actual.too_short_for) == (0, (), reason)
+    assert f"too short, {reason}: in no record" in render_located(actual)
     (empty,) = locate_id(selected, "empty")
     long = locate_id(selected, "first")[0]
     assert [empty.too_short_for, long.too_short_for] == ["", ""]
@@ -144,10 +144,10 @@ def test_lineage_without_removal_keeps_whole_texts(tmp_path, mode: str) -> None:
     dedup = {"mode": mode} if mode == "none" else {"mode": mode, "minimum_bytes": 100}
     one_export = build(tmp_path, dedup=dedup, exports={"nanoset": {}})
     assert verify_records(one_export, sample=10**6, seed=0).records["nanoset"] > 10
-    found = [locate(one_export, "a1.jsonl", line) for line in range(1, 7)]
-    assert all(one.removed_bytes == 0 for one in found)
-    assert all([each.export for each in one.records] == ["nanoset"] for one in found if one.text_bytes)
+    actual = [locate(one_export, "a1.jsonl", line) for line in range(1, 7)]
+    assert all(item.removed_bytes == 0 for item in actual)
+    assert all([each.export for each in item.records] == ["nanoset"] for item in actual if item.text_bytes)
     every = [locate(one_export, name, line) for name in ("a1.jsonl", "deep/b.jsonl.zstd") for line in range(1, 7)]
-    assert any(one.duplicates for one in every) == (mode == "annotate")
+    assert any(item.duplicates for item in every) == (mode == "annotate")
     if mode == "annotate":
-        assert "bytes annotated" in render_located(next(one for one in every if one.duplicates))
+        assert "bytes annotated" in render_located(next(item for item in every if item.duplicates))

@@ -82,7 +82,7 @@ def test_ten_thousand_benchmarks_are_searched_for_at_once(tmp_path: Path) -> Non
         (folder / f"{name}.jsonl").write_text(json.dumps({"id": "1", "question": f"{QUESTION} And {name}?"}) + "\n")
     of = build(decontaminated(tmp_path, *({"name": name, "path": str(folder / f"{name}.jsonl")} for name in names)))
     assert of.receipt("benchmarks", "index").counts["items"] == len(names)
-    found = summarize(of).contamination
-    assert found
-    assert len(found.benchmarks) == len(names)
+    actual = summarize(of).contamination
+    assert actual
+    assert len(actual.benchmarks) == len(names)
     assert not verify_build(of).findings

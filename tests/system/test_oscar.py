@@ -25,7 +25,7 @@ RECIPE = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "oscar.yaml
 def small(root: Path, **changes: object) -> dict[str, object]:
     """The recipe's own values, with what this machine lacks replaced: sources, tokenizer, folders, sizes."""
     values = yaml.safe_load(RECIPE.read_text())
-    values["source"] |= {"paths": [str(root / "data" / one) for one in ("en", "fr")], "shard_bytes": "16KiB"}
+    values["source"] |= {"paths": [str(root / "data" / item) for item in ("en", "fr")], "shard_bytes": "16KiB"}
     values["tokenizer"] = {"name": "cl100k_base"}
     values["exports"] |= {"megatron": {"part_bytes": "40KiB"}, "nanoset": {"file_bytes": "40KiB"}}
     values["exports"]["sample_documents"] = 10
@@ -96,9 +96,9 @@ def test_oscar_weights_of_languages_are_shares_to_the_power_of_alpha(root) -> No
         source = {"paths": [str(root / "data" / language)], "text_field": "content"}
         build(root, name=f"oscar-{language}", source=source)
         sources.append(open_source(root / "fast" / f"oscar-{language}" / "latest"))
-    tokens = [one.tokens for one in sources]
+    tokens = [source.tokens for source in sources]
     mixture = mix(sources, alpha=0.3, sequence_tokens=16, budget_tokens=100_000, seed=1)
     scaled = [count**0.3 for count in tokens]
-    assert mixture.weights.tolist() == pytest.approx([one / sum(scaled) for one in scaled])
+    assert mixture.weights.tolist() == pytest.approx([item / sum(scaled) for item in scaled])
     assert tokens[0] > 2 * tokens[1]
     assert mixture.weights[0] < 0.65

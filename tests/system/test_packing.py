@@ -68,7 +68,7 @@ def contexts(root: Path) -> tuple[list[list[int]], dict[tuple[str, int], list[in
     for shard, _ in verify_manifest(folder):
         for record, (member, ids) in enumerate(read_shard(folder / f"{shard}.tar")):
             by_ordinal[int(member.split("-")[1].split(".")[0])] = by_record[shard, record] = ids.tolist()
-    return [by_ordinal[one] for one in sorted(by_ordinal)], by_record
+    return [by_ordinal[item] for item in sorted(by_ordinal)], by_record
 
 
 @pytest.mark.parametrize("name", quick(OPTIONS, 4))
@@ -84,8 +84,8 @@ def test_packing_option_through_a_whole_build_is_the_oracles_and_traced_back(roo
     files = [[ids for (of, _), ids in tokens.items() if of == file] for file in FILES]
     streams = files if options["stream"] == "file" else [[*files[0], *files[1], *files[2]]]
     expected = [row for stream in streams for row in packed(stream, LENGTH, options, EOT, BOS, PAD)]
-    found, by_record = contexts(root)
-    assert found == expected
+    actual, by_record = contexts(root)
+    assert actual == expected
 
     slots = [slot for row in expected for slot in row]
     packing = from_json((built.folder("report", "report") / "summary.json").read_bytes()).packing
@@ -109,11 +109,12 @@ def test_packing_option_through_a_whole_build_is_the_oracles_and_traced_back(roo
                 assert row[first:last] == tokens[place][slice(*part.document_tokens)]
                 held[place].append((f"webdataset/{file}.tar", record, part.record_tokens, part.document_tokens))
             else:
-                assert {names[one] for one in row[first:last]} == {part.what}
+                assert {names[item] for item in row[first:last]} == {part.what}
         assert position == LENGTH
     for place in tokens:
         records = [
-            (one.file, one.record, one.record_tokens, one.document_tokens) for one in locate(built, *place).records
+            (record.file, record.record, record.record_tokens, record.document_tokens)
+            for record in locate(built, *place).records
         ]
         assert sorted(records) == sorted(held[place])
     assert verify_records(built, sample=10**6, seed=0).records == {"webdataset": len(expected)}

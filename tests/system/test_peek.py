@@ -36,10 +36,10 @@ def outputs(texts, tmp_path_factory) -> Path:
 def test_peek_document_of_an_export_is_a_source_text_and_its_eot(outputs, texts, pattern: str) -> None:
     path = min(outputs.glob(pattern))
     for record in range(3):
-        found = peek_record(path, record, 10**6)
-        assert found.text.endswith(EOT)
-        assert found.text.removesuffix(EOT) in texts
-        assert found.tokens == len(found.ids)
+        actual = peek_record(path, record, 10**6)
+        assert actual.text.endswith(EOT)
+        assert actual.text.removesuffix(EOT) in texts
+        assert actual.tokens == len(actual.ids)
 
 
 def test_peek_empty_documents_are_records_of_their_own(texts, tmp_path) -> None:
@@ -50,25 +50,25 @@ def test_peek_empty_documents_are_records_of_their_own(texts, tmp_path) -> None:
     path = min((tmp_path / "outputs/tiny/latest").glob("megatron/*.bin"))
     first = peek_record(path, 0, 1)
     assert first.records == len(texts)
-    found = [peek_record(path, record, 10**6).text.removesuffix(EOT) for record in range(len(texts))]
-    assert sorted(found) == sorted(texts)
-    assert "" in found
+    actual = [peek_record(path, record, 10**6).text.removesuffix(EOT) for record in range(len(texts))]
+    assert sorted(actual) == sorted(texts)
+    assert "" in actual
     with pytest.raises(PermanentError, match="there is no such record"):
         peek_record(path, len(texts), 1)
 
 
 def test_peek_context_of_a_tar_is_its_tokens(outputs, texts) -> None:
-    found = peek_record(min(outputs.glob("webdataset/*.tar")), 2, 10**6)
-    assert found.tokens == 129
-    piece = max(found.text.split(EOT), key=len)[4:-4]  # a cut may split a character at either end
+    actual = peek_record(min(outputs.glob("webdataset/*.tar")), 2, 10**6)
+    assert actual.tokens == 129
+    piece = max(actual.text.split(EOT), key=len)[4:-4]  # a cut may split a character at either end
     assert any(piece in text for text in texts)
 
 
 def test_peek_position_of_a_numpy_shard_shows_the_stream_from_there(outputs) -> None:
     path = min(outputs.glob("numpy/train/*.npy"))
-    found = peek_record(path, 17, 5)
-    assert found.ids.tolist() == np.load(path, allow_pickle=False)[17:22].tolist()
-    assert found.tokens == 5000 - 17
+    actual = peek_record(path, 17, 5)
+    assert actual.ids.tolist() == np.load(path, allow_pickle=False)[17:22].tolist()
+    assert actual.tokens == 5000 - 17
 
 
 @pytest.mark.parametrize("pattern", ["megatron/*.bin", "nanoset/*.ds", "webdataset/*.tar", "numpy/train/*.npy"])

@@ -64,9 +64,9 @@ def require_reclaimed(built: Build) -> None:
     for stage in RECLAIMED:
         for unit in built.units(stage):
             receipt, folder = built.receipt(stage, unit), built.step_folder(stage, unit)
-            there = {one.name for one in receipt.outputs if (folder / one.name).exists()}
-            assert there == {one.name for one in receipt.outputs} - set(receipt.given_back), (stage, unit)
-            assert receipt.given_back or not any(one.size_bytes for one in receipt.outputs), (stage, unit)
+            there = {output.name for output in receipt.outputs if (folder / output.name).exists()}
+            assert there == {output.name for output in receipt.outputs} - set(receipt.given_back), (stage, unit)
+            assert receipt.given_back or not any(output.size_bytes for output in receipt.outputs), (stage, unit)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def test_eager_build_hands_its_exports_over_to_an_only_destination_and_keeps_no_
     version = (eager / "outputs" / "tiny" / "latest").resolve()
     names = [output.name for unit in built.units("export") for output in built.receipt("export", unit).outputs]
     inodes = [(version / name).stat() for name in names]
-    assert all(one.st_nlink == [other.st_ino for other in inodes].count(one.st_ino) for one in inodes)
-    assert min(one.st_mtime for one in inodes) < built.finished_at("manifest", "dataset")  # no copy was made since
+    assert all(inode.st_nlink == [other.st_ino for other in inodes].count(inode.st_ino) for inode in inodes)
+    assert min(inode.st_mtime for inode in inodes) < built.finished_at("manifest", "dataset")  # no copy was made since
 
 
 def test_eager_build_by_several_processes_gives_everything_back(kept: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_eager_build_of_any_configuration_delivers_the_bytes_of_keep(
     for reclaim in ("keep", "eager"):
         root = tmp_path_factory.mktemp(reclaim)
         write_files(root / "corpus", *range(files))
-        exports = {name: one for name, one in configuration(root)["exports"].items() if name in formats}  # type: ignore[attr-defined]
+        exports = {name: item for name, item in configuration(root)["exports"].items() if name in formats}  # type: ignore[attr-defined]
         shuffle = {"order": "source"} if order == "source" else {"seed": 7, "cells": cells}
         built = build(root, reclaim, exports=exports, shuffle=shuffle)
         delivered.append(outputs(root))
@@ -170,7 +170,7 @@ def test_finished_eager_build_runs_again_without_any_work_and_is_whole(root: Pat
     before = [built.finished_at(*step) for step in steps]
     built = build(root)
     assert [built.finished_at(*step) for step in steps] == before
-    assert {one.fate for one in preview(built) if built.graph[one.stage].reuse} == {"reuse"}
+    assert {item.fate for item in preview(built) if built.graph[item.stage].reuse} == {"reuse"}
     require_reclaimed(built)
     assert find_garbage(built.work, GRAPH) == []
 
@@ -244,7 +244,7 @@ def test_step_under_way_keeps_what_it_reads_while_others_finish(root: Path) -> N
                 open_build(receipt).run("export", other)  # and gives back what it read
         return GRAPH["export"].run(view, unit, folder)
 
-    slow = Graph(replace(one, run=run_among_others) if one.name == "export" else one for one in GRAPH)
+    slow = Graph(replace(item, run=run_among_others) if item.name == "export" else item for item in GRAPH)
     RunnableBuild(receipt, slow).run_task("export", units[0], again=True)
     assert tries == units[:1] * 2  # the first try met files that were not there
     require_reclaimed(open_build(receipt))

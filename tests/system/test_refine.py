@@ -92,12 +92,12 @@ def test_text_whose_only_copy_was_dropped_is_counted_and_stated(root: Path, meth
         write(root, seed, texts)
     of = build(root, dedup={"mode": "remove", "minimum_bytes": MINIMUM_BYTES, "keep": keep}, index={"method": method})
     summary = summarize(of)
-    found = summary.filtered
-    assert found is not None
-    assert (found.documents_lost, found.text_bytes_lost) == lost_by_windows(plain, keep)
-    assert found.text_bytes_lost > 0
+    actual = summary.filtered
+    assert actual is not None
+    assert (actual.documents_lost, actual.text_bytes_lost) == lost_by_windows(plain, keep)
+    assert actual.text_bytes_lost > 0
     balance = {check.name: dict(check.right) for check in summary.checks}
-    assert balance["lost: dropped text bytes"]["the only copy left of repeated text"] == found.text_bytes_lost
+    assert balance["lost: dropped text bytes"]["the only copy left of repeated text"] == actual.text_bytes_lost
     assert "held the only copy left" in (of.folder("report", "report") / "report.html").read_text()
 
 
@@ -126,26 +126,26 @@ def test_documents_are_located_and_records_traced_through_late_steps(root: Path)
     for seed in range(3):
         for number in range(20):
             fates[seed, number] = locate(of, f"part{seed}.jsonl", number + 1)
-    dropped = [found for found in fates.values() if isinstance(found, DroppedLine)]
-    located = {place: found for place, found in fates.items() if isinstance(found, Located)}
-    assert {one.reason for one in dropped} == {"few_stones"}
-    rewritten = {place: found for place, found in located.items() if found.rewritten_bytes is not None}
+    dropped = [fate for fate in fates.values() if isinstance(fate, DroppedLine)]
+    located = {place: fate for place, fate in fates.items() if isinstance(fate, Located)}
+    assert {item.reason for item in dropped} == {"few_stones"}
+    rewritten = {place: actual for place, actual in located.items() if actual.rewritten_bytes is not None}
     assert rewritten
     assert "as a step left it" in render_located(next(iter(rewritten.values())))
-    for (seed, number), found in located.items():
+    for (seed, number), actual in located.items():
         text = texts_of(seed)[number].encode()
-        assert found.document.line == number + 1
-        assert found.text_bytes == len(text)
-        cut = [text[first:last] for first, last in (one.text_bytes for one in found.duplicates)]
-        assert sum(map(len, cut)) == found.removed_bytes
-        for one in found.duplicates:
-            for each in one.occurrences:
+        assert actual.document.line == number + 1
+        assert actual.text_bytes == len(text)
+        cut = [text[first:last] for first, last in (duplicate.text_bytes for duplicate in actual.duplicates)]
+        assert sum(map(len, cut)) == actual.removed_bytes
+        for duplicate in actual.duplicates:
+            for each in duplicate.occurrences:
                 earlier = texts_of(int(each.earlier.source[4]))[each.earlier.line - 1].encode()
                 assert earlier[slice(*each.earlier_bytes)] == text[slice(*each.text_bytes)]
-        for holding in found.records:
+        for holding in actual.records:
             record = Tracer(of).record(holding.export, find_output(of, holding.export, holding.file), holding.record)
             pieces = [part for part in record.parts if isinstance(part, Piece)]
-            assert found.document.line in {piece.document.line for piece in pieces}
+            assert actual.document.line in {piece.document.line for piece in pieces}
 
 
 def test_changed_step_asks_again_and_dedup_is_reused(root: Path) -> None:
@@ -169,7 +169,9 @@ def test_refreshed_build_is_one_from_scratch_and_an_appended_repeat_redoes_no_to
     Path(scratch / "corpus").symlink_to(root / "corpus")
     again = build(scratch, source={"paths": [str(root / "corpus")], "shard_bytes": 1})
     for stage in ("refine", "lost", "tokenize", "export"):
-        assert [one.outputs for one in refreshed.receipts(stage)] == [one.outputs for one in again.receipts(stage)]
+        assert [receipt.outputs for receipt in refreshed.receipts(stage)] == [
+            receipt.outputs for receipt in again.receipts(stage)
+        ]
 
 
 def test_reprocessed_shard_of_late_steps_is_the_same(root: Path) -> None:

@@ -46,7 +46,7 @@ def build(root: Path, **changes: object) -> Build:
 
 
 def fates(root: Path, **changes: object) -> dict[tuple[str, str], str]:
-    return {(one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(settings(root, **changes))))}
+    return {(item.stage, item.unit): item.fate for item in preview(open_build(plan_dataset(settings(root, **changes))))}
 
 
 def outputs(root: Path) -> dict[str, bytes]:
@@ -215,7 +215,7 @@ def edit_fingerprint(receipt: Path) -> None:
 
 
 def truncate_output(receipt: Path) -> None:
-    largest = max(json.loads(receipt.read_text())["outputs"], key=lambda one: one["size_bytes"])
+    largest = max(json.loads(receipt.read_text())["outputs"], key=lambda item: item["size_bytes"])
     os.truncate(receipt.parent / largest["name"], largest["size_bytes"] // 2)
 
 
@@ -253,7 +253,7 @@ def test_build_with_a_receipt_edited_by_hand_runs_its_step_again(root, stage: st
     receipt.write_text(json.dumps(edited))
     again = build(root)
     assert outputs(root) == whole
-    runs = [(one, unit) for one in ("index", "tokenize", "scatter", "gather") for unit in again.units(one)]
+    runs = [(item, unit) for item in ("index", "tokenize", "scatter", "gather") for unit in again.units(item)]
     assert [step for step in runs if not again.reused(*step)] == [(stage, built.units(stage)[0])]
 
 
@@ -276,7 +276,7 @@ def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
     before = digests(built)
     (root / "corpus" / "part2.jsonl").write_bytes(lines_of(make_documents(20, seed=98), 40))
     after = digests(build(root))
-    changed = {(one.stage, one.unit) for one in compare(before, after)}
+    changed = {(item.stage, item.unit) for item in compare(before, after)}
     assert ("index", "00001") in changed
     assert ("index", "00000") not in changed
 

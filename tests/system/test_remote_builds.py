@@ -62,18 +62,18 @@ def said_by(*arguments: str) -> str:
 def test_cli_download_fetches_every_shard_once_for_a_later_build(tmp_path, rclone, rclone_client, corpus) -> None:
     config = remote(tmp_path, rclone.endpoint)
     file = file_of(config, tmp_path)
-    one = said_by("download", file, "--shard", "0")
-    assert one.startswith("shard 00000  ")
-    assert "bytes over the wire in" in one
-    assert "0 retries" in one
-    said = said_by("download", file)
+    item = said_by("download", file, "--shard", "0")
+    assert item.startswith("shard 00000  ")
+    assert "bytes over the wire in" in item
+    assert "0 retries" in item
+    printed = said_by("download", file)
     planned = open_build(plan_dataset(check_config(config, where="test")))
-    assert len(said.splitlines()) == len(planned.plan.shards) > 1
+    assert len(printed.splitlines()) == len(planned.plan.shards) > 1
     copies = {path.name: path.read_bytes() for path in planned.work.rglob("download/*/files/**/*") if path.is_file()}
     assert copies == {path.name: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
     before = rclone_client.list_objects_v2(Bucket="corpus", Prefix="dump/")["KeyCount"]
     assert before == len(copies)
-    assert said_by("download", file) == said  # the receipts of the first time: nothing was fetched again
+    assert said_by("download", file) == printed  # the receipts of the first time: nothing was fetched again
     ages = {path: path.stat().st_mtime_ns for path in planned.work.rglob("download/*/receipt.json")}
     build_dataset(check_config(config, where="test"), workers=1)
     assert ages == {path: path.stat().st_mtime_ns for path in ages}
@@ -145,7 +145,7 @@ def test_streamed_object_of_the_same_name_and_size_is_read_anew(
         for stage in ("download", "index"):
             planned.run(stage, "00000")
         shard = open_text_shard(planned.folder("index", "00000"))
-        return {shard.document_bytes(one).decode() for one in range(shard.documents)}
+        return {shard.document_bytes(number).decode() for number in range(shard.documents)}
 
     put("a", "three")
     assert texts("a") == {"three"}
@@ -193,7 +193,7 @@ def test_build_of_a_cut_object_with_one_edited_answer_of_each_step_is_the_right_
                 fresh = stage == ("index" if stream else "download")
                 planned.run(stage, unit)
             shard = open_text_shard(planned.folder("index", unit))
-            got += [shard.document_bytes(one).decode() for one in range(shard.documents)]
+            got += [shard.document_bytes(number).decode() for number in range(shard.documents)]
     assert not fresh
     assert got == texts
 
@@ -205,17 +205,17 @@ def test_cli_upload_sends_again_only_what_a_destination_lost_and_the_manifest_la
     config = remote(tmp_path, rclone.endpoint, destinations=destinations)
     file = file_of(config, tmp_path)
     build_dataset(check_config(config, where="test"), workers=1)
-    ready = [one["Key"] for one in rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/")["Contents"]]
+    ready = [item["Key"] for item in rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/")["Contents"]]
     lost = next(key for key in ready if key.endswith(".npy"))
     rclone_client.delete_object(Bucket="corpus", Key=lost)
-    said = said_by("upload", file)
-    assert "  1 sent of " in said
-    assert said.startswith("s3://corpus/ready/tiny/")
-    assert "bytes over the wire" in said
+    printed = said_by("upload", file)
+    assert "  1 sent of " in printed
+    assert printed.startswith("s3://corpus/ready/tiny/")
+    assert "bytes over the wire" in printed
     assert "  0 sent of " in said_by("upload", file)
     listed = rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/")["Contents"]
-    assert [one["Key"] for one in listed] == ready
-    written = {one["Key"]: one["LastModified"] for one in listed}
+    assert [item["Key"] for item in listed] == ready
+    written = {item["Key"]: item["LastModified"] for item in listed}
     assert written["ready/tiny/latest.json"] == max(written.values())
 
 
@@ -233,7 +233,7 @@ def test_upload_that_fails_half_way_leaves_no_manifest(tmp_path, rclone, rclone_
     destinations = [{"path": "s3://corpus/ready", "endpoint_url": rclone.endpoint}]
     with pytest.raises(SourceError, match="the disk is gone"):
         build_dataset(check_config(remote(tmp_path, rclone.endpoint, destinations=destinations), where="t"), workers=1)
-    keys = [one["Key"] for one in rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/").get("Contents", [])]
+    keys = [item["Key"] for item in rclone_client.list_objects_v2(Bucket="corpus", Prefix="ready/").get("Contents", [])]
     assert not [key for key in keys if key.endswith(("dataset.json", "latest.json"))]
 
 
@@ -251,11 +251,11 @@ def test_build_through_faults_is_the_same_and_the_report_says_what_it_took(
         assert sum(proxy.dealt.values()) == 5
     build = open_build(planned)
     folder = build.folder("report", UNIT)
-    stages = {one.stage: one for one in from_json((folder / SUMMARY).read_bytes()).stages}
+    stages = {stage.stage: stage for stage in from_json((folder / SUMMARY).read_bytes()).stages}
     counted = [stages[stage] for stage in ("download", "index", "writeback")]
-    assert sum(one.retries for one in counted) == 5
+    assert sum(item.retries for item in counted) == 5
     size = sum(path.stat().st_size for path in corpus.rglob("*") if path.is_file())
-    assert sum(one.wire_bytes for one in counted) >= size * (2 if stream else 1)
+    assert sum(item.wire_bytes for item in counted) >= size * (2 if stream else 1)
     assert (stages["index"].requests > 0) is stream
     assert "of them retries" in (folder / HTML).read_text()
     near = open_build(build_dataset(check_config(configuration(tmp_path, exports=EXPORTS), where="test"), workers=1))
@@ -277,13 +277,13 @@ def test_build_from_gcs_to_gcs_is_the_build_from_a_folder(tmp_path, gcs) -> None
     local = tmp_path / "here/outputs/tiny"
     version = json.loads((local / "latest.json").read_text())["version"]
     ready = open_store(f"gs://corpus/ready/tiny/{version}")
-    found = {file.name: ready.open(file.name).read() for file in ready.list_files()}
-    assert found == {
+    actual = {file.name: ready.open(file.name).read() for file in ready.list_files()}
+    assert actual == {
         path.relative_to(local / version).as_posix(): path.read_bytes()
         for path in (local / version).rglob("*")
         if path.is_file()
     }
-    assert open_build(planned).receipt("upload", "00000").traffic["files_sent"] == len(found) - 1  # and the manifest
+    assert open_build(planned).receipt("upload", "00000").traffic["files_sent"] == len(actual) - 1  # and the manifest
     again = open_build(build_dataset(check_config(config, where="test"), workers=1))
     assert again.receipt("upload", "00000").traffic["files_sent"] == 0
     store.receive_bytes(lines_of(["other"]), "a1.jsonl")
@@ -333,7 +333,7 @@ def test_hub_parquet_is_read_by_the_configured_fields_and_keeps_the_others(
         build = open_build(build_dataset(config, workers=1))
     assert bool(list((build.work / "download").rglob("*.parquet"))) is not stream
     shards = [open_text_shard(build.folder("index", shard)) for shard in build.units("index")]
-    assert [shard.document_bytes(one).decode() for shard in shards for one in range(shard.documents)] == texts
+    assert [shard.document_bytes(number).decode() for shard in shards for number in range(shard.documents)] == texts
     delivered = sorted((tmp_path / "outputs/tiny/latest/documents").rglob("*.parquet"))
     written = pa.concat_tables([pq.read_table(path) for path in delivered])
     assert written.drop_columns(["sa_remove_ranges"]).equals(table)
@@ -376,7 +376,7 @@ def test_upload_lists_the_destination_and_names_what_is_missing_extra_or_differe
     expected = {"same": 5, "missing": 5, "longer": 4}
     with pytest.raises(VerificationError, match="does not hold exactly what was sent") as caught:
         upload._require_same(store, expected)
-    said = " ".join(str(caught.value).split())
-    assert "missing missing extra extra different longer" in said
-    assert "3 of them" in said
+    printed = " ".join(str(caught.value).split())
+    assert "missing missing extra extra different longer" in printed
+    assert "3 of them" in printed
     upload._require_same(store, {"same": 5, "extra": 5, "longer": 5})

@@ -54,7 +54,7 @@ def test_copies_m27_equal_ones_compare_as_equal(places):
 def test_copies_m27_damage_at_each_is_repaired_from_the_other(places):
     whole = contents(places[0])
     fast, backup = ((place / "latest").resolve() for place in places)
-    name = next(one for one in whole if one.endswith(".bin") and one.startswith("megatron"))
+    name = next(item for item in whole if item.endswith(".bin") and item.startswith("megatron"))
     damaged = bytearray(whole[name])
     damaged[7] ^= 1
     (fast / name).write_bytes(bytes(damaged))
@@ -105,12 +105,12 @@ def remote(request, built) -> tuple[Store, dict[str, str]]:
 
 def damage(store: Store, name: str, content: bytes) -> None:
     """Other bytes under the name, with the sha256 of the right ones noted beside them."""
-    said = store.digest(name)
+    printed = store.digest(name)
     if isinstance(store, S3Store):
-        store.client.put_object(Bucket=store.bucket, Key=store.key(name), Body=content, Metadata={"sha256": said})
+        store.client.put_object(Bucket=store.bucket, Key=store.key(name), Body=content, Metadata={"sha256": printed})
     else:
-        store._upload(name, content, said)
-    assert store.digest(name) == said
+        store._upload(name, content, printed)
+    assert store.digest(name) == printed
 
 
 @pytest.mark.parametrize("harm", quick(["one byte", "cut"], 1))
@@ -120,14 +120,14 @@ def test_copies_object_with_other_bytes_and_the_right_digest_noted_is_wrong_and_
 ) -> None:
     store, reached = remote
     whole = contents(places[0])
-    name = next(one for one in whole if one.endswith(".bin") and one.startswith("megatron"))
+    name = next(item for item in whole if item.endswith(".bin") and item.startswith("megatron"))
     first, first_endpoint_url = str((places[0] / "latest").resolve()), None
     if beside == "store":
         other = open_store(
             store.folder.replace("corpus/", "corpus/other/"), endpoint_url=reached["second_endpoint_url"]
         )
-        for one, content in whole.items():
-            other.receive_bytes(content, one)
+        for item, content in whole.items():
+            other.receive_bytes(content, item)
         first, first_endpoint_url = other.folder, reached["second_endpoint_url"]
     content = whole[name]
     damage(store, name, content[:100] if harm == "cut" else content[:-1] + bytes([content[-1] ^ 1]))

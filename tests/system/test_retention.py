@@ -64,7 +64,7 @@ def there(root: Path) -> set[str]:
 
 
 def old(root: Path, keep: int) -> list[str]:
-    return [Path(one.folder).name for one in find_old_versions(load_config(root / "tiny.yaml"), keep)]
+    return [Path(version.folder).name for version in find_old_versions(load_config(root / "tiny.yaml"), keep)]
 
 
 def everything(config: Path, *arguments: str) -> str:
@@ -120,9 +120,9 @@ def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list
     root, (first, second, third) = three
     size = sum(path.stat().st_size for path in (root / "outputs" / "tiny" / first).rglob("*") if path.is_file())
     assert gc(root) == "no version can be removed\n"
-    said = gc(root, "--keep-versions", 2)
-    assert f"{size:,}  {root / 'outputs' / 'tiny' / first}  " in said
-    assert "can be removed; nothing was removed" in said
+    printed = gc(root, "--keep-versions", 2)
+    assert f"{size:,}  {root / 'outputs' / 'tiny' / first}  " in printed
+    assert "can be removed; nothing was removed" in printed
     assert there(root) == {first, second, third}
     assert "bytes removed" in gc(root, "--keep-versions", 2, "--remove")
     assert there(root) == {second, third}

@@ -30,8 +30,8 @@ def client(s3_endpoint, monkeypatch):
     yield client
     for bucket in ("raw", "ready"):
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-            for one in page.get("Contents", []):
-                client.delete_object(Bucket=bucket, Key=one["Key"])
+            for item in page.get("Contents", []):
+                client.delete_object(Bucket=bucket, Key=item["Key"])
         client.delete_bucket(Bucket=bucket)
 
 
@@ -55,8 +55,8 @@ def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, s
     version = json.loads((local / "latest.json").read_text())["version"]
     listed = client.list_objects_v2(Bucket="ready", Prefix=f"datasets/tiny/{version}/")["Contents"]
     remote = {
-        one["Key"].removeprefix("datasets/tiny/"): client.get_object(Bucket="ready", Key=one["Key"])["Body"].read()
-        for one in listed
+        item["Key"].removeprefix("datasets/tiny/"): client.get_object(Bucket="ready", Key=item["Key"])["Body"].read()
+        for item in listed
     }
     folder = {
         path.relative_to(local).as_posix(): path.read_bytes() for path in (local / version).rglob("*") if path.is_file()
@@ -101,7 +101,7 @@ def test_build_local_copy_with_one_other_byte_is_fetched_anew(tmp_path, s3_endpo
     planned.run("download", "00000")
     folder = planned.folder("download", "00000")
     listed = json.loads((folder / "files.json").read_text())
-    assert [one["checksum"].partition(":")[0] for one in listed] == ["xxh3_128"] * len(listed)
+    assert [item["checksum"].partition(":")[0] for item in listed] == ["xxh3_128"] * len(listed)
     copy = folder / "files/a1.jsonl"
     content = bytearray(copy.read_bytes())
     content[-4] ^= 1
@@ -163,15 +163,15 @@ def test_old_version_goes_from_bucket_and_folder_and_the_new_one_stays_whole(tmp
         config = check_config({**values, "shuffle": {"seed": seed}}, where="test")
         build = open_build(build_dataset(config, workers=1))
         versions.append(dataset_version(build))
-    objects = {one["Key"] for one in client.list_objects_v2(Bucket="ready")["Contents"]}
+    objects = {item["Key"] for item in client.list_objects_v2(Bucket="ready")["Contents"]}
     old = find_old_versions(config, keep=1)
-    assert [one.folder for one in old] == [
+    assert [item.folder for item in old] == [
         f"s3://ready/datasets/tiny/{versions[0]}",
         str(tmp_path / "outputs/tiny" / versions[0]),
     ]
     assert old[0].size_bytes == old[1].size_bytes
-    for one in old:
-        remove_old_version(one)
-    left = {one["Key"] for one in client.list_objects_v2(Bucket="ready")["Contents"]}
+    for item in old:
+        remove_old_version(item)
+    left = {item["Key"] for item in client.list_objects_v2(Bucket="ready")["Contents"]}
     assert left == {key for key in objects if versions[0] not in key}
     assert verify_build(build).findings == ()

@@ -80,10 +80,10 @@ def test_source_order_megatron_and_nanoset_equal_the_oracles_byte_for_byte(root,
     whole = build(root, name="whole", exports=ONE_FILE_EACH)
     folder = latest(root, "whole")
     part, file = folder / "megatron" / "whole_00000_text_document", folder / "nanoset" / "00000_unshuffled.ds"
-    found = [part.with_suffix(ending).read_bytes() for ending in (".bin", ".idx")]
-    assert found == list(oracle.megatron(documents, EOT, 4))
-    found = [file.read_bytes(), Path(f"{file}.index").read_bytes()]
-    assert found == list(oracle.nanoset(documents, EOT, 4))
+    actual = [part.with_suffix(ending).read_bytes() for ending in (".bin", ".idx")]
+    assert actual == list(oracle.megatron(documents, EOT, 4))
+    actual = [file.read_bytes(), Path(f"{file}.index").read_bytes()]
+    assert actual == list(oracle.nanoset(documents, EOT, 4))
     assert len(list(folder.glob("*/*.ds"))) == len(list(folder.glob("*/*.bin"))) == 1
     assert whole.config.shuffle.seed is None
 
@@ -94,11 +94,11 @@ def test_source_order_every_format_holds_the_documents_in_their_order(built, roo
     for name in ("megatron", "nanoset"):
         assert [ids for export, _, _, ids in records if export == name] == framed(documents)
     stream = np.concatenate([np.load(folder / "numpy" / path) for path in numpy_files(folder)]).tolist()
-    assert stream == [one for ids in oracle.with_special(documents, EOT, before=True) for one in ids]
+    assert stream == [token for ids in oracle.with_special(documents, EOT, before=True) for token in ids]
     # Contexts are cut per shard, so the padding of each shard's last one goes before they are joined.
     pad = built.receipt("tokenize", "00000").details["vocabulary"]["pad_id"]
-    contexts = [one for export, _, _, ids in records if export == "webdataset" for one in ids if one != pad]
-    assert contexts == [one for ids in framed(documents) for one in ids if one != pad]
+    contexts = [token for export, _, _, ids in records if export == "webdataset" for token in ids if token != pad]
+    assert contexts == [token for ids in framed(documents) for token in ids if token != pad]
     assert not (folder / "shuffle_quality.json").exists()
 
 
@@ -119,30 +119,30 @@ def test_source_order_parts_have_their_size_but_the_last(built, root) -> None:
 def test_source_order_balances_verifies_and_traces_every_record_back(built) -> None:
     for stage in ("scatter", "gather", "manifest"):
         assert built.checks(stage)
-    found = verify_build(built)
-    assert not found.findings, render(found)
+    actual = verify_build(built)
+    assert not actual.findings, render(actual)
     checked = verify_records(built, 100_000, 0).records
     assert checked["megatron"] == checked["nanoset"] == len(framed_records(built))
 
 
 def framed_records(built: Build) -> list[tuple[int, int]]:
     """(shard, ordinal) of every document with tokens."""
-    found = []
+    actual = []
     for shard, unit in enumerate(built.units("tokenize")):
         ends = np.fromfile(built.folder("tokenize", unit) / "ends", "<u8")
-        found += [(shard, int(ordinal)) for ordinal in np.flatnonzero(np.diff(ends, prepend=np.uint64(0)))]
-    return found
+        actual += [(shard, int(ordinal)) for ordinal in np.flatnonzero(np.diff(ends, prepend=np.uint64(0)))]
+    return actual
 
 
 def test_source_order_trace_and_locate_are_inverse_and_ascend_with_the_source(built, root) -> None:
     places = []
     for path in sorted((latest(root) / "nanoset").glob("*.ds")):
         for record in range(len(nanoset.open_file(path))):
-            (piece,) = (one for one in trace(built, "nanoset", path.name, record).parts if isinstance(one, Piece))
+            (piece,) = (part for part in trace(built, "nanoset", path.name, record).parts if isinstance(part, Piece))
             source, line = piece.document.source, piece.document.line
             places.append((source, line))
-            held = [one for one in locate(built, source, line).records if one.export == "nanoset"]
-            assert [(Path(one.file).name, one.record) for one in held] == [(path.stem, record)]
+            held = [record for record in locate(built, source, line).records if record.export == "nanoset"]
+            assert [(Path(item.file).name, item.record) for item in held] == [(path.stem, record)]
     order = ["a1.jsonl", "a2.jsonl.gz", "a10.jsonl.zst", "deep/b.jsonl.zstd"]
     numbers = [(order.index(file), line) for file, line in places]
     assert numbers == sorted(numbers)
@@ -179,7 +179,7 @@ def test_source_order_switched_on_redoes_the_shuffle_and_what_follows_alone(root
     build(root)
     build(root, name="switched", shuffle={"seed": 7})
     fates = preview(open_build(plan_dataset(config(root, name="switched"))))
-    assert {one.stage for one in fates if one.fate == "reuse"} == NOT_DONE_AGAIN - {"plan"}
+    assert {fate.stage for fate in fates if fate.fate == "reuse"} == NOT_DONE_AGAIN - {"plan"}
     switched = build(root, name="switched")
     for stage in ("index", "union", "tokenize", "audit"):
         assert all(switched.reused(stage, unit) for unit in switched.units(stage))
@@ -189,7 +189,7 @@ def test_source_order_switched_on_redoes_the_shuffle_and_what_follows_alone(root
 
 def megatron_tokens(folder: Path) -> list[int]:
     paths = sorted((folder / "megatron").glob("*.idx"))
-    return [int(one) for path in paths for one in megatron.open_part(path.with_suffix("")).tokens]
+    return [int(token) for path in paths for token in megatron.open_part(path.with_suffix("")).tokens]
 
 
 def test_source_order_other_keys_of_the_section_change_nothing(built, root) -> None:
@@ -221,9 +221,9 @@ def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_fro
 
 
 def test_source_order_estimate_takes_a_sample_in_order(root) -> None:
-    found = estimate_dataset(config(root, name="estimated", exports=ONE_FILE_EACH))
-    assert found.tokens > 0
-    assert set(found.output_bytes) == {"megatron", "nanoset"}
+    actual = estimate_dataset(config(root, name="estimated", exports=ONE_FILE_EACH))
+    assert actual.tokens > 0
+    assert set(actual.output_bytes) == {"megatron", "nanoset"}
 
 
 def test_source_order_keeps_bounds_of_bos_and_kept_empty_documents(root, documents) -> None:
@@ -236,8 +236,8 @@ def test_source_order_keeps_bounds_of_bos_and_kept_empty_documents(root, documen
     records = list(exported_records(latest(root, "kept")))
     for name in ("megatron", "nanoset"):
         assert [ids for export, _, _, ids in records if export == name] == [[*ids, EOT] for ids in documents]
-    found = verify_build(kept)
-    assert not found.findings, render(found)
+    actual = verify_build(kept)
+    assert not actual.findings, render(actual)
 
 
 def test_random_order_without_a_seed_and_a_sample_in_source_order_are_refused(root) -> None:

@@ -124,11 +124,11 @@ def test_parquet_lineage_names_the_row_of_the_whole_file(tmp_path) -> None:
 def require_lineage(build, source: str, texts: list[str]) -> None:
     """Line n of the whole file is document n, both ways, and records can be made again from it."""
     for line in (1, len(texts) // 3, len(texts) // 2 + 1, len(texts)):
-        found = locate(build, source, line)
-        assert (found.document.source, found.document.line, found.document.id) == (source, line, f"doc-{line - 1}")
-        assert found.text_bytes == len(texts[line - 1].encode())
-        for one in found.records[:1]:
-            traced = trace(build, one.export, one.file.rpartition("/")[2], one.record)
+        actual = locate(build, source, line)
+        assert (actual.document.source, actual.document.line, actual.document.id) == (source, line, f"doc-{line - 1}")
+        assert actual.text_bytes == len(texts[line - 1].encode())
+        for record in actual.records[:1]:
+            traced = trace(build, record.export, record.file.rpartition("/")[2], record.record)
             places = [part.document for part in traced.parts if hasattr(part, "document")]
             assert (source, line) in [(place.source, place.line) for place in places]
     assert verify_records(build, 8, 0).documents > 0
@@ -186,7 +186,7 @@ def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, r
         client.put_object(Bucket="corpus", Key=f"dump/{path.name}", Body=path.read_bytes())
     local = built(tmp_path / "here", paths=[str(tmp_path / "here/corpus")])
     remote = built(tmp_path / "there", paths=["s3://corpus/dump"], endpoint_url=rclone.endpoint, stream=stream)
-    version = [json.loads((tmp_path / one / "outputs/tiny/latest.json").read_text()) for one in ("here", "there")]
+    version = [json.loads((tmp_path / item / "outputs/tiny/latest.json").read_text()) for item in ("here", "there")]
     assert version[0] == version[1]
     files = [path for path in (remote.work / "download").rglob("files/*") if path.is_file()]
     assert bool(files) is not stream
@@ -219,7 +219,7 @@ def test_sources_t02_endings_said_by_a_pattern_give_the_same_dataset_here_and_in
     assert local.units("index") == remote.units("index") != ["00000"]
     expected = [text.encode() for text in (*texts, *texts[:5], *texts[:7])]  # big, d, deep/c
     assert texts_of(local) == texts_of(remote) == expected
-    version = [json.loads((tmp_path / one / "outputs/tiny/latest.json").read_text()) for one in ("here", "there")]
+    version = [json.loads((tmp_path / item / "outputs/tiny/latest.json").read_text()) for item in ("here", "there")]
     assert version[0] == version[1]
 
 

@@ -106,8 +106,8 @@ def build(config: Any, workers: int = 1) -> Build:
 
 def outputs(root: Path) -> dict[str, bytes]:
     folder = (root / "outputs" / "tiny" / "latest").resolve()
-    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: data for name, data in found.items() if name not in {"dataset.json", "SHA256SUMS"}}
+    actual = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: data for name, data in actual.items() if name not in {"dataset.json", "SHA256SUMS"}}
 
 
 def ours(outputs: dict[str, bytes]) -> dict[str, bytes]:
@@ -122,16 +122,16 @@ def test_build_with_steps_is_a_build_of_what_they_left(mode: str, tables: bool, 
     write_sources(tmp_path / "other", already=True, tables=tables)
     of = build(settings(tmp_path / "one", steps=CHAIN, **changes))
     build(settings(tmp_path / "other", **changes))
-    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
-    rows = [json.loads(line) for line in one["steps/dropped.jsonl"].splitlines()]
+    item, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    rows = [json.loads(line) for line in item["steps/dropped.jsonl"].splitlines()]
     gone = [f"{seed}-{n}" for seed in range(3) for n, text in enumerate(texts_of(seed)) if decided(text) is None]
     assert [row["id"] for row in rows] == gone
     assert {row["reason"] for row in rows} == {"long_enough", "no_water: wet"}
     if tables and mode != "none":
-        for name in [name for name in one if name.startswith("documents/")]:
-            mine, theirs = (pq.read_table(pa.BufferReader(data.pop(name))).to_pylist() for data in (one, other))
+        for name in [name for name in item if name.startswith("documents/")]:
+            mine, theirs = (pq.read_table(pa.BufferReader(data.pop(name))).to_pylist() for data in (item, other))
             assert mine == theirs
-    assert ours(one) == ours(other)
+    assert ours(item) == ours(other)
     assert of.total("filter", "documents_out") == 72 - len(gone)
     assert all(check.ok for check in summarize(of).checks)
 
@@ -151,15 +151,15 @@ def test_dropped_document_is_located_with_its_reason(filters: Path, tmp_path: Pa
 def test_report_has_reasons_samples_and_rows_of_shards(filters: Path, tmp_path: Path) -> None:
     write_sources(tmp_path)
     of = build(settings(tmp_path, steps=CHAIN))
-    found = summarize(of).filtered
-    assert found is not None
+    actual = summarize(of).filtered
+    assert actual is not None
     dropped = [text for seed in range(3) for text in texts_of(seed) if decided(text) is None]
-    assert found.documents_dropped == len(dropped)
-    assert {one.reason: one.documents for one in found.reasons}["long_enough"] == sum(
+    assert actual.documents_dropped == len(dropped)
+    assert {reason.reason: reason.documents for reason in actual.reasons}["long_enough"] == sum(
         len(text.split()) < 20 for text in dropped
     )
-    assert sum(one.text_bytes for one in found.reasons) == sum(len(text.encode()) for text in dropped)
-    assert {one.excerpt for one in found.examples} <= {text[:300] for text in dropped}
+    assert sum(reason.text_bytes for reason in actual.reasons) == sum(len(text.encode()) for text in dropped)
+    assert {example.excerpt for example in actual.examples} <= {text[:300] for text in dropped}
     assert sum(row.dropped_documents or 0 for row in shard_table(of).rows) == len(dropped)
     page = (of.folder("report", "report") / "report.html").read_text()
     assert "no_water: wet" in page
@@ -172,7 +172,9 @@ def test_attributes_are_delivered_with_their_documents(filters: Path, tmp_path: 
     lengths = {row["id"]: row["attributes"]["tidied"]["length"] for row in rows}
     kept = {f"{s}-{n}": text for s in range(3) for n, text in enumerate(texts_of(s)) if decided(text) is not None}
     assert lengths.keys() == kept.keys()
-    assert all(lengths[one] == len(text.replace("stone", "pebble").replace("\n\n", "\n")) for one, text in kept.items())
+    assert all(
+        lengths[item] == len(text.replace("stone", "pebble").replace("\n\n", "\n")) for item, text in kept.items()
+    )
 
 
 def test_build_with_steps_is_verified_and_its_records_made_again(filters: Path, tmp_path: Path) -> None:
@@ -218,7 +220,8 @@ def test_edit_of_the_steps_source_runs_them_again_and_reads_no_source(filters: P
     build(settings(tmp_path, steps=CHAIN))
     filters.write_text(STEPS.replace("> 30", "> 20"))  # as long as before, within the same second
     fates = {
-        (one.stage, one.unit): one.fate for one in preview(open_build(plan_dataset(settings(tmp_path, steps=CHAIN))))
+        (item.stage, item.unit): item.fate
+        for item in preview(open_build(plan_dataset(settings(tmp_path, steps=CHAIN))))
     }
     assert {fates["index", f"0000{shard}"] for shard in range(3)} == {"reuse"}
     assert {fates["filter", f"0000{shard}"] for shard in range(3)} == {"run"}
@@ -232,10 +235,10 @@ def test_edit_of_the_steps_source_runs_them_again_and_reads_no_source(filters: P
 
 def test_settings_and_version_of_a_step_run_it_again_and_its_time_limit_does_not(filters: Path, tmp_path: Path) -> None:
     write_sources(tmp_path)
-    one = {"use": "my_filters:long_enough", "with": {"words": 20}}
-    build(settings(tmp_path, steps=[one]))
+    item = {"use": "my_filters:long_enough", "with": {"words": 20}}
+    build(settings(tmp_path, steps=[item]))
     for change, fate in (({"with": {"words": 21}}, "run"), ({"version": 2}, "run"), ({"seconds": 5}, "reuse")):
-        of = open_build(plan_dataset(settings(tmp_path, steps=[{**one, **change}])))
+        of = open_build(plan_dataset(settings(tmp_path, steps=[{**item, **change}])))
         assert {step.fate for step in preview(of) if step.stage == "filter"} == {fate}
 
 
@@ -345,8 +348,8 @@ def test_parts_of_a_compressed_file_go_through_the_steps_like_the_whole(filters:
         (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         source = {"paths": [str(folder)], "shard_bytes": size}
         build(settings(tmp_path / name, steps=CHAIN, source=source, dedup={"mode": "none"}))
-    one, parts = (
+    item, parts = (
         [json.loads(line)["id"] for line in outputs(tmp_path / name)["steps/dropped.jsonl"].splitlines()]
         for name in ("one", "parts")
     )
-    assert one == parts
+    assert item == parts

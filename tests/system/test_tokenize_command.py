@@ -39,7 +39,7 @@ def documents_in(folder: Path) -> list[list[int]]:
 
 def test_tokenize_command_writes_a_shard_per_file_with_tiktokens_ids(tmp_path) -> None:
     texts = write_corpus(tmp_path / "corpus", documents=24)
-    said = tokenize(tmp_path / "corpus", "--tokenizer", "cl100k_base", "--output", tmp_path / "out")
+    printed = tokenize(tmp_path / "corpus", "--tokenizer", "cl100k_base", "--output", tmp_path / "out")
     encoding = cl100k()
     names = ["a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd"]
     shards = [tmp_path / "out" / name for name in names]
@@ -48,18 +48,18 @@ def test_tokenize_command_writes_a_shard_per_file_with_tiktokens_ids(tmp_path) -
     ]
     for name, shard in zip(names, shards, strict=True):
         summary = json.loads((shard / "tokenized.json").read_text())
-        assert f"{name}: {summary['documents']:,} documents, {summary['tokens']:,} tokens" in said
+        assert f"{name}: {summary['documents']:,} documents, {summary['tokens']:,} tokens" in printed
     assert summary["text_bytes"] == sum(len(text.encode()) for text in texts[18:])
 
 
 def test_tokenize_command_counts_rejected_lines_by_reason(tmp_path) -> None:
     lines = [b'{"body": "one"}', b"", b'{"body": "\\ud800 alone"}', b'{"body": 5}', b'{"body": "two \\ud83d\\ude80"}']
     (tmp_path / "x.jsonl.zst").write_bytes(zstandard.compress(b"\n".join(lines)))
-    said = tokenize(
+    printed = tokenize(
         tmp_path / "x.jsonl.zst", "--tokenizer", "cl100k_base", "--output", tmp_path / "out", "--text-field", "body"
     )
     for reason in ("blank_line", "lone_surrogate", "text_not_a_string"):
-        assert f"1 lines rejected: {reason}" in said
+        assert f"1 lines rejected: {reason}" in printed
     encoding = cl100k()
     assert documents_in(tmp_path / "out" / "x.jsonl.zst") == [encoding.encode(text) for text in ("one", "two 🚀")]
 
@@ -76,11 +76,11 @@ def test_tokenize_command_of_a_bucket_writes_what_it_writes_of_a_folder(
         else:
             open_store("gs://corpus/dump").receive_bytes(path.read_bytes(), name)
     there = ["--endpoint-url", rclone.endpoint] if scheme == "s3" else []
-    said = [
+    printed = [
         tokenize(source, "--tokenizer", "cl100k_base", "--output", tmp_path / out, *more)
         for source, out, more in ((f"{scheme}://corpus/dump", "far", there), (tmp_path / "corpus", "near", []))
     ]
-    assert said[0] == said[1]
+    assert printed[0] == printed[1]
     far, near = (
         {
             path.relative_to(tmp_path / out): path.read_bytes()
@@ -114,9 +114,9 @@ def test_tokenize_command_takes_names_rank_files_and_tokenizer_json(tmp_path, na
         (["--tokenizer", "cl100k_base", "--eot-token", "<eos>"], TokenizerError, "has no token '<eos>'"),
     ],
 )
-def test_tokenize_command_that_cannot_be_right_writes_nothing(tmp_path, arguments, error, said: str) -> None:
+def test_tokenize_command_that_cannot_be_right_writes_nothing(tmp_path, arguments, error, printed: str) -> None:
     (tmp_path / "x.jsonl").write_bytes(lines_of(["text"]))
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=printed):
         tokenize(tmp_path / "x.jsonl", "--output", tmp_path / "out", *arguments)
     assert not (tmp_path / "out").exists()
 

@@ -28,7 +28,7 @@ def like_llama_3(**changes: object) -> dict[str, object]:
 def own_neox(folder: Path) -> str:
     """GPT-NeoX-20B's tokenizer.json as EleutherAI published it: without what others added behind id 50276."""
     whole = described(NEOX)
-    return written({**whole, "added_tokens": [one for one in whole["added_tokens"] if one["id"] <= 50_276]}, folder)
+    return written({**whole, "added_tokens": [item for item in whole["added_tokens"] if item["id"] <= 50_276]}, folder)
 
 
 def built_stream(folder: Path, tokenizer: dict[str, object], **changes: object) -> list[int]:

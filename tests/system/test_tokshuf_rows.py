@@ -78,12 +78,12 @@ def build(root: Path, **changes: object) -> Build:
 def contexts(root: Path, name: str = "tok") -> dict[tuple[int, int], list[int]]:
     """(shard of the corpus, ordinal) to context, in the order of the tars."""
     folder = root / "outputs" / name / "latest" / "webdataset"
-    found = {}
+    actual = {}
     for shard, _ in verify_manifest(folder):
         for member, context in read_shard(folder / f"{shard}.tar"):
             number, ordinal = member.split("_")[2].split(".")[0].split("-")
-            found[int(number), int(ordinal)] = context.tolist()
-    return found
+            actual[int(number), int(ordinal)] = context.tolist()
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +111,16 @@ def files() -> list[list[list[int]]]:
     return [[encoding.encode_ordinary(text) for text in group] for group in groups]
 
 
-def stream(found: dict[tuple[int, int], list[int]], shard: int) -> list[int]:
-    return [token for key in sorted(found) if key[0] == shard for token in found[key]]
+def stream(actual: dict[tuple[int, int], list[int]], shard: int) -> list[int]:
+    return [token for key in sorted(actual) if key[0] == shard for token in actual[key]]
 
 
-def test_webdataset_t01_t02_t03_folders_files_and_every_compression_are_read_whole(found, files) -> None:
+def test_webdataset_t01_t02_t03_folders_files_and_every_compression_are_read_whole(actual, files) -> None:
     documents = Counter(tuple(document) for file in files for document in file)
     read: Counter[tuple[int, ...]] = Counter()
     for shard in range(len(files)):
         document: list[int] = []
-        for token in stream(found, shard):
+        for token in stream(actual, shard):
             if token == EOT:
                 read[tuple(document)] += 1
                 document = []
@@ -143,25 +143,25 @@ def test_webdataset_t04_text_is_the_configured_field_and_nothing_else(tmp_path) 
         assert set(tokens[len(expected) :]) <= {EOT}  # padding
 
 
-def test_webdataset_t06_eot_stands_after_every_document(found, files) -> None:
+def test_webdataset_t06_eot_stands_after_every_document(actual, files) -> None:
     for shard, documents in enumerate(files):
         expected = [token for document in documents for token in (*document, EOT)]
-        assert stream(found, shard)[: len(expected)] == expected
+        assert stream(actual, shard)[: len(expected)] == expected
 
 
 def test_webdataset_t09_literal_special_string_stays_text(tmp_path) -> None:
     (tmp_path / "two.jsonl").write_bytes(lines(["before <|endoftext|> after"] * 3))
     build(tmp_path, source={"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"})
-    assert Counter(token for one in contexts(tmp_path).values() for token in one)[EOT] < 3 + CONTEXT
+    assert Counter(token for context in contexts(tmp_path).values() for token in context)[EOT] < 3 + CONTEXT
     assert stream(contexts(tmp_path), 0).index(EOT) > 4
 
 
-def test_webdataset_t11_t13_contexts_are_cut_per_shard_one_after_another(found, files) -> None:
+def test_webdataset_t11_t13_contexts_are_cut_per_shard_one_after_another(actual, files) -> None:
     for shard, documents in enumerate(files):
         tokens = sum(len(document) + 1 for document in documents)
-        ordinals = sorted(ordinal for number, ordinal in found if number == shard)
+        ordinals = sorted(ordinal for number, ordinal in actual if number == shard)
         assert ordinals == list(range(-(-tokens // CONTEXT)))
-    assert {len(one) for one in found.values()} == {CONTEXT}
+    assert {len(item) for item in actual.values()} == {CONTEXT}
 
 
 @pytest.mark.parametrize("tokens", [CONTEXT * 2, CONTEXT * 2 + 1, 1])
@@ -174,21 +174,21 @@ def test_webdataset_t12_exact_multiple_makes_no_context_of_padding_alone(tmp_pat
 
 
 @pytest.mark.parametrize("cells", [1, 2, 15, 16, 40])
-def test_webdataset_t14_t17_t18_t19_any_number_of_cells_gives_at_most_one_short_shard(root, cells: int, found) -> None:
+def test_webdataset_t14_t17_t18_t19_any_number_of_cells_gives_at_most_one_short_shard(root, cells: int, actual) -> None:
     build(root, name=f"cells{cells}", shuffle={"seed": 1234, "cells": cells})
     listed = verify_manifest(root / "outputs" / f"cells{cells}" / "latest/webdataset")
     assert {records for _, records in listed[:-1]} == {64}
     assert 0 < listed[-1][1] <= 64
-    assert contexts(root, f"cells{cells}") == found
+    assert contexts(root, f"cells{cells}") == actual
 
 
-def test_webdataset_t15_t16_order_depends_on_the_seed_and_not_on_the_folder(root, tmp_path, found) -> None:
+def test_webdataset_t15_t16_order_depends_on_the_seed_and_not_on_the_folder(root, tmp_path, actual) -> None:
     write_sources(tmp_path)
     build(tmp_path)
-    assert list(contexts(tmp_path)) == list(found)
+    assert list(contexts(tmp_path)) == list(actual)
     build(root, name="other", shuffle={"seed": 1235})
-    assert list(contexts(root, "other")) != list(found)
-    assert contexts(root, "other") == found
+    assert list(contexts(root, "other")) != list(actual)
+    assert contexts(root, "other") == actual
 
 
 def test_webdataset_t15_positions_of_a_record_are_uniform_over_seeds() -> None:
@@ -206,7 +206,7 @@ def test_webdataset_t05_bad_line_fails_the_run_and_names_it(tmp_path) -> None:
     with pytest.raises(RejectedDocumentsError):
         build(tmp_path, source=source)
     build(tmp_path, source=source | {"max_rejected_share": 0.5})
-    documents = sum(one.count(EOT) for one in contexts(tmp_path).values())
+    documents = sum(context.count(EOT) for context in contexts(tmp_path).values())
     assert documents >= 30
 
 
@@ -218,7 +218,7 @@ def test_webdataset_t28_real_special_and_padding_tokens_are_told_apart(built, fi
     assert packing.slots == packing.contexts * CONTEXT
 
 
-def test_webdataset_t30_killed_in_the_middle_then_run_again_gives_the_same_bytes(root, tmp_path, found) -> None:
+def test_webdataset_t30_killed_in_the_middle_then_run_again_gives_the_same_bytes(root, tmp_path, actual) -> None:
     """Every step but the last ones is there; a half-written one is not believed."""
     write_sources(tmp_path)
     first = build(tmp_path)
@@ -229,13 +229,13 @@ def test_webdataset_t30_killed_in_the_middle_then_run_again_gives_the_same_bytes
     for path in (tmp_path / "outputs").rglob("*.tar"):
         path.unlink()
     build(tmp_path)
-    assert list(contexts(tmp_path)) == list(found)
+    assert list(contexts(tmp_path)) == list(actual)
 
 
-def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(built, root, found) -> None:
+def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(built, root, actual) -> None:
     listed = verify_manifest(root / "outputs/tok/latest/webdataset")
     scattered = sum(built.receipt("scatter", unit).counts["records"] for unit in built.units("scatter"))
-    assert scattered == len(found) == sum(records for _, records in listed)
+    assert scattered == len(actual) == sum(records for _, records in listed)
 
 
 def run_steps(plan_receipt: Path, first: str, last: str) -> None:
@@ -286,18 +286,18 @@ def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_p
     units = built.units("tokenize")
     assert (tmp_path / "two.jsonl").stat().st_size > 2 << 20
     assert len(units) > 2
-    found = contexts(tmp_path)
+    actual = contexts(tmp_path)
     expected = iter(texts)
     for shard, unit in enumerate(units):
         documents = built.receipt("index", unit).counts["documents_out"]
         wanted = [token for _ in range(documents) for token in (*encoding.encode_ordinary(next(expected)), EOT)]
-        tokens = stream(found, shard)
+        tokens = stream(actual, shard)
         assert tokens[: len(wanted)] == wanted
         assert len(tokens) - len(wanted) < CONTEXT
     assert next(expected, None) is None
 
 
-def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_path, found) -> None:
+def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_path, actual) -> None:
     """What tokshuf's unfinished branch wants for several nodes: every step opened anew, in any order within a wave."""
     assert len(built.units("tokenize")) == len(built.units("scatter")) == 5
     assert len(built.units("gather")) >= 4
@@ -307,8 +307,8 @@ def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_
         for stage in wave:
             for unit in reversed(open_build(plan_receipt).units(stage)):
                 open_build(plan_receipt).run(stage, unit)
-    assert list(contexts(tmp_path).items()) == list(found.items())
-    folders = [one / "outputs/tok/latest/webdataset" for one in (root, tmp_path)]
+    assert list(contexts(tmp_path).items()) == list(actual.items())
+    folders = [item / "outputs/tok/latest/webdataset" for item in (root, tmp_path)]
     bytes_of = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
     assert bytes_of[0] == bytes_of[1]
 

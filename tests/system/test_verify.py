@@ -66,7 +66,7 @@ def test_verify_whole_build_has_no_findings(built, version) -> None:
     verification = verify_build(built)
     assert verification.findings == ()
     receipts = [json.loads(path.read_text()) for path in (folder.joinpath("receipt.json") for folder in steps(built))]
-    sizes = [one["size_bytes"] for receipt in receipts for one in receipt["outputs"]]
+    sizes = [item["size_bytes"] for receipt in receipts for item in receipt["outputs"]]
     sent = [path.stat().st_size for path in version.rglob("*") if path.is_file()]
     assert (verification.steps, verification.files) == (len(receipts), len(sizes) + len(sent))
     assert verification.read_bytes == sum(sizes) + sum(sent)
@@ -125,20 +125,20 @@ def test_verify_every_output_flipped_truncated_grown_or_gone_is_named_and_nothin
             damages = [content + b"\x00", None, *([flipped(content), content[:-1], b""] if content else [])]
             for damage in damages:
                 with replaced(path, damage):
-                    found = verify_step(opened, step).findings
-                assert str(path) in {one.where.split(", byte ")[0] for one in found}, (path, damage)
-                assert all(one.where.startswith(str(path.with_suffix(""))) for one in found), found
+                    actual = verify_step(opened, step).findings
+                assert str(path) in {item.where.split(", byte ")[0] for item in actual}, (path, damage)
+                assert all(item.where.startswith(str(path.with_suffix(""))) for item in actual), actual
         assert verify_step(opened, step).findings == ()
 
 
-@pytest.mark.parametrize("stage", quick(sorted(ALL_STAGES, key=lambda one: ALL_STAGES.index(one) % 4), 5))
+@pytest.mark.parametrize("stage", quick(sorted(ALL_STAGES, key=lambda item: ALL_STAGES.index(item) % 4), 5))
 def test_verify_damaged_output_leaves_all_other_steps_without_findings(built, stage: str) -> None:
     path = max(outputs(folder(built, stage)), key=lambda path: path.stat().st_size)
     for damage in (flipped(path.read_bytes()), path.read_bytes()[:-1], None):
         with replaced(path, damage):
-            found = findings(built)
-        assert found
-        assert all(one.where.startswith(str(path.with_suffix(""))) for one in found), found
+            actual = findings(built)
+        assert actual
+        assert all(item.where.startswith(str(path.with_suffix(""))) for item in actual), actual
 
 
 @pytest.mark.parametrize("name", ["tokens", "records", "record_shard.json"])
@@ -146,8 +146,8 @@ def test_verify_damaged_cell_leaves_the_exports_of_its_documents_without_finding
     path = built.step_folder("gather", "documents-00000") / name
     for damage in (flipped(path.read_bytes()), path.read_bytes()[:-8], None):
         with replaced(path, damage):
-            (found,) = findings(built)
-        assert found.where.split(", byte ")[0] == str(path)
+            (actual,) = findings(built)
+        assert actual.where.split(", byte ")[0] == str(path)
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_verify_damaged_export_says_at_which_byte(built, pattern: str, at: int, 
     data = path.read_bytes()
     at %= len(data)
     with replaced(path, data[:at] if patch is None else data[:at] + patch + data[at + len(patch) :]):
-        found = findings(built)
-    assert any(what in one.what and one.where == f"{path}, byte {at}" for one in found), found
+        actual = findings(built)
+    assert any(what in item.what and item.where == f"{path}, byte {at}" for item in actual), actual
 
 
 def test_verify_bits_that_no_reader_sees_are_seen_by_the_digest(built) -> None:
@@ -191,9 +191,9 @@ def test_verify_bits_that_no_reader_sees_are_seen_by_the_digest(built) -> None:
     unseen = [changed for changed in variants if accepted(changed)]
     assert unseen
     with replaced(path, unseen[0]):
-        (found,) = findings(built)
-    assert found.where == str(path)
-    assert found.expected in {f"sha256:{file_digest(path)}", f"xxh3_128:{file_digest(path, 'xxh3_128')}"}
+        (actual,) = findings(built)
+    assert actual.where == str(path)
+    assert actual.expected in {f"sha256:{file_digest(path)}", f"xxh3_128:{file_digest(path, 'xxh3_128')}"}
 
 
 @pytest.mark.parametrize("stage", quick(reversed(ALL_STAGES), 6))
@@ -201,10 +201,10 @@ def test_verify_missing_folder_is_named_and_nothing_else(built, tmp_path, stage:
     gone = folder(built, stage)
     shutil.move(gone, tmp_path / "away")
     try:
-        (found,) = findings(built)
+        (actual,) = findings(built)
     finally:
         shutil.move(tmp_path / "away", gone)
-    assert found.where == str(gone)
+    assert actual.where == str(gone)
 
 
 def test_verify_damaged_cell_from_which_files_are_planned_is_named_and_nothing_else(tmp_path) -> None:
@@ -215,8 +215,8 @@ def test_verify_damaged_cell_from_which_files_are_planned_is_named_and_nothing_e
     assert findings(built) == ()
     path = built.step_folder("gather", "documents-00000") / "records"
     with replaced(path, flipped(path.read_bytes())):
-        (found,) = findings(built)
-    assert found.where == str(path)
+        (actual,) = findings(built)
+    assert actual.where == str(path)
 
 
 def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
@@ -232,8 +232,8 @@ def test_verify_content_in_blocks_equals_that_of_the_whole(monkeypatch) -> None:
 def test_verify_foreign_file_beside_outputs_is_named_temporaries_are_not(built) -> None:
     step = folder(built, "index")
     with replaced(step / "tokenized.copy", b"x"):
-        (found,) = findings(built)
-    assert found.where == str(step / "tokenized.copy")
+        (actual,) = findings(built)
+    assert actual.where == str(step / "tokenized.copy")
     with replaced(step / ".receipt.json", b"x"), replaced(step / "tokenized.partial", b"x"):
         assert findings(built) == ()
 
@@ -245,10 +245,10 @@ def test_verify_unfinished_build_says_what_is_missing(tmp_path) -> None:
         for unit in planned.units(stage):
             planned.run(stage, unit)
     planned.run("anchor", "00000")
-    found = findings(planned)
+    actual = findings(planned)
     missing = [planned.step("anchor", unit).folder(planned.work) for unit in planned.units("anchor")[1:]]
-    assert [one.where for one in found[: len(missing)]] == [str(path) for path in missing]
-    assert all("missing" in one.what for one in found)
+    assert [item.where for item in actual[: len(missing)]] == [str(path) for path in missing]
+    assert all("missing" in item.what for item in actual)
 
 
 def test_verify_after_an_upload_that_mended_a_destination_has_no_findings(tmp_path) -> None:
@@ -257,7 +257,7 @@ def test_verify_after_an_upload_that_mended_a_destination_has_no_findings(tmp_pa
     built = build(tmp_path)
     lost = next((tmp_path / "outputs/tiny/latest").resolve().rglob("*.npy"))
     lost.unlink()
-    assert [found.what for found in findings(built)] == ["a file is missing at a destination"]
+    assert [finding.what for finding in findings(built)] == ["a file is missing at a destination"]
     open_build(built.plan_receipt).run("upload", "00000")
     assert open_build(built.plan_receipt).receipt("upload", "00000").traffic["files_sent"] == 1
     assert findings(built) == ()
@@ -267,9 +267,9 @@ def test_verify_folder_of_another_version_of_the_code_is_pointed_out(built) -> N
     """Raising a stage's version asks for that stage again; what was made from the old one is still whole."""
     old = [built.folder("tokenize", unit) for unit in built.units("tokenize")]
     newer = Graph(replace(stage, version=99) if stage.name == "tokenize" else stage for stage in built.graph)
-    found = findings(Build(built.plan_receipt, newer))
-    assert [one.what for one in found] == ["a step's folder is missing"] * len(old)
-    assert all(folder.name in one.got for folder, one in zip(old, found, strict=True))
+    actual = findings(Build(built.plan_receipt, newer))
+    assert [item.what for item in actual] == ["a step's folder is missing"] * len(old)
+    assert all(folder.name in item.got for folder, item in zip(old, actual, strict=True))
 
 
 @pytest.mark.parametrize("name", ["config.json", "plan.json"])
@@ -278,8 +278,8 @@ def test_verify_plan_file_that_says_something_else_is_named_and_not_believed(bui
     other = path.read_bytes().replace(b"a1.jsonl", b"zz.jsonl").replace(b'"seed": 7', b'"seed": 8')
     assert other != path.read_bytes()
     with replaced(path, other):
-        (found,) = findings(built)
-    assert found.where == str(path)
+        (actual,) = findings(built)
+    assert actual.where == str(path)
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "webdataset/manifest.jsonl", "documents/a1.jsonl"])
@@ -288,11 +288,11 @@ def test_verify_file_at_a_destination_missing_changed_grown_or_added_is_named(bu
     content = path.read_bytes()
     for damage, place in ((None, ""), (flipped(content), ""), (content + b"x", f", byte {len(content)}")):
         with replaced(path, damage):
-            (found,) = findings(built)
-        assert found.where == f"{path}{place}"
+            (actual,) = findings(built)
+        assert actual.where == f"{path}{place}"
     with replaced(path.with_name("added.bin"), b"x"):
-        (found,) = findings(built)
-    assert found.where == str(path.with_name("added.bin"))
+        (actual,) = findings(built)
+    assert actual.where == str(path.with_name("added.bin"))
     with replaced(path.with_name(".added.bin.partial"), b"x"):
         assert findings(built) == ()
 
@@ -300,10 +300,10 @@ def test_verify_file_at_a_destination_missing_changed_grown_or_added_is_named(bu
 def test_verify_destination_gone_is_one_finding(built, version, tmp_path) -> None:
     shutil.move(version, tmp_path / "away")
     try:
-        (found,) = findings(built)
+        (actual,) = findings(built)
     finally:
         shutil.move(tmp_path / "away", version)
-    assert (found.what, found.where) == ("a destination has nothing of this version", str(version))
+    assert (actual.what, actual.where) == ("a destination has nothing of this version", str(version))
 
 
 def test_verify_several_faults_are_all_named_in_order_of_the_steps(built, version) -> None:
@@ -314,10 +314,10 @@ def test_verify_several_faults_are_all_named_in_order_of_the_steps(built, versio
         stack.enter_context(replaced(folder(built, "gather") / "receipt.json", b"{"))
         stack.enter_context(replaced(version / "dataset.json", None))
         verification = verify_build(open_build(built.plan_receipt))
-    said = [one.where.split(", byte")[0] for one in verification.findings]
+    printed = [finding.where.split(", byte")[0] for finding in verification.findings]
     expected = [*paths[:2], folder(built, "gather") / "receipt.json", paths[2], version / "dataset.json"]
-    assert [place for place, _ in itertools.groupby(said)] == [str(path) for path in expected]
+    assert [place for place, _ in itertools.groupby(printed)] == [str(path) for path in expected]
     words = render(verification)
-    assert f"{len(said)} findings" in words
+    assert f"{len(printed)} findings" in words
     for path in expected:
         assert str(path) in words

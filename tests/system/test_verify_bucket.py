@@ -28,8 +28,8 @@ def bucket(monkeypatch, s3_endpoint):
 
 
 def empty_and_delete(client: Any) -> None:
-    for one in client.list_objects_v2(Bucket="ready").get("Contents", []):
-        client.delete_object(Bucket="ready", Key=one["Key"])
+    for item in client.list_objects_v2(Bucket="ready").get("Contents", []):
+        client.delete_object(Bucket="ready", Key=item["Key"])
     client.delete_bucket(Bucket="ready")
 
 
@@ -45,8 +45,8 @@ def test_verify_objects_in_a_bucket_missing_changed_or_added_are_named(tmp_path,
     bucket.delete_object(Bucket="ready", Key=keys["dataset.json"])
     bucket.put_object(Bucket="ready", Key=keys["documents/a1.jsonl"], Body=same_size)
     bucket.put_object(Bucket="ready", Key=keys["added"], Body=b"x")
-    found = findings(built)
-    assert sorted(one.where for one in found) == sorted(f"s3://ready/{key}" for key in keys.values())
+    actual = findings(built)
+    assert sorted(item.where for item in actual) == sorted(f"s3://ready/{key}" for key in keys.values())
 
 
 def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp_path, bucket) -> None:
@@ -57,8 +57,8 @@ def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp
     named = {"Bucket": "ready", "Key": f"sets/tiny/{version}/documents/a1.jsonl"}
     there = bucket.get_object(**named)
     bucket.put_object(**named, Body=flipped(there["Body"].read()), Metadata=there["Metadata"])
-    (found,) = findings(built)
-    assert (found.where, found.what) == (
+    (actual,) = findings(built)
+    assert (actual.where, actual.what) == (
         f"s3://ready/{named['Key']}",
         "a file at a destination differs from the one that was sent",
     )
@@ -69,7 +69,7 @@ def test_verify_bucket_that_cannot_be_read_is_a_finding(tmp_path, bucket) -> Non
     destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
     built = build(tmp_path, destinations=destinations)
     empty_and_delete(bucket)
-    (found,) = findings(built)
+    (actual,) = findings(built)
     bucket.create_bucket(Bucket="ready")
-    assert found.where.startswith("s3://ready/sets/tiny/")
-    assert "NoSuchBucket" in found.got
+    assert actual.where.startswith("s3://ready/sets/tiny/")
+    assert "NoSuchBucket" in actual.got

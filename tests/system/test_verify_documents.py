@@ -113,9 +113,9 @@ def test_verify_m19_n22_finds_what_readers_accept(opened, export, fault) -> None
         by_content, _ = verify_outputs(build, step.folder, step.receipt)
     finally:
         path.write_bytes(before)
-    assert any(str(path) in one.where for one in by_all)
+    assert any(str(path) in item.where for item in by_all)
     assert by_content
-    assert any(path.name.split(".")[0] in one.where for one in by_content)
+    assert any(path.name.split(".")[0] in item.where for item in by_content)
 
 
 def test_megatron_m18_n23_changed_input_is_made_anew_and_the_rest_is_reused(tmp_path) -> None:
@@ -141,7 +141,7 @@ def test_megatron_m18_n23_changed_input_is_made_anew_and_the_rest_is_reused(tmp_
     assert bins != sorted(path.read_bytes() for path in (tmp_path / "outputs/tiny/latest").resolve().rglob("*.bin"))
     unit = changed.units("export")[0]
     folder = changed.folder("export", unit)
-    whole = {one.name: (folder / one.name).read_bytes() for one in read_receipt(folder / RECEIPT_NAME).outputs}
+    whole = {output.name: (folder / output.name).read_bytes() for output in read_receipt(folder / RECEIPT_NAME).outputs}
     (folder / RECEIPT_NAME).unlink()  # killed before its receipt: nothing of it counts
     for name in whole:
         (folder / name).write_bytes(b"half")

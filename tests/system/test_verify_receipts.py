@@ -60,8 +60,8 @@ def edited(value: Any) -> Any:
 def test_verify_unreadable_receipt_is_named_and_nothing_else(built, stage: str, content: bytes | None) -> None:
     path = folder(built, stage) / "receipt.json"
     with replaced(path, content):
-        (found,) = findings(built)
-    assert found.where == str(path)
+        (actual,) = findings(built)
+    assert actual.where == str(path)
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_verify_receipt_of_any_stage_with_a_bit_flipped_anywhere_is_named_and_no
         place = rng.randrange(len(content))
         content[place] ^= 1 << rng.randrange(8)
         with replaced(path, bytes(content)):
-            found = findings(built)
-        assert [one.where for one in found] == [str(path)], place
+            actual = findings(built)
+        assert [item.where for item in actual] == [str(path)], place
 
 
 @pytest.mark.parametrize("stage", quick(["index", "gather"], 1))
@@ -91,8 +91,8 @@ def test_verify_receipt_with_any_field_edited_left_out_or_added_is_named_and_not
         changes.append({**receipt, key: value[:-1] if isinstance(value, list) else edited(value)})
     for changed in changes:
         with replaced(path, json.dumps(changed).encode()):
-            (found,) = findings(built)
-        assert found.where == str(path)
+            (actual,) = findings(built)
+        assert actual.where == str(path)
 
 
 @pytest.mark.parametrize("stage", ["tokenize", "scatter", "anchor"])
@@ -105,9 +105,9 @@ def test_verify_damaged_receipt_hides_no_damage_behind_it(built, stage) -> None:
             stack.enter_context(replaced(path, b"{"))
         for path in damaged:
             stack.enter_context(replaced(path, path.read_bytes()[:-8]))
-        found = findings(built)
-    said = {one.where.split(", ")[0] for one in found}
-    assert said == {str(path) for path in [*paths, *damaged]}
+        actual = findings(built)
+    printed = {item.where.split(", ")[0] for item in actual}
+    assert printed == {str(path) for path in [*paths, *damaged]}
 
 
 def test_verify_damaged_receipt_hides_no_folder_that_is_missing_behind_it(built, tmp_path) -> None:
@@ -115,27 +115,27 @@ def test_verify_damaged_receipt_hides_no_folder_that_is_missing_behind_it(built,
     shutil.move(gone, tmp_path / "away")
     try:
         with replaced(path, b"{"):
-            found = findings(built)
+            actual = findings(built)
     finally:
         shutil.move(tmp_path / "away", gone)
-    assert [one.where for one in found] == [str(path), f"{gone.parent}/{gone.name.rpartition('-')[0]}-*"]
+    assert [item.where for item in actual] == [str(path), f"{gone.parent}/{gone.name.rpartition('-')[0]}-*"]
 
 
 def test_verify_damaged_receipt_hides_no_damage_at_a_destination(built, version) -> None:
     path, lost = folder(built, "tokenize") / "receipt.json", version / "SHA256SUMS"
     with replaced(path, b"{"), replaced(lost, None):
-        found = findings(built)
-    assert [one.where for one in found] == [str(path), str(lost)]
+        actual = findings(built)
+    assert [item.where for item in actual] == [str(path), str(lost)]
 
 
 @pytest.mark.parametrize("stage", ["download", "index", "union", "tokenize", "scatter", "gather", "export"])
 def test_verify_two_receipts_swapped_are_both_named_and_nothing_else(built, stage: str) -> None:
     first, second = (folder(built, stage, place) / "receipt.json" for place in (0, 1))
-    one, other = first.read_bytes(), second.read_bytes()
-    with replaced(first, other), replaced(second, one):
-        found = findings(built)
-    assert sorted(one.where for one in found) == [str(first), str(second)]
-    assert {one.what for one in found} == {"a receipt is not its folder's"}
+    item, other = first.read_bytes(), second.read_bytes()
+    with replaced(first, other), replaced(second, item):
+        actual = findings(built)
+    assert sorted(item.where for item in actual) == [str(first), str(second)]
+    assert {item.what for item in actual} == {"a receipt is not its folder's"}
 
 
 @pytest.mark.parametrize("stage", ["tokenize", "gather"])
@@ -148,11 +148,11 @@ def test_verify_record_changed_with_its_receipt_forged_shows_in_its_content(buil
     with replaced(path, tokens.tobytes()):
         forged = json.loads(receipt.read_text())
         digest = f"xxh3_128:{file_digest(path, 'xxh3_128')}"
-        next(one for one in forged["outputs"] if one["name"] == "tokens")["digest"] = digest
+        next(item for item in forged["outputs"] if item["name"] == "tokens")["digest"] = digest
         with replaced(receipt, resealed(forged)):
-            found = findings(built)
-    assert found[0].where == f"{receipt}, details"
-    assert found[0].expected.startswith("content: ")
+            actual = findings(built)
+    assert actual[0].where == f"{receipt}, details"
+    assert actual[0].expected.startswith("content: ")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,6 @@ def test_verify_forged_count_of_a_dedup_stage_is_not_what_its_files_hold(built, 
     forged = json.loads(receipt.read_text())
     forged["counts"][count] += 1
     with replaced(receipt, resealed(forged)):
-        found = findings(built)
-    assert found[0].where == f"{receipt}, counts"
-    assert found[0].expected.startswith(f"{count}: ")
+        actual = findings(built)
+    assert actual[0].where == f"{receipt}, counts"
+    assert actual[0].expected.startswith(f"{count}: ")

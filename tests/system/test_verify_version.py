@@ -95,8 +95,8 @@ def test_version_every_file_flipped_cut_grown_or_gone_is_named_and_nothing_else(
             path.unlink()
             if damage is not None:
                 path.write_bytes(damage)
-            found = {finding.where.split(", byte ")[0] for finding in verify_version(alone, folder.name).findings}
-            assert found == {str(path)}, (path, found)
+            actual = {finding.where.split(", byte ")[0] for finding in verify_version(alone, folder.name).findings}
+            assert actual == {str(path)}, (path, actual)
             path.write_bytes(content)
     assert findings(root) == ()
 
@@ -122,9 +122,9 @@ def test_version_dataset_json_damaged_everywhere_leaves_nothing_to_compare_with(
     paths = [folder_of(root, place) / "dataset.json" for place in PLACES]
     for path in paths:
         path.write_bytes(flipped(path.read_bytes()))
-    found = findings(root)
-    assert [finding.where for finding in found] == [str(path) for path in paths]
-    assert all("cannot be checked" in finding.what for finding in found)
+    actual = findings(root)
+    assert [finding.where for finding in actual] == [str(path) for path in paths]
+    assert all("cannot be checked" in finding.what for finding in actual)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def exchanged(tokens: np.ndarray) -> None:
 def test_version_tokens_that_changed_before_they_were_digested_are_seen_by_their_content(root, kind, change) -> None:
     """Every sha256 is right, and dataset.json has its version: only the content sum knows."""
     forged(root, lambda folder, described: set_token(folder / first(described, kind)["name"], change))
-    found = findings(root)
-    assert [finding.what for finding in found] == [OTHER_CONTENT] * 2
-    assert all(f"/{kind}/" in finding.where and "content: " in finding.expected for finding in found)
+    actual = findings(root)
+    assert [finding.what for finding in actual] == [OTHER_CONTENT] * 2
+    assert all(f"/{kind}/" in finding.where and "content: " in finding.expected for finding in actual)
 
 
 @pytest.mark.parametrize("kind", ["webdataset", "megatron", "nanoset", "numpy"])
@@ -272,10 +272,10 @@ def test_version_in_a_bucket_is_all_well_and_every_damage_is_named(built, remote
     store.client.put_object(**bare, Body=flipped(store.client.get_object(**bare)["Body"].read()))
     store.delete(megatron)
     store.receive_bytes(b"x", "documents/more")
-    found = {finding.where: finding.what for finding in remote_findings(built, changes)}
+    actual = {finding.where: finding.what for finding in remote_findings(built, changes)}
     names = (nanoset, "shuffle_quality.json", megatron, "documents/more")
-    assert found.keys() == {f"{store.folder}/{name}" for name in names}
-    assert found[f"{store.folder}/shuffle_quality.json"] == NOT_SENT
+    assert actual.keys() == {f"{store.folder}/{name}" for name in names}
+    assert actual[f"{store.folder}/shuffle_quality.json"] == NOT_SENT
 
 
 def test_version_in_a_bucket_with_forged_digests_is_seen_by_its_content(root, moto) -> None:

@@ -26,8 +26,8 @@ Texts = dict[Place, bytes]
 def write_special_lines(folder: Path) -> None:
     """Lines that are none, odd ids, texts of short period, whole copies, and duplicates that only touch."""
     first, second = (json.dumps(" ".join(map(str, range(start, start + 200)))) for start in (1000, 2000))
-    one, other = json.loads(first), json.loads(second)
-    touching = "new " + one[:300] + other[50:450] + " end"
+    item, other = json.loads(first), json.loads(second)
+    touching = "new " + item[:300] + other[50:450] + " end"
     lines = [
         b"\xef\xbb\xbf" + b'{"id": "first", "text": %s}' % first.encode(),
         b"",
@@ -36,7 +36,7 @@ def write_special_lines(folder: Path) -> None:
         b"{broken",
         b'{"id": "first", "text": %s}' % first.encode(),
         b'{"id": "touching", "text": %s}' % json.dumps(touching).encode(),
-        b'{"id": "gaps", "text": %s}' % json.dumps(f"a {one[:150]} b {other[:150]} c").encode(),
+        b'{"id": "gaps", "text": %s}' % json.dumps(f"a {item[:150]} b {other[:150]} c").encode(),
         b'{"id": "period", "text": "%s"}' % (b"ab" * 300),
         b'{"id": "rule", "text": "%s %s"}' % (b"-" * 250, b"=" * 250),
         b'{"id": "empty", "text": ""}',
@@ -60,12 +60,12 @@ def count_of_checked_duplicates(built: Build, texts: dict[Place, bytes], minimum
     starts = [0, *accumulate(len(text) + 1 for text in texts.values())]
     removed_bytes = several = gaps = 0
     for place, text in texts.items():
-        found = locate(built, *place)
-        assert isinstance(found, Located)
-        for one in found.duplicates:
-            several += len(one.occurrences) > 1
+        actual = locate(built, *place)
+        assert isinstance(actual, Located)
+        for duplicate in actual.duplicates:
+            several += len(duplicate.occurrences) > 1
             covered: set[int] = set()
-            for each in one.occurrences:
+            for each in duplicate.occurrences:
                 earlier = (each.earlier.source, each.earlier.line)
                 assert (order[earlier], each.earlier_bytes[0]) < (order[place], each.text_bytes[0])
                 stretch = text[slice(*each.text_bytes)]
@@ -74,9 +74,11 @@ def count_of_checked_duplicates(built: Build, texts: dict[Place, bytes], minimum
                 at = starts[order[earlier]] + 1 + each.earlier_bytes[0]
                 assert everything.find(stretch[:minimum_bytes]) == at
                 covered |= set(range(*each.text_bytes))
-            gaps += len(set(range(*one.text_bytes)) - covered)
-        assert found.removed_bytes == sum(one.text_bytes[1] - one.text_bytes[0] for one in found.duplicates)
-        removed_bytes += found.removed_bytes
+            gaps += len(set(range(*duplicate.text_bytes)) - covered)
+        assert actual.removed_bytes == sum(
+            duplicate.text_bytes[1] - duplicate.text_bytes[0] for duplicate in actual.duplicates
+        )
+        removed_bytes += actual.removed_bytes
     # Cutting at whole characters adds to no range: all that no occurrence covers, fuzzy_share took out.
     assert gaps <= built.total("union", "fuzzy_bytes")
     return removed_bytes, several

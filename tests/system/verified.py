@@ -36,7 +36,7 @@ def folder(built: Build, stage: str, place: int = -1) -> Path:
 
 
 def outputs(folder: Path) -> list[Path]:
-    names = (one["name"] for one in json.loads((folder / "receipt.json").read_text())["outputs"])
+    names = (load["name"] for load in json.loads((folder / "receipt.json").read_text())["outputs"])
     return [folder / name for name in names]
 
 

@@ -50,14 +50,14 @@ def test_audit_one_other_id_fails_with_text_ids_and_place(cl100k) -> None:
     ids[2] += 1
     with pytest.raises(VerificationError, match="engine gigatoken produced other ids than tiktoken") as caught:
         audit_documents([("a.jsonl, line 7", text, ids)], cl100k)
-    for said in (
+    for printed in (
         "a.jsonl, line 7",
         "' brown fox' from byte 9",
         str(expected[2:]),
         str(ids[2:].tolist()),
         "token 2 of 4",
     ):
-        assert said in str(caught.value)
+        assert printed in str(caught.value)
 
 
 def test_audit_lost_token_at_the_end_fails(cl100k) -> None:
@@ -146,11 +146,11 @@ def test_audit_engine_that_is_wrong_about_one_word_fails_in_a_window(cl100k) -> 
 def test_window_any_long_text_is_whole_characters_of_it(text: str, line: int) -> None:
     whole = (text * 10).encode()
     hypothesis.assume(len(whole) > WINDOW_BYTES)
-    where, found = _window(f"x, line {line}", whole)
-    assert WINDOW_BYTES - 6 <= len(found) <= WINDOW_BYTES
+    where, actual = _window(f"x, line {line}", whole)
+    assert WINDOW_BYTES - 6 <= len(actual) <= WINDOW_BYTES
     first = int(where.rpartition(" ")[2].replace(",", ""))
-    assert whole[first : first + len(found)] == found
-    found.decode()
+    assert whole[first : first + len(actual)] == actual
+    actual.decode()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def arrays(documents: list[tuple[bytes, list[int]]]) -> tuple[np.ndarray, np.nda
     """The text, and nothing behind it; bounds, tokens, ends."""
     text = np.frombuffer(b"".join(text for text, _ in documents) or b"\0", np.uint8)
     bounds = np.array(list(accumulate((len(text) for text, _ in documents), initial=0)), np.int64)
-    tokens = np.array([one for _, own in documents for one in own], np.uint16)
+    tokens = np.array([item for _, own in documents for item in own], np.uint16)
     return text, bounds, tokens, np.array(list(accumulate(len(own) for _, own in documents)), np.int64)
 
 
@@ -41,15 +41,15 @@ def test_first_difference_is_the_first_document_that_plain_decoding_gives_anothe
 ) -> None:
     documents = []
     for own, place, other in wanted:  # at `place`, if the text goes so far, stands `other`
-        text = b"".join(TOKENS.get(one, b"") for one in own)
+        text = b"".join(TOKENS.get(item, b"") for item in own)
         documents.append((text[:place] + other + text[place + 1 :] if other and place < len(text) else text, own))
     text, bounds, tokens, ends = arrays(documents)
     table = token_table(TOKENS, VOCABULARY)
-    found = first_difference(table, text, bounds, tokens, ends, 0)
-    known = [all(one in TOKENS for one in own) for _, own in documents]
-    equal = [b"".join(TOKENS.get(one, b"") for one in own) == text for text, own in documents]
+    actual = first_difference(table, text, bounds, tokens, ends, 0)
+    known = [all(item in TOKENS for item in own) for _, own in documents]
+    equal = [b"".join(TOKENS.get(item, b"") for item in own) == text for text, own in documents]
     wrong = [number for number, (a, b) in enumerate(zip(known, equal, strict=True)) if not (a and b)]
-    assert found == (wrong[0] if wrong else -1)
+    assert actual == (wrong[0] if wrong else -1)
 
 
 def test_table_decodes_every_id() -> None:

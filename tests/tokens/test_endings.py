@@ -80,8 +80,8 @@ def test_ending_token_two_candidates_are_listed_with_the_key_to_set(tmp_path) ->
         load_tokenizer(path)
     assert "set tokenizer.eot: <|endoftext|> or <eos>" in str(caught.value)
     beside(tmp_path, "tokenizer_config.json", {"eos_token": "<eos>"})
-    found = find_vocabulary(path)
-    assert stated_eot(found, path) == "<eos>"
+    actual = find_vocabulary(path)
+    assert stated_eot(actual, path) == "<eos>"
 
 
 def test_ending_token_malformed_neighbour_is_an_error_that_quotes_nothing(tmp_path) -> None:

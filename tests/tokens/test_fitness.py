@@ -88,8 +88,8 @@ def split(pattern: str, behavior: str = "Isolated", *, invert: bool = False) -> 
 
 
 def splits(*patterns: str, behavior: str = "Isolated", invert: bool = False) -> dict[str, Any]:
-    said = {"behavior": behavior, "invert": invert}
-    steps = [{"type": "Split", "pattern": {"Regex": pattern}, **said} for pattern in patterns]
+    printed = {"behavior": behavior, "invert": invert}
+    steps = [{"type": "Split", "pattern": {"Regex": pattern}, **printed} for pattern in patterns]
     return {"type": "Sequence", "pretokenizers": [*steps, {**LEVEL, "use_regex": False}]}
 
 

@@ -25,8 +25,8 @@ def engine(request, tmp_path_factory):
 def test_normalize_every_character_that_changes_is_as_in_a_whole_text(engine) -> None:
     """Hangul syllables change by rule: some of them, and of the others some, are enough."""
     every = [chr(number) for number in range(CHARACTERS) if not 0xD800 <= number < 0xE000]
-    changing = [one for one in every if unicodedata.decomposition(one) or unicodedata.combining(one)]
-    text = "".join(f"{one}a{one}\u0301 {one}" for one in [*changing, *every[:0x400], *every[0x400::64]]).encode()
+    changing = [item for item in every if unicodedata.decomposition(item) or unicodedata.combining(item)]
+    text = "".join(f"{item}a{item}\u0301 {item}" for item in [*changing, *every[:0x400], *every[0x400::64]]).encode()
     assert engine.normalize([text]) == [engine.reference.normalized(text)]
 
 

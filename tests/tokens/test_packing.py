@@ -43,7 +43,7 @@ def test_contexts_any_documents_and_options_equal_the_oracle(files, length: int,
     shard = shard_of(files)
     records = context_records(shard, length, Packing(stream=stream, **options))
     streams = files if stream == "file" else [[document for file in files for document in file]]
-    expected = [context for one in streams for context in packed(one, length, options, EOT, BOS, PAD)]
+    expected = [context for stream in streams for context in packed(stream, length, options, EOT, BOS, PAD)]
     assert records.copy(np.arange(len(records.ordinals))).reshape(-1, length).tolist() == expected
     slots = [slot for context in expected for slot in context]
     assert records.pad_tokens == slots.count(PAD)
@@ -58,15 +58,15 @@ def test_context_stretches_any_options_name_every_slot(documents, length: int, o
     records = context_records(shard, length, packing)
     contexts = records.copy(np.arange(len(records.ordinals))).reshape(-1, length).tolist()
     for number, context in enumerate(contexts):
-        found = []
-        for one in context_stretches(records.plan, packing, shard.ends, number):
-            assert one.first == len(found)
-            size = one.last - one.first
-            if one.special:
-                found += [shard.special_id(one.special)] * size
+        actual = []
+        for stretch in context_stretches(records.plan, packing, shard.ends, number):
+            assert stretch.first == len(actual)
+            size = stretch.last - stretch.first
+            if stretch.special:
+                actual += [shard.special_id(stretch.special)] * size
             else:
-                found += documents[one.ordinal][one.document_first : one.document_first + size]
-        assert found == context
+                actual += documents[stretch.ordinal][stretch.document_first : stretch.document_first + size]
+        assert actual == context
 
 
 @given(DOCUMENTS, st.integers(4, 17))

@@ -133,7 +133,7 @@ def test_pieces_of_tricky_texts_are_the_references_in_threads_that_share_an_engi
 @pytest.mark.parametrize("text", [b"\xff", b"a\xe4\xb8", b"\xf4\x90\x80\x80", b"\xed\xa0\x80"])
 def test_pieces_text_that_is_not_utf8_is_refused_as_by_the_reference(tmp_path, text: bytes) -> None:
     tokenizer = loaded(sentencepiece(), tmp_path)
-    for encode in (tokenizer.reference.encode, lambda one: tokenizer.encode([b"a", one, b"\xad"])):
+    for encode in (tokenizer.reference.encode, lambda item: tokenizer.encode([b"a", item, b"\xad"])):
         with pytest.raises(UnicodeDecodeError):
             encode(text)
 

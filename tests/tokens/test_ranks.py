@@ -17,10 +17,10 @@ from corpusmill.tokens.ranks import read_ranks, token_lengths
 @given(words=st.dictionaries(st.integers(0, 300), st.binary(min_size=1, max_size=9), min_size=1), data=st.data())
 def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(words: dict[int, bytes], data: st.DataObject) -> None:
     order = data.draw(st.permutations(sorted(words)))
-    content = b"".join(b"%s %d\n" % (base64.b64encode(words[one]), one) for one in order)
+    content = b"".join(b"%s %d\n" % (base64.b64encode(words[item]), item) for item in order)
     ids = data.draw(st.lists(st.sampled_from(order)))
     lengths = token_lengths(content, np.array(ids, np.uint32), where=Path("own.tiktoken"))
-    assert lengths.tolist() == [len(words[one]) for one in ids]
+    assert lengths.tolist() == [len(words[token]) for token in ids]
 
 
 def test_token_lengths_of_an_unknown_id_are_refused() -> None:

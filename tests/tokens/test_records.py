@@ -103,9 +103,9 @@ def test_runs_any_sizes_equal_the_oracle(sizes: list[int], budget: int) -> None:
 def test_runs_inner_interval_is_covered_once_without_gaps(sizes: list[int], budget: int, data) -> None:
     first = data.draw(st.integers(0, len(sizes)))
     last = data.draw(st.integers(first, len(sizes)))
-    found = list(runs(np.cumsum(sizes, dtype=np.uint64), budget, first, last))
-    edges = [first, *[stop for _, stop in found]]
-    assert found == list(pairwise(edges))
+    actual = list(runs(np.cumsum(sizes, dtype=np.uint64), budget, first, last))
+    edges = [first, *[stop for _, stop in actual]]
+    assert actual == list(pairwise(edges))
     assert edges[-1] == last
 
 

@@ -29,8 +29,8 @@ ODD = st.text(st.sampled_from("a1 é\u0301٣Ⅷ½中각\u1100\u1161\u11a8\u0338<
 
 @given(st.lists(SHORT, max_size=6), st.lists(st.text("ab<é中", max_size=20), max_size=6))
 def test_string_finder_any_strings_and_texts_finds_what_python_finds(strings: list[str], texts: list[str]) -> None:
-    found = StringFinder(strings).holding([text.encode() for text in texts])
-    assert found.tolist() == [any(string in text for string in strings) for text in texts]
+    actual = StringFinder(strings).holding([text.encode() for text in texts])
+    assert actual.tolist() == [any(string in text for string in strings) for text in texts]
 
 
 def test_string_finder_string_over_the_border_of_two_documents_is_in_neither() -> None:
@@ -46,28 +46,28 @@ def all_characters() -> list[str]:
 def test_cut_at_numbers_any_text_gives_the_pieces_of_tokenizers_digits(each: bool, texts: list[str]) -> None:
     encoded = [text.encode() for text in texts]
     text = np.frombuffer(b"".join(encoded), np.uint8)
-    bounds, counts = cut_at_numbers(text, np.cumsum([len(one) for one in encoded], dtype=np.int64), each=each)
+    bounds, counts = cut_at_numbers(text, np.cumsum([len(item) for item in encoded], dtype=np.int64), each=each)
     pieces = [text[first:last].tobytes().decode() for first, last in pairwise(bounds)]
     digits = pre_tokenizers.Digits(individual_digits=each)
-    expected = [[piece for piece, _ in digits.pre_tokenize_str(one)] if one else [] for one in texts]
+    expected = [[piece for piece, _ in digits.pre_tokenize_str(text)] if text else [] for text in texts]
     assert pieces == [piece for own in expected for piece in own]
     assert counts.tolist() == np.cumsum([len(own) for own in expected], dtype=int).tolist()
 
 
 def test_numbers_of_every_assigned_character_are_those_of_tokenizers() -> None:
     kinds = number_kinds()
-    assigned = [one for one in all_characters() if kinds[ord(one)] != UNASSIGNED]
+    assigned = [character for character in all_characters() if kinds[ord(character)] != UNASSIGNED]
     cut = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str("".join(assigned))
     numbers = {piece for piece, _ in cut if len(piece) == 1 and kinds[ord(piece)] == 1}
-    assert numbers == {one for one in assigned if unicodedata.category(one) in {"Nd", "Nl", "No"}}
-    assert not any(kinds[ord(one)] == 1 for piece, _ in cut if len(piece) > 1 for one in piece)
+    assert numbers == {item for item in assigned if unicodedata.category(item) in {"Nd", "Nl", "No"}}
+    assert not any(kinds[ord(item)] == 1 for piece, _ in cut if len(piece) > 1 for item in piece)
 
 
 @pytest.mark.parametrize("form", quick(["NFC", "NFKC", "NFD", "NFKD"], 2))
 def test_characters_that_do_not_change_stay_beside_all_others_of_them(form: Form) -> None:
     """In four orders, so that each stands behind many others; starters before them, too."""
     kinds = changing_kinds(form)
-    stay = [one for one in all_characters() if not kinds[ord(one)]]
+    stay = [character for character in all_characters() if not kinds[ord(character)]]
     assert len(stay) > 100_000
     normalizer = getattr(normalizers, form)()
     for step in (1, 7, 1009, 65_537):

@@ -97,10 +97,10 @@ def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
         ({"name": "cl100k_base", "file": "/no/such/file"}, ["does not exist", "/no/such/file"]),
     ],
 )
-def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, said: list[str]) -> None:
+def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, printed: list[str]) -> None:
     with pytest.raises(TokenizerError) as caught:
         load_tokenizer(**{"engine": "gigatoken", **arguments})
-    for words in said:
+    for words in printed:
         assert words in str(caught.value)
 
 
@@ -354,8 +354,8 @@ def test_tokenizer_of_the_hub_comes_from_its_server_pinned_to_the_commit(tmp_pat
         root = Path(__file__).parents[2]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=root)
 
-    found = load("org/model")
-    assert found.stdout.split() == ["org/model", commit, "50256", hashlib.sha256(body).hexdigest()], found.stderr
+    actual = load("org/model")
+    assert actual.stdout.split() == ["org/model", commit, "50256", hashlib.sha256(body).hexdigest()], actual.stderr
     assert ("/org/model/resolve/main/tokenizer.json", "Bearer hf_test") in asked
     assert "the hub has no such tokenizer" in load("org/other").stderr
     server.shutdown()

@@ -29,9 +29,9 @@ def test_samples_of_any_cache_are_the_windows_of_its_stream(tmp_path_factory, le
     (run,) = cached_runs(folder)
     assert len(run) == len(drawn) >= samples
     for number, expected in enumerate(drawn):
-        draws, one = run.sample(number)
+        draws, item = run.sample(number)
         draws.require_totals(np.array(lengths, np.int32))
-        spans = draws.spans(one, np.array(lengths, np.int32))
+        spans = draws.spans(item, np.array(lengths, np.int32))
         assert [(ordinal, token) for ordinal, first, last in spans for token in range(first, last)] == expected
         assert all(first < last for _, first, last in spans)
 
@@ -52,8 +52,8 @@ def test_runs_of_a_cache_are_its_blends_and_the_prefixes_that_are_in_none(tmp_pa
     order = [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
     write_blend(tmp_path, [a, b], order)
     blend, alone = cached_runs(tmp_path)
-    assert [one.prefix for one in blend.parts] == ["/x/a", "/x/b"]
-    assert [one.prefix for one in alone.parts] == ["/x/c"]
+    assert [part.prefix for part in blend.parts] == ["/x/a", "/x/b"]
+    assert [part.prefix for part in alone.parts] == ["/x/c"]
     drawn = [blend.sample(number) for number in range(len(blend))]
     assert [(draws.prefix[-1], number) for draws, number in drawn] == [("ab"[which], number) for which, number in order]
 
@@ -113,7 +113,7 @@ def read_all(folder: Path, lengths: np.ndarray) -> None:
         draws.spans(number, lengths)
 
 
-@pytest.mark.parametrize("lengths", [[*LENGTHS, 4], LENGTHS[:-1], [one + 1 for one in LENGTHS], LENGTHS[::-1]])
+@pytest.mark.parametrize("lengths", [[*LENGTHS, 4], LENGTHS[:-1], [item + 1 for item in LENGTHS], LENGTHS[::-1]])
 def test_cache_of_files_that_changed_is_refused(tmp_path: Path, lengths: list[int]) -> None:
     write_draws(tmp_path, "/x/web", LENGTHS, samples=20)
     with pytest.raises(CorruptDataError, match="does not match the dataset's files"):

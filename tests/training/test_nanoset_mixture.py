@@ -59,7 +59,7 @@ def windows_of(folder: Path) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", ["web", "books"])
 def test_trace_samples_of_a_mixture_are_the_greedy_draws_of_ours_and_the_folders_of_others(root, name: str) -> None:
-    windows = [windows_of(root / "outputs" / one / "latest" / "nanoset") for one in ("web", "books")]
+    windows = [windows_of(root / "outputs" / item / "latest" / "nanoset") for item in ("web", "books")]
     samples = sum(map(len, windows))
     order = [(folder, drawn % len(windows[folder])) for folder, drawn in greedy_order(SHARES, samples)]
     shuffled = np.arange(samples)

@@ -86,17 +86,17 @@ def require_tokens(sample: SampleTrace, expected: list[int], texts: dict[tuple[s
 def test_trace_samples_of_one_prefix_names_the_documents_of_every_sample(root, config, texts, tmp_path) -> None:
     prefix = prefixes(root)[1]
     rows = documents_of(prefix)
-    drawn = write_draws(tmp_path, str(prefix), [len(one) for one in rows], samples=40, sequence=SEQUENCE, train=0.8)[1]
-    found = list(corpusmill.trace_samples(config, 0, len(drawn), megatron_cache=tmp_path))
-    assert [one.number for one in found] == [*range(len(drawn))]
+    drawn = write_draws(tmp_path, str(prefix), [len(row) for row in rows], samples=40, sequence=SEQUENCE, train=0.8)[1]
+    actual = list(corpusmill.trace_samples(config, 0, len(drawn), megatron_cache=tmp_path))
+    assert [item.number for item in actual] == [*range(len(drawn))]
     documents = [
-        require_tokens(sample, [rows[one][token] for one, token in expected], texts)
-        for sample, expected in zip(found, drawn, strict=True)
+        require_tokens(sample, [rows[item][token] for item, token in expected], texts)
+        for sample, expected in zip(actual, drawn, strict=True)
     ]
     assert {1, 2} <= set(documents)
-    assert {one.file for one in found} == {str(prefix)}
-    one = list(corpusmill.trace_samples(config, 7, megatron_cache=str(tmp_path)))
-    assert one == found[7:8]
+    assert {item.file for item in actual} == {str(prefix)}
+    item = list(corpusmill.trace_samples(config, 7, megatron_cache=str(tmp_path)))
+    assert item == actual[7:8]
 
 
 def test_trace_samples_where_documents_have_no_sequence_names_the_right_ones(root, texts, tmp_path) -> None:
@@ -107,27 +107,27 @@ def test_trace_samples_where_documents_have_no_sequence_names_the_right_ones(roo
     prefix = root / "outputs/bare/latest/megatron/bare_00000_text_document"
     rows = documents_of(prefix)
     assert len(rows) + 1 < int(np.fromfile(f"{prefix}.idx", "<u8", 1, offset=26)[0])
-    drawn = write_draws(tmp_path, str(prefix), [len(one) for one in rows], samples=40, sequence=SEQUENCE)[1]
+    drawn = write_draws(tmp_path, str(prefix), [len(row) for row in rows], samples=40, sequence=SEQUENCE)[1]
     for sample in corpusmill.trace_samples(bare, 0, 40, megatron_cache=tmp_path):
-        require_tokens(sample, [rows[one][token] for one, token in drawn[sample.number]], texts)
+        require_tokens(sample, [rows[item][token] for item, token in drawn[sample.number]], texts)
 
 
 def test_trace_samples_of_a_blend_follows_it_and_names_other_datasets(root, config, texts, tmp_path) -> None:
     ours = prefixes(root)[:2]
-    rows = [documents_of(one) for one in ours]
+    rows = [documents_of(our) for our in ours]
     parts = [
         write_draws(tmp_path, str(prefix), [*map(len, row)], samples=9, sequence=SEQUENCE)
         for prefix, row in zip(ours, rows, strict=True)
     ]
     strange = write_draws(tmp_path, "/else/books_00000_text_document", [5] * 99, samples=9, sequence=SEQUENCE)
     order = [(1, 0), (2, 0), (0, 0), (0, 1), (2, 1), (1, 1)]
-    write_blend(tmp_path, [*(one[0] for one in parts), strange[0]], order)
-    found = list(corpusmill.trace_samples(config, 0, len(order), megatron_cache=tmp_path))
-    for sample, (which, number) in zip(found, order, strict=True):
+    write_blend(tmp_path, [*(part[0] for part in parts), strange[0]], order)
+    actual = list(corpusmill.trace_samples(config, 0, len(order), megatron_cache=tmp_path))
+    for sample, (which, number) in zip(actual, order, strict=True):
         if which == 2:
             assert (sample.file, sample.records) == ("/else/books_00000_text_document", ())
         else:
-            require_tokens(sample, [rows[which][one][token] for one, token in parts[which][1][number]], texts)
+            require_tokens(sample, [rows[which][item][token] for item, token in parts[which][1][number]], texts)
 
 
 @pytest.mark.parametrize("sequence", [1, 31, 700])
@@ -135,7 +135,7 @@ def test_trace_samples_of_a_blend_follows_it_and_names_other_datasets(root, conf
 def test_trace_samples_of_a_nanoset_names_the_documents_of_every_window(root, config, texts, sequence, seed) -> None:
     paths = sorted((root / "outputs/tiny/latest/nanoset").glob("*.ds"))
     if seed is not None:
-        paths = [paths[one] for one in np.random.default_rng(42).permutation(len(paths))]
+        paths = [paths[item] for item in np.random.default_rng(42).permutation(len(paths))]
     windows = []
     for path in paths:
         tokens = np.fromfile(path, "<u4").tolist()
@@ -213,11 +213,11 @@ def test_cache_of_another_version_that_lies_here_is_refused_by_its_digests(root,
 def test_cache_of_a_path_that_is_not_here_is_read_if_it_fits_and_refused_if_not(root, config, texts, tmp_path) -> None:
     prefix = prefixes(root)[0]
     rows = documents_of(prefix)
-    lengths = [len(one) for one in rows]
+    lengths = [len(row) for row in rows]
     far = f"/cluster/tiny/latest/megatron/{prefix.name}"
     drawn = write_draws(tmp_path / "fits", far, lengths, samples=20, sequence=SEQUENCE)[1]
     for sample in corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "fits"):
-        require_tokens(sample, [rows[one][token] for one, token in drawn[sample.number]], texts)
+        require_tokens(sample, [rows[item][token] for item, token in drawn[sample.number]], texts)
     write_draws(tmp_path / "stale", far, lengths[::-1], samples=20, sequence=SEQUENCE)
     with pytest.raises(CorruptDataError, match="the index cache does not match the dataset's files"):
         list(corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "stale"))
@@ -237,14 +237,14 @@ def test_run_on_a_format_that_the_dataset_has_not_is_refused(root, tmp_path, for
 def test_blend_that_draws_twice_from_a_prefix_checks_both_draws(root, config, texts, tmp_path) -> None:
     prefix = prefixes(root)[0]
     rows = documents_of(prefix)
-    lengths = [len(one) for one in rows]
+    lengths = [len(row) for row in rows]
     whole = write_draws(tmp_path, str(prefix), lengths, samples=9, sequence=SEQUENCE)
     more = write_draws(tmp_path, str(prefix), lengths, samples=4 * sum(lengths) // SEQUENCE, sequence=SEQUENCE)
     stale = write_draws(tmp_path, str(prefix), lengths[:-1], samples=8, sequence=SEQUENCE)
     write_blend(tmp_path, [whole[0], more[0], stale[0]], [(0, 3), (1, 3), (2, 3)])
     for number, expected in ((0, whole[1][3]), (1, more[1][3])):
         (sample,) = corpusmill.trace_samples(config, number, megatron_cache=tmp_path)
-        require_tokens(sample, [rows[one][token] for one, token in expected], texts)
+        require_tokens(sample, [rows[item][token] for item, token in expected], texts)
     with pytest.raises(CorruptDataError, match="does not match the dataset's files"):
         list(corpusmill.trace_samples(config, 0, 3, megatron_cache=tmp_path))
 
@@ -264,7 +264,7 @@ def test_trace_command_shows_a_step_sample_by_sample(config, cached, texts) -> N
     assert shown.count("in the sample") == 5
     first = next(iter(corpusmill.trace_samples(config, 10, megatron_cache=cached)))
     pieces = [part for record in first.records for part in record.parts if isinstance(part, Piece)]
-    assert all(f"{one.document.source}:{one.document.line}" in shown for one in pieces)
+    assert all(f"{piece.document.source}:{piece.document.line}" in shown for piece in pieces)
     code, again = run(config, "--megatron-cache", str(cached), "--first-sample", "10", "--batch", "5")
     assert (code, again) == (0, shown)
 

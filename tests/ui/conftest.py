@@ -55,7 +55,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     context = log_in(browser, "admin")
     strangers: list[str] = []
     context.on(
-        "request", lambda one: None if one.url.startswith((URL, "data:", "blob:")) else strangers.append(one.url)
+        "request", lambda item: None if item.url.startswith((URL, "data:", "blob:")) else strangers.append(item.url)
     )
     yield context
     context.close()
@@ -70,7 +70,7 @@ def page(context: BrowserContext) -> Page:
 def our_frame(page: Page) -> Frame:
     """The plugin's frame within Airflow's page, once it is there."""
     page.wait_for_function("document.querySelector('iframe')?.contentDocument?.querySelector('main')")
-    frame = next(one for one in page.frames if one.url.startswith(f"{URL}/dataset-report/"))
+    frame = next(frame for frame in page.frames if frame.url.startswith(f"{URL}/dataset-report/"))
     frame.wait_for_selector("main")
     return frame
 
@@ -112,7 +112,7 @@ def fill(page: Page, field: str, value: str) -> None:
 
 def trigger(page: Page) -> Response:
     """Press the form's button; what Airflow answered."""
-    with page.expect_response(lambda one: one.request.method == "POST" and one.url.endswith("/dagRuns")) as answered:
+    with page.expect_response(lambda item: item.request.method == "POST" and item.url.endswith("/dagRuns")) as answered:
         page.locator("[role=dialog] button").filter(has_text="Trigger").last.click()
     return answered.value
 

@@ -23,14 +23,14 @@ from tests.consumers.run import environment  # noqa: E402
 
 def browser() -> str:
     """The machine's Chromium; ends with words if there is none."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not found:
+    actual = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not actual:
         sys.exit(
             "The browser tests need Chromium.\n"
             f"  looked for  {', '.join(BROWSERS)}, and the variable CHROMIUM\n"
             "  next        install it (Debian, Ubuntu: apt-get install chromium), or set CHROMIUM to its path"
         )
-    return found
+    return actual
 
 
 def main() -> int:

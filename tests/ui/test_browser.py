@@ -36,8 +36,8 @@ def known() -> SimpleNamespace:
 def digests(frame: Frame) -> dict[str, str]:
     """Shard -> digest of its tokens, as the table shows them."""
     rows = frame.query_selector_all("tr[data-shard]")
-    found = {str(row.get_attribute("data-shard")): row.query_selector("code") for row in rows}
-    return {shard: str(code.get_attribute("title")) for shard, code in found.items() if code}
+    actual = {str(row.get_attribute("data-shard")): row.query_selector("code") for row in rows}
+    return {shard: str(code.get_attribute("title")) for shard, code in actual.items() if code}
 
 
 def test_datasets_page_before_the_first_build_says_what_to_do(page: Page) -> None:
@@ -176,8 +176,8 @@ def test_datasets_page_lists_the_dataset_and_follows_airflows_theme(
     assert frame.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     dark = log_in(browser, "admin", "dark")
     for name, show in (
-        ("10-datasets-dark", lambda one: one.goto(f"{URL}/plugin/datasets")),
-        ("11-report-dark", lambda one: report_of(one, "build_dataset", known.run).wait_for_selector("#flow")),
+        ("10-datasets-dark", lambda item: item.goto(f"{URL}/plugin/datasets")),
+        ("11-report-dark", lambda item: report_of(item, "build_dataset", known.run).wait_for_selector("#flow")),
     ):
         show(dark.pages[0])
         frame = our_frame(dark.pages[0])

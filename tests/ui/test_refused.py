@@ -35,10 +35,10 @@ def test_form_raises_a_number_to_the_least_and_refuses_what_is_no_size_with_an_e
     expect(page.locator("[role=dialog] [name=element_minimum_bytes]").last).to_have_value("7")
     fill(page, "shard_bytes", "8 apples")
     assert trigger(page).status == 400
-    said = page.locator("[role=dialog] .chakra-alert__content").last
-    expect(said).to_contain_text("shard_bytes")
-    expect(said).to_contain_text("a number with a unit, such as 256MiB or 10GB")
-    said.scroll_into_view_if_needed()
+    printed = page.locator("[role=dialog] .chakra-alert__content").last
+    expect(printed).to_contain_text("shard_bytes")
+    expect(printed).to_contain_text("a number with a unit, such as 256MiB or 10GB")
+    printed.scroll_into_view_if_needed()
     picture(page, "17-refused-in-the-form")
     assert number_of_runs(page) == before
 
@@ -63,7 +63,7 @@ def test_value_that_only_the_plan_can_refuse_is_said_on_the_page_and_nothing_is_
         expect(notice).to_contain_text(word)
     picture(page, f"18-refused-{field}")
     tasks = call(page, "GET", f"dags/{DAG}/dagRuns/{run}/taskInstances?limit=100")["task_instances"]
-    states = {one["task_id"]: one["state"] for one in tasks}
+    states = {task["task_id"]: task["state"] for task in tasks}
     assert states.pop("plan") == "failed"
     assert states.pop("close") != "failed"  # it frees the dataset for other runs, and may still be at it
     assert set(states.values()) == {"upstream_failed"}

@@ -124,11 +124,11 @@ class Fresh(Rest):
 
     def stop(self) -> None:
         """End every process of its session."""
-        session = [one for one in psutil.process_iter() if _session(one.pid) == self.process.pid]
+        session = [item for item in psutil.process_iter() if _session(item.pid) == self.process.pid]
         self.process.send_signal(signal.SIGINT)
         _, alive = psutil.wait_procs(session, timeout=20)
-        for one in alive:
-            one.kill()
+        for item in alive:
+            item.kill()
         self.process.wait()
 
     def python(self, code: str) -> str:

@@ -142,7 +142,7 @@ def test_dataset_is_built_has_the_bytes_of_a_build_without_airflow_and_its_pages
     assert (everything.status_code, "tiny" in everything.text) == (200, True)
     plugins = fresh.call("GET", "/api/v2/plugins")["plugins"]
     assert [plugin["name"] for plugin in plugins if plugin["source"].startswith("corpusmill")] == ["dataset_report"]
-    (view,) = [one for plugin in plugins for one in plugin["external_views"] if one["destination"] == "dag_run"]
+    (view,) = [item for plugin in plugins for item in plugin["external_views"] if item["destination"] == "dag_run"]
     assert view["url_route"] == "dataset-report"
     nobody = type(fresh.client)(base_url=fresh.client.base_url, trust_env=False)
     assert nobody.get(f"/dataset-report/{DAG}/first").status_code == 401

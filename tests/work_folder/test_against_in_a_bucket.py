@@ -66,7 +66,7 @@ def test_reference_dataset_in_a_bucket_is_indexed_once_for_all_machines(
             assert attempts == of_first
             assert made.total("union", "reference_bytes") > 0
             assert not verify_build(made).findings
-            assert not any(".common" in str(one.folder) for one in find_garbage(made.work, GRAPH))
+            assert not any(".common" in str(item.folder) for item in find_garbage(made.work, GRAPH))
             assert documents(tmp_path, name) == documents(tmp_path, "locally")
     assert plan_dataset(settings(tmp_path, "locally", str(tmp_path / "work"), latest))
     require_collected_when_unneeded(tmp_path, moto_client, latest)
@@ -82,9 +82,9 @@ def require_collected_when_unneeded(root: Path, client: Any, latest: str) -> Non
         alone = settings(root, "first", "s3://corpus/mill")
         made = open_build(build_dataset(alone, workers=1))
         assert not common_garbage(made.work)
-        found = common_garbage(made.work, collecting_at_once(alone))
-        assert {garbage.folder.parent.name for garbage in found} == {"reference", "reference_index"}
-        remove_garbage(made.work, GRAPH, found)
+        actual = common_garbage(made.work, collecting_at_once(alone))
+        assert {garbage.folder.parent.name for garbage in actual} == {"reference", "reference_index"}
+        remove_garbage(made.work, GRAPH, actual)
         assert not common_garbage(made.work, collecting_at_once(alone))
         assert "Contents" not in client.list_objects_v2(Bucket="corpus", Prefix="mill/.common/")
         again = open_build(build_dataset(settings(root, "first", "s3://corpus/mill", latest), workers=1))

@@ -71,7 +71,7 @@ def locally(corpus: Path) -> dict[str, bytes]:
 
 def outputs_in_bucket(client: Any) -> list[str]:
     pages = client.get_paginator("list_objects_v2").paginate(Bucket="corpus", Prefix="mill/tiny/outputs/")
-    return [one["Key"] for page in pages for one in page.get("Contents", [])]
+    return [item["Key"] for page in pages for item in page.get("Contents", [])]
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_build_that_gives_back_what_nobody_needs_delivers_the_same(
     ]
     there = outputs_in_bucket(moto_client)
     assert gone
-    assert not [key for key in there if any(key.endswith(one) for one in gone)]
+    assert not [key for key in there if any(key.endswith(item) for item in gone)]
 
 
 def test_another_machine_reuses_every_step(corpus: Path, bucket: Machine) -> None:
@@ -124,8 +124,8 @@ def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, buc
     moto_client.put_object(Bucket="corpus", Key=flipped, Body=bytes(content))
     for name in ("first", "second"):  # whose cache holds both as they were, and whose cache is empty
         with bucket(name):
-            found = verify_build(open_build(address)).findings
-        assert {finding.where.rpartition("/")[2] for finding in found} >= {"tokenized", "tokens"}, name
+            actual = verify_build(open_build(address)).findings
+        assert {finding.where.rpartition("/")[2] for finding in actual} >= {"tokenized", "tokens"}, name
 
 
 @pytest.mark.slow
@@ -184,9 +184,9 @@ def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
     at_once = ScheduleConfig.model_construct(task_timeout=timedelta(seconds=-1))
     monkeypatch.setattr(garbage, "ScheduleConfig", lambda: at_once)
     with bucket("second"):
-        found = garbage.find_garbage(work_of(other), GRAPH)
-        assert {one.reason for one in found} == {garbage.SUPERSEDED, garbage.ABANDONED}
-        assert garbage.remove_garbage(work_of(other), GRAPH, found)
+        actual = garbage.find_garbage(work_of(other), GRAPH)
+        assert {item.reason for item in actual} == {garbage.SUPERSEDED, garbage.ABANDONED}
+        assert garbage.remove_garbage(work_of(other), GRAPH, actual)
         assert not garbage.find_garbage(work_of(other), GRAPH)
     with bucket("third"):
         build = open_build(build_dataset(other, workers=1))
@@ -194,7 +194,7 @@ def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
     assert delivered(other) == needed
     attempts = {build.receipt(*step).attempt for step in steps_of(build)}
     left = {key.split("/")[4] for key in outputs_in_bucket(moto_client)} - attempts
-    assert not any("killed" in one for one in left)
+    assert not any("killed" in item for item in left)
     assert "Uploads" not in moto_client.list_multipart_uploads(Bucket="corpus")
 
 

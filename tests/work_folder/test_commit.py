@@ -74,7 +74,7 @@ def read_or_run_again() -> tuple[bytes, bool]:
 
 
 def keys(client: Any) -> list[str]:
-    return [one["Key"] for one in client.list_objects_v2(Bucket="corpus").get("Contents", [])]
+    return [item["Key"] for item in client.list_objects_v2(Bucket="corpus").get("Contents", [])]
 
 
 def test_step_of_one_machine_is_read_by_another(bucket: str, tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def raced(folder: Path, contents: list[bytes]) -> list[str]:
         context.Process(target=race, args=(folder, f"racer {number}", content, start, told))
         for number, content in enumerate(contents)
     ]
-    for one in racers:
-        one.start()
+    for racer in racers:
+        racer.start()
     start.set()
     outcomes = [told.get(timeout=120) for _ in racers]
-    for one in racers:
-        one.join()
+    for racer in racers:
+        racer.join()
     return outcomes
 
 

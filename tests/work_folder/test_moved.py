@@ -52,7 +52,7 @@ def test_moved_by_run_task_in_several_processes_is_what_the_bucket_got_and_gave(
         assert len(place.read_bytes().splitlines()) > 2
         figures[stage] = told(place)
     listed = moto_client.list_objects_v2(Bucket="corpus", Prefix="mill/tiny/outputs/")["Contents"]
-    outputs = sum(one["Size"] for one in listed)
+    outputs = sum(item["Size"] for item in listed)
     assert outputs < figures["download"]["bytes_sent"] + figures["index"]["bytes_sent"] < outputs + 200_000
     # The second machine has nothing: every block that it opens is fetched, once.
     assert figures["index"]["cache_misses"] > 0

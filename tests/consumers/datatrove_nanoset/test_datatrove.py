@@ -65,37 +65,37 @@ def test_datatrove_n09_file_names_are_datatroves(written) -> None:
     ours = {path.name for path in (IN_ORDER / "nanoset").iterdir()}
     assert {path.name for path in written.iterdir()} - ours == {"00000_unshuffled.ds.loss"}
     assert all(
-        re.fullmatch(r"\d{5}_\d{5}_doc_shuffled\.ds(\.index|\.metadata)?", one.name) for one in SHUFFLED.iterdir()
+        re.fullmatch(r"\d{5}_\d{5}_doc_shuffled\.ds(\.index|\.metadata)?", path.name) for path in SHUFFLED.iterdir()
     )
 
 
 @pytest.mark.parametrize(("folder", "width", "eos"), FOLDERS)
 @pytest.mark.parametrize("sequence", [7, 128, 2048])
 def test_datatrove_n21_folder_dataset_reads_every_window(folder, width, eos, sequence) -> None:
-    found = DatatroveFolderDataset(str(folder), seq_len=sequence, token_size=width)
+    actual = DatatroveFolderDataset(str(folder), seq_len=sequence, token_size=width)
     windows = [
         tokens[first : first + sequence + 1]
         for tokens, _ in plainly(folder, width)
         for first in range(0, len(tokens) - sequence, sequence + 1)
     ]
-    assert len(found) == len(windows)
-    assert all(np.array_equal(found[i]["input_ids"].numpy(), window) for i, window in enumerate(windows))
+    assert len(actual) == len(windows)
+    assert all(np.array_equal(actual[i]["input_ids"].numpy(), window) for i, window in enumerate(windows))
 
 
 def positions_of(tokens: np.ndarray, ends: list[int], first: int, count: int) -> list[int]:
     """Position in its document of each of `count` tokens, the window's beginning being 0 in any case."""
     starts = {0, *ends}
-    found = []
+    actual = []
     for place in range(first, first + count):
-        found.append(0 if place in starts or place == first else found[-1] + 1)
-    return found
+        actual.append(0 if place in starts or place == first else actual[-1] + 1)
+    return actual
 
 
 @pytest.mark.parametrize(("folder", "width", "eos"), FOLDERS)
 @pytest.mark.parametrize("from_eos", [False, True])
 def test_datatrove_n16_positions_restart_at_every_document(folder, width, eos, from_eos) -> None:
     sequence = 64
-    found = DatatroveFolderDataset(
+    actual = DatatroveFolderDataset(
         str(folder),
         seq_len=sequence,
         token_size=width,
@@ -107,7 +107,7 @@ def test_datatrove_n16_positions_restart_at_every_document(folder, width, eos, f
         for tokens, ends in plainly(folder, width)
         for first in range(0, len(tokens) - sequence, sequence + 1)
     ]
-    got = [found[i]["positions"].numpy().tolist() for i in range(len(found))]
+    got = [actual[i]["positions"].numpy().tolist() for i in range(len(actual))]
     assert got == expected
 
 
@@ -126,7 +126,7 @@ def test_datatrove_n19_autotokenizer_loads_what_the_metadata_names() -> None:
     tokenizer = AutoTokenizer.from_pretrained(name)
     assert int(size) == 2
     described = json.loads((Path(name) / "tokenizer.json").read_text())
-    added = {one["content"] for one in described["added_tokens"]}
+    added = {item["content"] for item in described["added_tokens"]}
     assert len(tokenizer) == len(added | described["model"]["vocab"].keys())
     tokens, ends = plainly(IN_ORDER / "auto", 2)[0]
     first = tokens[: ends[0]].tolist()
@@ -158,12 +158,12 @@ def test_nanotron_n25_old_loader_finds_the_ds_files_alone() -> None:
 
 def traced_tokens(records: list) -> list[int]:
     """The tokens that a traced sample's spans of our files hold."""
-    found = []
+    actual = []
     for file, record, first, last, _ in records:
         path = SHUFFLED / f"{Path(file).name}.ds"
         begin = 0 if not record else int(np.fromfile(f"{path}.index", "<u8")[record - 1])
-        found += np.fromfile(path, "<u4")[begin + first : begin + last].tolist()
-    return found
+        actual += np.fromfile(path, "<u4")[begin + first : begin + last].tolist()
+    return actual
 
 
 def nanoset_order(windows: int, seed: int) -> np.ndarray:
@@ -187,9 +187,9 @@ def test_trace_samples_of_a_nanoset_are_the_windows_that_datatrove_reads(sequenc
     windows = len(folder)
     order = np.arange(windows) if seed is None else np.tile(nanoset_order(windows, seed), 3)
     first = 0 if seed is None else windows - 10  # into the second epoch
-    found = traced(first=first, count=windows, sequence_tokens=sequence, seed=seed)
-    assert len(found) == windows > 10
-    for number, _, records in found:
+    actual = traced(first=first, count=windows, sequence_tokens=sequence, seed=seed)
+    assert len(actual) == windows > 10
+    for number, _, records in actual:
         assert folder[int(order[number])]["input_ids"].tolist() == traced_tokens(records)
     if seed is None:
         assert "the run draws fewer samples" in traced(first=1, count=windows, sequence_tokens=sequence)
@@ -221,9 +221,9 @@ def test_trace_samples_of_a_nanoset_mixture_are_the_windows_of_the_folders_in_na
     ]
     order = drawn_by_nanotron([*map(len, folders)], stated["dataset_weights"], stage["data"]["seed"])
     order += order[:10]  # the second epoch begins like the first
-    found = traced(first=0, count=len(order), mixture=str(mixture / "mixture.json"))
+    actual = traced(first=0, count=len(order), mixture=str(mixture / "mixture.json"))
     assert {folder for folder, _ in order} == {0, 1}
-    for (folder, window), (_, file, records) in zip(order, found, strict=True):
+    for (folder, window), (_, file, records) in zip(order, actual, strict=True):
         if folder == 0:
             assert folders[0][window]["input_ids"].tolist() == traced_tokens(records)
         else:

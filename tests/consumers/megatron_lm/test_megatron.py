@@ -43,7 +43,7 @@ def test_megatron_m20_indexed_dataset_rows_are_ours(prefix) -> None:
     assert len(dataset) == len(sequences) > 1
     assert dataset.index.dtype == dtype
     assert dataset.document_indices.tolist() == boundaries
-    assert dataset.sequence_lengths.tolist() == [len(one) for one in sequences]
+    assert dataset.sequence_lengths.tolist() == [len(sequence) for sequence in sequences]
     for number, sequence in enumerate(sequences):
         assert np.array_equal(dataset[number].copy(), sequence)
     streamed = IndexedDataset(str(prefix), mmap=False)
@@ -92,7 +92,9 @@ def gpt_samples(prefix: Path, sequence: int, wanted: int, seed: int) -> GPTDatas
     return train
 
 
-@pytest.mark.parametrize("prefix", [one for one in PREFIXES if one.parent == SHUFFLED][:2], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "prefix", [item for item in PREFIXES if item.parent == SHUFFLED][:2], ids=lambda path: path.name
+)
 def test_megatron_m20_gpt_dataset_samples_are_the_references(prefix) -> None:
     sequence, seed = 64, 1234
     _, sequences, _ = plainly(prefix)
@@ -108,9 +110,9 @@ def test_megatron_m20_gpt_dataset_samples_are_the_references(prefix) -> None:
     assert len(dataset) == samples
     for number in range(samples):
         first = int(shuffled[number]) * sequence
-        found = dataset[number]
-        assert found["tokens"].tolist() == stream[first : first + sequence].tolist()
-        assert found["labels"].tolist() == stream[first + 1 : first + sequence + 1].tolist()
+        actual = dataset[number]
+        assert actual["tokens"].tolist() == stream[first : first + sequence].tolist()
+        assert actual["labels"].tolist() == stream[first + 1 : first + sequence + 1].tolist()
 
 
 def given_by(way: str, folder: Path) -> dict[str, object]:
@@ -126,23 +128,25 @@ def given_by(way: str, folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("folder", sorted(MIXTURES.iterdir()), ids=lambda path: path.name)
 def test_megatron_mixture_epochs_stated_are_the_epochs_drawn(folder, way) -> None:
     """Tokens trained on from a source's files, over the tokens of their documents that belong to the split."""
-    said = json.loads((folder / "mixture.json").read_text())
-    sequence, samples = said["sequence_tokens"], said["samples"]
-    config = gpt_config(sequence, said["seed"], **given_by(way, folder))
+    printed = json.loads((folder / "mixture.json").read_text())
+    sequence, samples = printed["sequence_tokens"], printed["samples"]
+    config = gpt_config(sequence, printed["seed"], **given_by(way, folder))
     train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()
     drawn = np.bincount(train.dataset_index[:samples], minlength=len(train.datasets))
-    for source in said["sources"]:
-        files = [one for one in range(len(drawn)) if train.datasets[one].dataset_path.startswith(source["folder"])]
+    for source in printed["sources"]:
+        files = [
+            number for number in range(len(drawn)) if train.datasets[number].dataset_path.startswith(source["folder"])
+        ]
         there = sum(
-            int(train.datasets[one].dataset.sequence_lengths[train.datasets[one].indices].sum()) for one in files
+            int(train.datasets[file].dataset.sequence_lengths[train.datasets[file].indices].sum()) for file in files
         )
         trained = int(drawn[files].sum()) * sequence
         stated = source[way]
         assert (stated["there"], stated["tokens"]) == (there, trained)
         assert stated["epochs"] == pytest.approx(trained / there, rel=1e-12)
-    assert sum(one[way]["drawn"] for one in said["sources"]) == samples
+    assert sum(item[way]["drawn"] for item in printed["sources"]) == samples
     if folder.name != "100,0,0":
-        assert said["sources"][0]["megatron"]["epochs"] != said["sources"][0]["megatron_splits"]["epochs"]
+        assert printed["sources"][0]["megatron"]["epochs"] != printed["sources"][0]["megatron_splits"]["epochs"]
 
 
 @pytest.fixture(scope="session")
@@ -163,8 +167,8 @@ def tokens_of(records: list) -> list[int]:
     return tokens
 
 
-PARTS = [str(one) for one in PREFIXES if one.parent == SHUFFLED]
-OTHERS = [str(one.with_suffix("")) for one in sorted((SHUFFLED.parents[2] / "few/latest/megatron").glob("*.idx"))]
+PARTS = [str(item) for item in PREFIXES if item.parent == SHUFFLED]
+OTHERS = [str(path.with_suffix("")) for path in sorted((SHUFFLED.parents[2] / "few/latest/megatron").glob("*.idx"))]
 
 
 @pytest.mark.parametrize(
@@ -185,9 +189,9 @@ def test_trace_samples_of_a_cache_are_the_samples_that_megatron_draws(
     train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, [samples, 0, 0], lambda: True, config).build()
     strange = 0
     for first in (0, samples // 2, samples - batch):
-        found = traced(megatron_cache=str(tmp_path), first=first, count=batch, split=split, seed=77)
-        assert [number for number, _, _ in found] == [*range(first, first + batch)]
-        for number, file, records in found:
+        actual = traced(megatron_cache=str(tmp_path), first=first, count=batch, split=split, seed=77)
+        assert [number for number, _, _ in actual] == [*range(first, first + batch)]
+        for number, file, records in actual:
             drawn = train[number]
             if file in OTHERS:
                 assert (records, blend[0][int(drawn["dataset_id"])]) == ([], file)

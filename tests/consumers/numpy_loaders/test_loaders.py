@@ -37,7 +37,7 @@ def test_numpy_j24_jaxformers_windows_have_their_shapes(split: str) -> None:
         assert data.flags.c_contiguous
         batches = (len(data) - 1) // (batch * t * dp)
         x, y = data[:-1][: batches * batch * t * dp], data[1:][: batches * batch * t * dp]
-        x, y = (one.reshape(batches, microbatch, dp * batch // microbatch, t) for one in (x, y))
+        x, y = (item.reshape(batches, microbatch, dp * batch // microbatch, t) for item in (x, y))
         assert (x.reshape(-1)[1:] == y.reshape(-1)[:-1]).all()
         assert int(data.max()) < VOCABULARY
 

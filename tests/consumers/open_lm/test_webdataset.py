@@ -40,38 +40,38 @@ def pipeline(shards: list[str], *stages) -> wds.DataPipeline:
 
 def samples(shards: list[str]) -> list[dict]:
     # webdataset from 0.2.96 on hands out one item without a key at the end of a tar.
-    return [one for one in pipeline(shards) if one.get("__key__")]
+    return [item for item in pipeline(shards) if item.get("__key__")]
 
 
 def test_webdataset_t33_manifest_by_open_lms_rule_names_every_shard() -> None:
     listed = open_lm_manifest()
-    assert {f"{one['shard']}.tar" for one in listed} == {path.name for path in DATASET.glob("*.tar")}
+    assert {f"{item['shard']}.tar" for item in listed} == {path.name for path in DATASET.glob("*.tar")}
     assert len(listed) > 2
-    assert all(set(one) == {"shard", "num_sequences"} for one in listed)
-    assert len({one["num_sequences"] for one in listed[:-1]}) == 1
+    assert all(set(item) == {"shard", "num_sequences"} for item in listed)
+    assert len({item["num_sequences"] for item in listed[:-1]}) == 1
 
 
 def test_webdataset_t33_every_shard_has_as_many_samples_as_the_manifest_says() -> None:
-    for one in open_lm_manifest():
-        assert len(samples([one["shard"]])) == one["num_sequences"]
+    for item in open_lm_manifest():
+        assert len(samples([item["shard"]])) == item["num_sequences"]
 
 
 def test_webdataset_t33_brace_expression_reads_every_sample_in_order() -> None:
-    shards = [one["shard"] for one in open_lm_manifest()]
+    shards = [item["shard"] for item in open_lm_manifest()]
     read = samples(shards)
-    assert [one["json"] for one in read] == [context for shard in shards for context in plainly_read(shard)]
-    assert len({one["__key__"] for one in read}) == len(read)
+    assert [item["json"] for item in read] == [context for shard in shards for context in plainly_read(shard)]
+    assert len({item["__key__"] for item in read}) == len(read)
 
 
 def test_webdataset_t33_every_sample_is_one_field_of_plain_ints_of_one_length() -> None:
-    for one in samples([one["shard"] for one in open_lm_manifest()]):
-        assert {key for key in one if not key.startswith("__")} == {"json"}
-        assert len(one["json"]) == SEQ_LEN + 1
-        assert all(type(token) is int and 0 <= token < 100_277 for token in one["json"])
+    for sample in samples([item["shard"] for item in open_lm_manifest()]):
+        assert {key for key in sample if not key.startswith("__")} == {"json"}
+        assert len(sample["json"]) == SEQ_LEN + 1
+        assert all(type(token) is int and 0 <= token < 100_277 for token in sample["json"])
 
 
 def test_webdataset_t33_batches_are_equal_lists() -> None:
-    shards = [one["shard"] for one in open_lm_manifest()]
+    shards = [item["shard"] for item in open_lm_manifest()]
     stages = (wds.to_tuple("json"), wds.batched(4, partial=True))
     batches = [contexts for (contexts,) in pipeline(shards, *stages)]
     assert {len(contexts) for contexts in batches[:-1]} == {4}
@@ -86,7 +86,7 @@ def test_webdataset_t27_exp_data_is_what_dclms_dataclass_takes() -> None:
     optional = {"uuid", "creation_date", "tokenizer", "data_key", "note", "mirrors"}
     assert required <= set(reference) <= required | optional
     assert reference["tokenized"] is True
-    assert reference["num_tokens"] == sum(one["num_sequences"] for one in open_lm_manifest()) * (SEQ_LEN + 1)
+    assert reference["num_tokens"] == sum(item["num_sequences"] for item in open_lm_manifest()) * (SEQ_LEN + 1)
     files = [*DATASET.glob("*.tar"), DATASET / "manifest.jsonl"]
     assert reference["size"] == sum(path.stat().st_size for path in files)
     assert Path(reference["manifest_url"]).read_bytes() == (DATASET / "manifest.jsonl").read_bytes()
