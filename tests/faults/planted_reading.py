@@ -79,7 +79,7 @@ READING = [
           "        self._first_document = max(0, self.documents - 1)\n"),
 
     Fault("of every shard the first ranges are taken", "stages.union",
-          "one.read(name, place, columns=columns)", "one.read(name, 0, columns=columns)"),
+          "match.read(name, place, columns=columns)", "match.read(name, 0, columns=columns)"),
     Fault("the last partition's ranges are not read", "stages.union",
           'for partition in build.units("match")]', 'for partition in build.units("match")[:-1]]'),
     Fault("every partition looks for the first one's anchors", "stages.shared",
@@ -92,7 +92,7 @@ READING = [
           "    write_sections(folder, BORDERS, borders)",
           "    write_sections(folder, BORDERS, [own[:-1] for own in borders])"),
     Fault("what digests settled is not among the matches", "dedup.borders",
-          "    united = found.united(settled, with_windows=want_windows)", "    united = found"),
+          "    united = matches.united(settled, with_windows=want_windows)", "    united = matches"),
     Fault("a window's bytes end one early", "dedup.matches",
           "np.array([0, minimum_bytes - 1], np.uint64)", "np.array([0, minimum_bytes - 2], np.uint64)"),
     Fault("ranges cut characters", "dedup.ranges", "    for _ in range(3):", "    for _ in range(0):"),

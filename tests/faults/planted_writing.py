@@ -33,14 +33,14 @@ WRITING = [
           "    rows = [np.minimum(np.array(tokenizer.encode(text), np.uint32) + np.uint32(1), np.uint32(100_255))"
           " for text in texts]"),
     Fault("the engine's vocabulary has two tokens exchanged", "tokens.engines",
-          "        copy.write(found.content)",
-          "        copy.write(found.content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
+          "        copy.write(file.content)",
+          "        copy.write(file.content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
           ".replace(b'IGNoZQ== 3091', b'IHdhdGVy 3091'))"),
     Fault("both libraries' vocabulary has two tokens exchanged", "tokens.vocabulary",
-          "    return VocabularyFile(path, kind, found, content, commit)",
+          "    return VocabularyFile(path, kind, digest, content, commit)",
           "    content = content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
           ".replace(b'IGNoZQ== 3091', b'IHdhdGVy 3091')\n"
-          "    return VocabularyFile(path, kind, found, content, commit)"),
+          "    return VocabularyFile(path, kind, digest, content, commit)"),
     Fault("texts are split by another vocabulary's pattern", "tokens.vocabulary",
           '"cl100k_base": "gpt4"', '"cl100k_base": "gpt2"'),
     Fault("EOT is the id behind it", "tokens.special",
