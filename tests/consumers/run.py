@@ -123,15 +123,19 @@ def write_in_order(folder: Path) -> None:
     write_megatron(source, folder / "megatron" / "web", tokenizer)
 
 
+def base_python(lock: Path) -> str:
+    """This Python, or the version that a consumer needs."""
+    newer = lock.with_name("python-version")
+    return newer.read_text().strip() if newer.is_file() else sys.executable
+
+
 def environment(lock: Path) -> Path:
     """The python of an environment that holds exactly what `lock` says; made anew when the lock changed."""
     name = f"{lock.parent.name}{lock.stem.removeprefix('requirements')}"
     folder = CACHE / name
     stamp, wanted = folder / "installed.lock", lock.read_text()
     if not stamp.is_file() or stamp.read_text() != wanted:
-        newer = lock.with_name("python-version")  # a consumer may need a newer Python than this one
-        base = newer.read_text().strip() if newer.is_file() else sys.executable
-        subprocess.run([UV, "venv", "-q", "--clear", "--python", base, folder], check=True)
+        subprocess.run([UV, "venv", "-q", "--clear", "--python", base_python(lock), folder], check=True)
         sync = [UV, "pip", "sync", "-q", "--python", folder / "bin" / "python", "--require-hashes", lock]
         # uv does not read pip's settings, and a wheel may be where only pip was told to look.
         links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
@@ -149,6 +153,10 @@ def main() -> int:
         if wanted and lock.parent.name not in wanted:
             continue
         print(f"consumer {lock.parent.name} {lock.stem.removeprefix('requirements').removeprefix('-')}", flush=True)
+        find = [UV, "python", "find", "-q", "--no-python-downloads", base_python(lock)]
+        if subprocess.run(find, stdout=subprocess.DEVNULL, check=False).returncode:
+            print(f"skipped: it needs Python {base_python(lock)}, which this machine does not have")
+            continue
         command = [
             environment(lock),
             "-m",
