@@ -85,7 +85,7 @@ def test_config_sizes_with_units_are_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "printed"),
     [
         ("shuffle: {seed: 1}", "shufle: {seed: 1}", ["line 6: shufle", "did you mean shuffle?"]),
         ("{mode: none}", "{mode: none, minimum_byte: 7}", ["dedup.minimum_byte", "did you mean minimum_bytes?"]),

@@ -59,7 +59,7 @@ ODD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), ODD_TEXTS, ids=[line[:24].strip() for line, _ in ODD_TEXTS])
+@pytest.mark.parametrize(("line", "printed"), ODD_TEXTS, ids=[line[:24].strip() for line, _ in ODD_TEXTS])
 def test_config_odd_text_is_an_error_with_file_and_key(line: str, printed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(f"{MINIMAL}{line}\n", where="x.yaml")

@@ -12,7 +12,7 @@ and the ids of the two sides are those of the whole::
 `why_not_pieces` (fitness.py) decides which tokenizers qualify. A table remembers the ids of short pieces and is emptied
 when it is full; it changes no id, because a piece that is not in it is merged anew (piece_kernels.py).
 
-Price: 10 ns a byte, and a microsecond for a new piece; memory is 60 MB, and 40 bytes per byte of the longest piece.
+Price: 10 ns a byte, and 2 microseconds for a new piece; memory is 60 MB, and 40 bytes per byte of the longest piece.
 """
 
 from __future__ import annotations

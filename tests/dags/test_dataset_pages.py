@@ -75,7 +75,7 @@ def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> Non
 
 
 @pytest.mark.parametrize(
-    ("states", "word", "said"),
+    ("states", "word", "printed"),
     [
         ({"index": "success", "tokenize": "failed", "writeback": "running"}, "failed", "tokenize failed"),
         ({"index": "running"}, "running", "index"),

@@ -143,7 +143,7 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         (DEMO.replace("minimum_bytes: 200", "minimum_bites: 200"), ["minimum_bites", "did you mean minimum_bytes"]),
         (DEMO.replace("mode: remove", "mode: delete"), ["dedup.mode", "'delete'"]),

@@ -93,7 +93,7 @@ def test_words_of_known_texts_are_these(text: str, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("item", "other"),
     [
         ("Straße", "STRASSE"),
         ("ﬁne", "fine"),

@@ -43,7 +43,7 @@ def test_stage_progress_time_left_counts_only_units_that_took_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "item",
     [
         StageProgress("index", 0, 5, 0, 3.0),
         StageProgress("index", 3, None, 10, 3.0),

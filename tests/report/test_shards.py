@@ -37,7 +37,7 @@ def test_shard_row_half_done_shard_says_what_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "unit", "found"),
+    ("stage", "unit", "actual"),
     [("tokenize", "00017", ("00017", "tokenize")), ("scatter", "contexts-00017", ("00017", "scatter contexts"))],
 )
 def test_step_name_keeps_both_kinds_of_record_apart(stage: str, unit: str, actual: tuple[str, str]) -> None:

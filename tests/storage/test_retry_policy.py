@@ -37,7 +37,7 @@ def test_retries_t29_budget_of_pauses_ends_them_earlier(nobody, monkeypatch) -> 
     assert traffic.requests == 1
 
 
-@pytest.mark.parametrize("said", ["many", "0", "-1", "1.5"])
+@pytest.mark.parametrize("printed", ["many", "0", "-1", "1.5"])
 def test_retries_t29_attempts_that_are_no_number_are_refused(printed: str) -> None:
     with pytest.raises(ConfigError, match="not a number") as caught:
         retries.policy_of({retries.ATTEMPTS_KEY: printed})

@@ -53,7 +53,7 @@ def build(root: Path, **changes: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "printed"),
     [
         (
             {"source": {"paths": ["/no/such/folder"]}},

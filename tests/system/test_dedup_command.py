@@ -151,7 +151,7 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
 
 
 @pytest.mark.parametrize(
-    ("dedup", "said"),
+    ("dedup", "printed"),
     [
         ({"mode": "remove", "minimum_bytes": 6}, "no whole character"),
         ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "keep: every_string keeps"),

@@ -204,7 +204,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "printed"),
     [
         ({"file_name": "x.npy"}, "must hold"),
         ({"file_name": "../{split}{number}.npy"}, "no '..'"),

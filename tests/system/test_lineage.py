@@ -238,7 +238,7 @@ def test_locate_takes_a_location_for_a_name(built, root) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "printed"),
     [
         (lambda built: locate(built, "a11.jsonl", 1), ["no such source file", "a1.jsonl"]),
         (lambda built: locate(built, "a1.jsonl", 31), ["no such line", "1 to 30"]),

@@ -107,7 +107,7 @@ def test_tokenize_command_takes_names_rank_files_and_tokenizer_json(tmp_path, na
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "said"),
+    ("arguments", "error", "printed"),
     [
         (["--tokenizer", "gpt5"], TokenizerError, "unknown tokenizer"),
         (["--tokenizer", "cl100k_base", "--engine", "tokenizers"], TokenizerError, "needs engine tiktoken because"),

@@ -99,7 +99,7 @@ def built(root) -> Build:
 
 
 @pytest.fixture(scope="module")
-def found(built, root) -> dict[tuple[int, int], list[int]]:
+def actual(built, root) -> dict[tuple[int, int], list[int]]:
     return contexts(root)
 
 

@@ -89,7 +89,7 @@ def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, p50k_base, r50k_base"]),
         ({"name": "cl100k_base", "engine": "abacus"}, ["unknown engine", "gigatoken, tiktoken"]),
