@@ -99,7 +99,7 @@ class Blocks:
         if is_shared(path):
             moved().add(cache_hits=len(wanted) - len(differing), cache_misses=len(differing))
         elif differing:
-            raise self._damaged(path, f"block {differing[0]:,} as it was written")
+            raise self._damaged(path, f"block {differing[0]:,} as written")
         if differing:
             self._fetch(name, differing)
             _compared[_same_file(path, path.stat())] = compared

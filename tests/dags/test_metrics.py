@@ -94,5 +94,6 @@ def test_metrics_of_a_run_say_what_each_stage_moved_to_the_bucket(
     assert outputs["bytes"] < sent < 3 * outputs["bytes"] + 1_000_000  # receipts, marks and the run's lease come on top
     assert requests > outputs["objects"]
     assert {"tokenize", "gather", "export", "report"} <= {stage for name, stage in sums if name == "requests"}
-    assert sums["cache_hits", "tokenize"] > 0
+    # Which stage compares a block first, and so counts it, depends on the order of the tasks of this one process.
+    assert sum(count for (name, _), count in sums.items() if name == "cache_hits") > 0
     assert not [name for name, _ in sums if name in {"cache_misses", "retries"}]

@@ -45,7 +45,7 @@ def test_blocks_one_flipped_byte_anywhere_is_damage_of_that_block(tmp_path: Path
     borders = {border + by for border in (0, BLOCK_BYTES, WINDOW_BYTES, 2 * WINDOW_BYTES, size) for by in (-1, 0)}
     for place in sorted(place for place in borders if 0 <= place < size):
         flip(path, place)
-        with pytest.raises(DamagedStepError, match=f"block {place // BLOCK_BYTES:,} as it was written"):
+        with pytest.raises(DamagedStepError, match=f"block {place // BLOCK_BYTES:,} as written"):
             blocks.require_bytes("b", 0, EVERY)
         flip(path, place)
         blocks.require()
