@@ -90,11 +90,16 @@ class DatasetConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _annotating_leaves_no_deduplicated_text(self) -> DatasetConfig:
-        if self.dedup.mode == "annotate" and (steps := self.steps_before("writeback")):
+    def _late_steps_change_no_annotated_text(self) -> DatasetConfig:
+        actions = {
+            "dedup.mode": self.dedup.mode,
+            "decontamination.action": self.decontamination and self.decontamination.action,
+        }
+        annotating = [key for key, action in actions.items() if action == "annotate"]
+        if annotating and (steps := self.steps_before("writeback")):
             raise ValueError(
-                f"{steps[0].called} is a step before: writeback, which sees deduplicated text; with mode: annotate none"
-                " is removed, and the noted ranges would not fit a text that a step changed: put it before: index"
+                f"{steps[0].called} is a step before: writeback, but the places that {annotating[0]}: annotate notes"
+                " would not fit a text that the step changed: put it before: index"
             )
         return self
 
@@ -107,11 +112,6 @@ class DatasetConfig(Section):
             raise ValueError(
                 "decontamination.action: annotate writes into documents/: it needs dedup.mode remove or annotate, and"
                 " dedup.writeback"
-            )
-        if steps := self.steps_before("writeback"):
-            raise ValueError(
-                f"{steps[0].called} is a step before: writeback, and decontamination.action: annotate notes places that"
-                " would not fit a text that the step changed: put it before: index"
             )
         own, other = (key.split(".") for key in (wanted.annotate_key, dedup.annotate_key))
         shared = min(len(own), len(other))

@@ -113,9 +113,9 @@ class Answered:
                     seen.taken(np.array(asked, np.int64) - first), twice=number % TWICE == 0
                 )
                 left_out = {ordinal: self._gone[ordinal] for ordinal in range(first, last) if ordinal in self._gone}
-                left_out |= {asked[number]: reason for number, reason in outcomes.dropped.items()}
+                left_out |= {asked[place]: reason for place, reason in outcomes.dropped.items()}
                 left_out = dict(sorted(left_out.items()))
-                texts = {asked[number]: outcomes.texts[number] for number in sorted(outcomes.texts)}
+                texts = {asked[place]: outcomes.texts[place] for place in sorted(outcomes.texts)}
                 subset.append(first, last, left_out, texts)
                 self._failed += outcomes.failed
                 for ordinal, reason in left_out.items():
@@ -124,9 +124,9 @@ class Answered:
                     change = len(text) - len(seen.text_of(ordinal - first))
                     self._added_bytes += max(0, change)
                     self._cut_bytes += max(0, -change)
-                for attribute in sorted(outcomes.attributes):
-                    own = {step: json.loads(data) for step, data in outcomes.attributes[attribute].items()}
-                    _write_row(attributed, {**self._place(asked[attribute]), "attributes": own})
+                for place in sorted(outcomes.attributes):
+                    own = {step: json.loads(data) for step, data in outcomes.attributes[place].items()}
+                    _write_row(attributed, {**self._place(asked[place]), "attributes": own})
                     self._attributed += 1
                 self.dropped += left_out
                 self.rewritten += texts
