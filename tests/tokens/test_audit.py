@@ -176,10 +176,11 @@ def wrong_merge(description: dict) -> dict:
 
 
 def shifted(description: dict) -> dict:
-    """The last added token has the id before its own."""
-    *others, last = description["added_tokens"]
-    vocabulary = {**description["model"]["vocab"], last["content"]: last["id"] - 1}
-    return with_model({**description, "added_tokens": [*others, {**last, "id": last["id"] - 1}]}, vocab=vocabulary)
+    """The last two added tokens have each other's id: no two share one, which would send the text to another engine."""
+    *others, before, last = description["added_tokens"]
+    exchanged = [{**before, "id": last["id"]}, {**last, "id": before["id"]}]
+    vocabulary = {**description["model"]["vocab"], **{token["content"]: token["id"] for token in exchanged}}
+    return with_model({**description, "added_tokens": [*others, *exchanged]}, vocab=vocabulary)
 
 
 @pytest.mark.parametrize("engine", ["auto", "gigatoken", "tokenizers"])
@@ -193,6 +194,9 @@ def test_audit_fault_of_any_engine_is_caught(perturbed, engine: str, kind: str, 
     else:
         wrong = wrong_merge(right) if fault == "merge" else shifted(right)
     broken = perturbed(right, wrong, engine, parse_special=fault == "special id")
+    assert broken.engine == {("auto", "SentencePiece"): "corpusmill", ("auto", "byte-level"): "gigatoken"}.get(
+        (engine, kind), engine
+    )
     texts = [*tricky_texts(), b"a <mask> b"]
     rows = [broken.encode([text])[0] for text in texts]
     with pytest.raises(VerificationError):
