@@ -85,7 +85,7 @@ def test_config_sizes_with_units_are_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "printed"),
+    ("old", "new", "message"),
     [
         ("shuffle: {seed: 1}", "shufle: {seed: 1}", ["line 6: shufle", "did you mean shuffle?"]),
         ("{mode: none}", "{mode: none, minimum_byte: 7}", ["dedup.minimum_byte", "did you mean minimum_bytes?"]),
@@ -103,11 +103,11 @@ def test_config_sizes_with_units_are_bytes() -> None:
         ("{seed: 1}", "{seed: true}", ["shuffle.seed", "valid integer", "got True"]),
     ],
 )
-def test_config_bad_value_names_key_and_mend(old: str, new: str, printed: list[str]) -> None:
+def test_config_bad_value_names_key_and_mend(old: str, new: str, message: list[str]) -> None:
     assert old in MINIMAL
     with pytest.raises(ConfigError) as caught:
         parse_config(MINIMAL.replace(old, new), where="x.yaml")
-    for words in ["x.yaml", *printed]:
+    for words in ["x.yaml", *message]:
         assert words in str(caught.value)
 
 

@@ -59,12 +59,12 @@ ODD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "printed"), ODD_TEXTS, ids=[line[:24].strip() for line, _ in ODD_TEXTS])
-def test_config_odd_text_is_an_error_with_file_and_key(line: str, printed: str) -> None:
+@pytest.mark.parametrize(("line", "words"), ODD_TEXTS, ids=[line[:24].strip() for line, _ in ODD_TEXTS])
+def test_config_odd_text_is_an_error_with_file_and_key(line: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(f"{MINIMAL}{line}\n", where="x.yaml")
     assert "x.yaml" in str(caught.value)
-    assert printed in str(caught.value)
+    assert words in str(caught.value)
     assert len(str(caught.value)) < 2000
 
 

@@ -75,7 +75,7 @@ def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> Non
 
 
 @pytest.mark.parametrize(
-    ("states", "word", "printed"),
+    ("states", "word", "words"),
     [
         ({"index": "success", "tokenize": "failed", "writeback": "running"}, "failed", "tokenize failed"),
         ({"index": "running"}, "running", "index"),
@@ -86,10 +86,10 @@ def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> Non
         ({"index": "success", "tokenize": "success", "scatter": "success"}, "done", "done"),
     ],
 )
-def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str], word: str, printed: str) -> None:
+def test_doing_a_shard_says_the_worst_of_its_tasks_first(states: dict[str, str], word: str, words: str) -> None:
     from corpusmill_airflow.pages.live import doing
 
-    assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, printed)
+    assert doing([task(stage, 3, state) for stage, state in states.items()])[:2] == (word, words)
 
 
 def test_doing_a_shard_of_a_run_that_is_over_waits_for_nothing() -> None:

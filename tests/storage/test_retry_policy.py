@@ -37,9 +37,9 @@ def test_retries_t29_budget_of_pauses_ends_them_earlier(nobody, monkeypatch) -> 
     assert traffic.requests == 1
 
 
-@pytest.mark.parametrize("printed", ["many", "0", "-1", "1.5"])
-def test_retries_t29_attempts_that_are_no_number_are_refused(printed: str) -> None:
+@pytest.mark.parametrize("words", ["many", "0", "-1", "1.5"])
+def test_retries_t29_attempts_that_are_no_number_are_refused(words: str) -> None:
     with pytest.raises(ConfigError, match="not a number") as caught:
-        retries.policy_of({retries.ATTEMPTS_KEY: printed})
-    assert printed in str(caught.value)
+        retries.policy_of({retries.ATTEMPTS_KEY: words})
+    assert words in str(caught.value)
     assert retries.policy_of({}) == retries.RetryPolicy()

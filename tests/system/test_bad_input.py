@@ -53,7 +53,7 @@ def build(root: Path, **changes: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "printed"),
+    ("changes", "message"),
     [
         (
             {"source": {"paths": ["/no/such/folder"]}},
@@ -77,13 +77,13 @@ def build(root: Path, **changes: object) -> Path:
         ({"shufle": {"seed": 1}}, ["ConfigError", "shufle", "did you mean shuffle?"]),
     ],
 )
-def test_cli_build_that_cannot_start_says_why_and_exits_1(tmp_path, monkeypatch, capsys, changes, printed) -> None:
+def test_cli_build_that_cannot_start_says_why_and_exits_1(tmp_path, monkeypatch, capsys, changes, message) -> None:
     write_corpus(tmp_path / "corpus", documents=8)
     config = config_file(tmp_path, **changes)
     config.write_text(config.read_text().replace("CORPUS", str(tmp_path / "corpus")))
     code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 1
-    for words in printed:
+    for words in message:
         assert words in output
     assert "Traceback" not in output
 

@@ -151,7 +151,7 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
 
 
 @pytest.mark.parametrize(
-    ("dedup", "printed"),
+    ("dedup", "words"),
     [
         ({"mode": "remove", "minimum_bytes": 6}, "no whole character"),
         ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "keep: every_string keeps"),
@@ -159,10 +159,10 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
         ({"mode": "delete"}, "'remove', 'annotate' or 'none'"),
     ],
 )
-def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, printed: str) -> None:
+def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         dedup_config([str(tmp_path)], str(tmp_path / "clean"), {"minimum_bytes": 100, **dedup})
-    assert printed in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_dedup_command_short_minimum_exits_1_and_says_why(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -204,7 +204,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
 
 
 @pytest.mark.parametrize(
-    ("wrong", "printed"),
+    ("wrong", "words"),
     [
         ({"file_name": "x.npy"}, "must hold"),
         ({"file_name": "../{split}{number}.npy"}, "no '..'"),
@@ -213,7 +213,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
         ({"layout": "bin", "checkpoints": True}, "belong to npy"),
     ],
 )
-def test_numpy_j11_names_that_are_none_are_refused(tmp_path, wrong, printed: str) -> None:
+def test_numpy_j11_names_that_are_none_are_refused(tmp_path, wrong, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_config(configuration(tmp_path, exports={"numpy": wrong}), where="test")
-    assert printed in str(caught.value)
+    assert words in str(caught.value)

@@ -238,7 +238,7 @@ def test_locate_takes_a_location_for_a_name(built, root) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "printed"),
+    ("call", "message"),
     [
         (lambda built: locate(built, "a11.jsonl", 1), ["no such source file", "a1.jsonl"]),
         (lambda built: locate(built, "a1.jsonl", 31), ["no such line", "1 to 30"]),
@@ -251,10 +251,10 @@ def test_locate_takes_a_location_for_a_name(built, root) -> None:
         (lambda built: trace(built, "numpy", 0, -1), ["no such record", "0 to 4999, a position in the file"]),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(built, call, printed) -> None:
+def test_what_is_not_there_is_refused_with_what_is(built, call, message) -> None:
     with pytest.raises(PermanentError) as caught:
         call(built)
-    for words in printed:
+    for words in message:
         assert words in str(caught.value)
 
 

@@ -107,16 +107,16 @@ def test_tokenize_command_takes_names_rank_files_and_tokenizer_json(tmp_path, na
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "printed"),
+    ("arguments", "error", "words"),
     [
         (["--tokenizer", "gpt5"], TokenizerError, "unknown tokenizer"),
         (["--tokenizer", "cl100k_base", "--engine", "tokenizers"], TokenizerError, "needs engine tiktoken because"),
         (["--tokenizer", "cl100k_base", "--eot-token", "<eos>"], TokenizerError, "has no token '<eos>'"),
     ],
 )
-def test_tokenize_command_that_cannot_be_right_writes_nothing(tmp_path, arguments, error, printed: str) -> None:
+def test_tokenize_command_that_cannot_be_right_writes_nothing(tmp_path, arguments, error, words: str) -> None:
     (tmp_path / "x.jsonl").write_bytes(lines_of(["text"]))
-    with pytest.raises(error, match=printed):
+    with pytest.raises(error, match=words):
         tokenize(tmp_path / "x.jsonl", "--output", tmp_path / "out", *arguments)
     assert not (tmp_path / "out").exists()
 

@@ -89,7 +89,7 @@ def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "printed"),
+    ("arguments", "message"),
     [
         ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, p50k_base, r50k_base"]),
         ({"name": "cl100k_base", "engine": "abacus"}, ["unknown engine", "gigatoken, tiktoken"]),
@@ -97,10 +97,10 @@ def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
         ({"name": "cl100k_base", "file": "/no/such/file"}, ["does not exist", "/no/such/file"]),
     ],
 )
-def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, printed: list[str]) -> None:
+def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, message: list[str]) -> None:
     with pytest.raises(TokenizerError) as caught:
         load_tokenizer(**{"engine": "gigatoken", **arguments})
-    for words in printed:
+    for words in message:
         assert words in str(caught.value)
 
 
