@@ -111,7 +111,9 @@ class Build:
         return self._known(self._steps, key, lambda: self._find_step(self.graph[stage], unit))
 
     def _find_step(self, stage: Stage, unit: str) -> Step:
-        inputs = self._with_digests(stage.inputs(self, unit))
+        names = stage.inputs(self, unit)
+        self.graph.require_waits(stage.name, dict(names))
+        inputs = self._with_digests(names)
         return Step(stage.name, stage.version, unit, stage.settings(self, unit), inputs)
 
     def _with_digests(self, inputs: list[StepName]) -> tuple[InputReceipt, ...]:

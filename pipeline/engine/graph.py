@@ -75,10 +75,20 @@ class Graph:
         return tuple(other for other in self.names if other in names)
 
     @cached_property
+    def _earlier(self) -> dict[str, frozenset[str]]:
+        return {name: frozenset(self.before(name)) for name in self.names}
+
+    @cached_property
     def later(self) -> dict[str, tuple[str, ...]]:
         """The stages that wait for each, at first or at last."""
-        before = {name: frozenset(self.before(name)) for name in self.names}
-        return {name: tuple(other for other in self.names if name in before[other]) for name in self.names}
+        return {name: tuple(other for other in self.names if name in self._earlier[other]) for name in self.names}
+
+    def require_waits(self, name: str, read: Iterable[str]) -> None:
+        """Raise ConfigError if a stage reads from one that it does not wait for: in a DAG that one may come later."""
+        for other in read:
+            if other not in self._earlier[name]:
+                waits = ", ".join(self.after(name)) or "no stage"
+                raise _wrong("a stage reads from one that it does not wait for", name, f"{other} in `after`", waits)
 
     def between(self, name: str, last: str) -> tuple[str, ...]:
         """The stages of later waves than that of `name`, in order, up to the wave of `last`."""

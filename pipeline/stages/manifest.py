@@ -370,7 +370,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 STAGE = Stage(
     "manifest",
     version=6,
-    after=("export", "writeback"),
+    after=("export", "writeback", "lost"),
     group="exports",
     unit_word="dataset",
     units=lambda _build: [UNIT],

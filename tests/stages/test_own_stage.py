@@ -96,8 +96,13 @@ def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_veri
             "STAGE = replace(INDEX, name='mine', after=('mine',))",
             ["in a cycle", "stage mine"],
         ),
+        (
+            "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE as INDEX\n"
+            "STAGE = replace(INDEX, name='mine', after=())",
+            ["does not wait for", "stage mine", "download in `after`", "got       no stage"],
+        ),
     ],
-    ids=["raises", "is no stage", "is not there", "name is taken", "waits for nothing", "circle"],
+    ids=["raises", "is no stage", "is not there", "name is taken", "waits for nothing", "circle", "does not wait"],
 )
 def test_stage_that_cannot_be_used_is_one_error_that_names_it(
     corpusmill: Run, tmp_path: Path, source: str | None, words: list[str]
