@@ -73,11 +73,14 @@ def require_tokens(build: Build) -> None:
     """Raise SourceError when there is nothing to shuffle and export."""
     if build.total("tokenize", "tokens") == 0:
         lines, documents = build.total("index", "lines"), build.total("index", "documents_out")
+        left, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
+        short = build.total("tokenize", "documents_short") if build.config.selection.leaves_out() else 0
         raise SourceError(
             "no document of the dataset has any text",
             expected="at least one token",
-            got=f"{lines:,} lines, {documents:,} documents, all of them empty",
-            next_step="check source.paths and source.text_field",
+            got=f"{lines:,} lines, {documents:,} documents: {documents - left:,} dropped, {empty - short:,} empty, "
+            f"{short:,} too short",
+            next_step="check source.paths and source.text_field, and what steps, decisions and selection drop",
         )
 
 

@@ -280,6 +280,16 @@ def test_build_corpus_without_any_text_is_refused(tmp_path, content: str) -> Non
         build(tmp_path)
 
 
+def test_build_of_which_steps_and_selection_leave_nothing_is_refused_with_the_counts(tmp_path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "one two three four"}\n{"text": "one"}\n{"text": ""}\n')
+    rows = tmp_path / "decisions.jsonl"
+    rows.write_text('{"file": "a.jsonl", "line": 1, "score": 0}\n')
+    decisions = [{"name": "quality", "path": str(rows), "key": ["file", "line"], "keep": "score >= 1"}]
+    with pytest.raises(SourceError, match="3 lines, 3 documents: 1 dropped, 1 empty, 1 too short"):
+        build(tmp_path, decisions=decisions, selection={"minimum_tokens": 9})
+
+
 def test_build_exports_smaller_than_a_shard_are_whole(tmp_path) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "one two three"}\n')
