@@ -17,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from corpusmill.errors import ConfigError, PermanentError, VerificationError
+from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.export.files import fault, file_bytes, whole_file
 from corpusmill.export.webdataset import SHARD_NAME
 
@@ -71,35 +71,6 @@ def read_manifest(path: Path) -> list[tuple[str, int]]:
         entries.append((name, records))
         at += len(line)
     return entries
-
-
-def verify_manifest(folder: Path) -> list[tuple[str, int]]:
-    """Check `manifest.jsonl` against the shards beside it and return its (shard, number of sequences).
-
-    Raises VerificationError when a line is not as written (a missing last newline included), shards are not numbered 0,
-    1, 2, ... in order, a shard is absent, a tar is not listed, or any but the last is not full. What is in the
-    tars is `webdataset.verify_shard`'s to check.
-    """
-    path = folder / MANIFEST
-    listed = read_manifest(path)
-    expected = [f"shard_{number:08d}" for number in range(len(listed))]
-    names = [name for name, _ in listed]
-    present = sorted((tar.stem for tar in folder.glob("*.tar")), key=lambda name: (len(name), name))
-    if not listed or names != expected or present != expected:
-        odd = sorted(set(names) ^ set(present)) or names
-        raise VerificationError(
-            "the manifest and the shards next to it differ",
-            where=path,
-            expected=f"{len(listed)} shards, {expected[0]} to {expected[-1]}, each listed once" if listed else "shards",
-            got=f"{len(names)} listed, {len(present)} present, first odd one: {odd[0] if odd else 'none'}",
-        )
-    full = listed[0][1]
-    for name, records in listed:
-        if not (records == full or (name == names[-1] and 0 < records < full)):
-            raise VerificationError(
-                "a shard other than the last is not full", where=f"{path}, {name}", expected=full, got=records
-            )
-    return listed
 
 
 def exp_data(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
-from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.manifest import read_manifest
 from corpusmill.export.webdataset import read_shard, write_shard
 from corpusmill.reshuffle.folders import ready_inputs
 from corpusmill.reshuffle.tars import reshuffle
@@ -67,7 +67,7 @@ def test_webdataset_t26_shuffle_only_carries_the_bodies_untouched(source, tmp_pa
 
 def test_webdataset_t18_shuffle_only_shards_are_full_but_the_last(source, tmp_path) -> None:
     run(source, tmp_path / "out")
-    assert [records for _, records in verify_manifest(tmp_path / "out")] == [10, 10, 10, 10, 3]
+    assert [records for _, records in read_manifest(tmp_path / "out" / "manifest.jsonl")] == [10, 10, 10, 10, 3]
 
 
 def test_webdataset_t26_shuffle_only_same_bytes_whatever_the_memory(source, tmp_path) -> None:
@@ -180,4 +180,4 @@ def test_webdataset_t26_folder_without_tars_is_refused(tmp_path) -> None:
 
 def test_webdataset_t26_fewer_samples_than_a_shard_make_one_short_shard(source, tmp_path) -> None:
     run(source, tmp_path / "out", per_shard=8192)
-    assert verify_manifest(tmp_path / "out") == [("shard_00000000", 43)]
+    assert read_manifest(tmp_path / "out" / "manifest.jsonl") == [("shard_00000000", 43)]

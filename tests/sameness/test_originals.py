@@ -17,7 +17,7 @@ import zstandard
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.manifest import read_manifest
 from corpusmill.export.webdataset import read_shard
 from tests.tokens.vocabularies import FOLDER
 
@@ -83,7 +83,7 @@ def test_webdataset_of_tokshufs_corpus_holds_tokshufs_contexts(tmp_path) -> None
     )
     ours = [
         context.tolist()
-        for shard, _ in verify_manifest(folder / "webdataset")
+        for shard, _ in read_manifest(folder / "webdataset" / "manifest.jsonl")
         for _, context in read_shard(folder / f"webdataset/{shard}.tar")
     ]
     theirs = np.load(io.BytesIO(decompressed(ORIGINALS / "tokshuf/contexts_sorted.npy.zst")), allow_pickle=False)

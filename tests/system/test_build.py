@@ -168,7 +168,7 @@ def test_build_verifiers_accept_every_export(built, root) -> None:
         megatron_verify.verify_part(part.with_suffix(""), vocabulary_size=100277, eod_id=EOT)
     for path in outputs(root).glob("nanoset/*.ds"):
         nanoset_verify.verify_file(path, vocabulary_size=100277, eos_id=EOT, tokenizer_name="cl100k_base")
-    for name, records in manifest.verify_manifest(outputs(root) / "webdataset"):
+    for name, records in manifest.read_manifest(outputs(root) / "webdataset" / "manifest.jsonl"):
         path = outputs(root) / "webdataset" / f"{name}.tar"
         webdataset.verify_shard(path, context_tokens=129, vocabulary_size=100277, records=records)
     for path in outputs(root).glob("numpy/*/*.npy"):

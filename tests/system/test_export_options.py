@@ -18,7 +18,7 @@ from corpusmill.config import check_config
 from corpusmill.datasets.peek import peek_record
 from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
-from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.manifest import read_manifest
 from corpusmill.lineage import verify_records
 from corpusmill.report.summary import from_json
 from corpusmill.report.terminal import print_summary
@@ -93,7 +93,7 @@ def test_numpy_j18_checkpoints_say_where_each_full_shard_ends(optioned, root) ->
 def test_webdataset_t27_manifest_stage_writes_exp_data(optioned, root) -> None:
     reference = json.loads((outputs(root) / "webdataset/exp_data.json").read_text())
     assert reference["dataset_url"] == f"{outputs(root)}/webdataset/"
-    listed = verify_manifest(outputs(root) / "webdataset")
+    listed = read_manifest(outputs(root) / "webdataset" / "manifest.jsonl")
     assert reference["num_tokens"] == 129 * sum(records for _, records in listed)
 
 

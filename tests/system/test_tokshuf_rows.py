@@ -19,7 +19,7 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.errors import BalanceError, RejectedDocumentsError, SourceError, StorageFullError
-from corpusmill.export.manifest import verify_manifest
+from corpusmill.export.manifest import read_manifest
 from corpusmill.export.webdataset import read_shard
 from corpusmill.report.summary import from_json
 from corpusmill.shuffle import gather
@@ -79,7 +79,7 @@ def contexts(root: Path, name: str = "tok") -> dict[tuple[int, int], list[int]]:
     """(shard of the corpus, ordinal) to context, in the order of the tars."""
     folder = root / "outputs" / name / "latest" / "webdataset"
     actual = {}
-    for shard, _ in verify_manifest(folder):
+    for shard, _ in read_manifest(folder / "manifest.jsonl"):
         for member, context in read_shard(folder / f"{shard}.tar"):
             number, ordinal = member.split("_")[2].split(".")[0].split("-")
             actual[int(number), int(ordinal)] = context.tolist()
@@ -176,7 +176,7 @@ def test_webdataset_t12_exact_multiple_makes_no_context_of_padding_alone(tmp_pat
 @pytest.mark.parametrize("cells", [1, 2, 15, 16, 40])
 def test_webdataset_t14_t17_t18_t19_any_number_of_cells_gives_at_most_one_short_shard(root, cells: int, actual) -> None:
     build(root, name=f"cells{cells}", shuffle={"seed": 1234, "cells": cells})
-    listed = verify_manifest(root / "outputs" / f"cells{cells}" / "latest/webdataset")
+    listed = read_manifest(root / "outputs" / f"cells{cells}" / "latest/webdataset" / "manifest.jsonl")
     assert {records for _, records in listed[:-1]} == {64}
     assert 0 < listed[-1][1] <= 64
     assert contexts(root, f"cells{cells}") == actual
@@ -233,7 +233,7 @@ def test_webdataset_t30_killed_in_the_middle_then_run_again_gives_the_same_bytes
 
 
 def test_webdataset_t32_contexts_in_equal_contexts_out_equal_the_manifests_sum(built, root, actual) -> None:
-    listed = verify_manifest(root / "outputs/tok/latest/webdataset")
+    listed = read_manifest(root / "outputs/tok/latest/webdataset" / "manifest.jsonl")
     scattered = sum(built.receipt("scatter", unit).counts["records"] for unit in built.units("scatter"))
     assert scattered == len(actual) == sum(records for _, records in listed)
 
