@@ -178,7 +178,16 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         for name, card in card_texts(description, card_figures(build), version).items():
             (folder / name).write_text(card)
     sizes = [int(file["size_bytes"]) for file in files]
-    return Outcome(counts={"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0})
+    counts = {"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0}
+    return Outcome(counts={**counts, **_listed_sequences(folder)})
+
+
+def _listed_sequences(folder: Path) -> dict[str, int]:
+    """What a reader of `manifest.jsonl` expects in the tars that it lists, where there are tars."""
+    from corpusmill.export.manifest import MANIFEST, read_manifest
+
+    path = folder / "webdataset" / MANIFEST
+    return {"listed_sequences": sum(count for _, count in read_manifest(path))} if path.exists() else {}
 
 
 def _join(build: Build, steps: list[StepName], name: str, joined: Path) -> None:
@@ -299,7 +308,7 @@ def _exported(build: Build, name: str) -> dict[str, int]:
     return format_totals(build.receipts("export"), name)
 
 
-def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
+def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
     """The shuffle is a permutation, and every format holds exactly what the shuffle handed over."""
     checks = [ranges_match_check(build)] if build.units("match") else []
     checks += [_kept_check(build, shard) for shard in build.units("writeback")]
@@ -318,6 +327,9 @@ def _checks(build: Build, _unit: str, _receipt: Receipt) -> list[Check]:
         left = (("shuffled", slots), *special)
         checks.append(Check(f"{name} tokens", left, (("exported", exported.get("slots", 0)),)))
         checks += _content_checks(build, name)
+    if build.config.exports.webdataset is not None:
+        sequences, listed = _exported(build, "webdataset").get("records", 0), receipt.counts["listed_sequences"]
+        checks.append(Check("webdataset sequences", (("exported", sequences),), (("in manifest.jsonl", listed),)))
     return checks
 
 
@@ -364,12 +376,13 @@ def _content_checks(build: Build, name: str) -> list[Check]:
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     files = json.loads((folder / DATASET).read_bytes())["files"]
     size = sum(file["size_bytes"] for file in files)
-    return Recount({"files": len(files), "dataset_bytes": size, "bytes_read": 0}, complete=True)
+    counts = {"files": len(files), "dataset_bytes": size, "bytes_read": 0}
+    return Recount({**counts, **_listed_sequences(folder)}, complete=True)
 
 
 STAGE = Stage(
     "manifest",
-    version=6,
+    version=7,
     after=("export", "writeback", "lost"),
     group="exports",
     unit_word="dataset",

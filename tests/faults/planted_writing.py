@@ -166,5 +166,8 @@ WRITING = [
           "        name, path, sha256, size_bytes = file\n        sha256 = str(size_bytes)\n"),
     Fault("latest stays at the version before", "stages.upload",
           "            temporary.replace(link)", "            link.exists() or temporary.replace(link)", edit="append"),
+    Fault("manifest.jsonl lacks its last shard", "stages.manifest",
+          "MANIFEST, [(Path(name).stem, count) for name, count in shards])",
+          "MANIFEST, [(Path(name).stem, count) for name, count in shards][:-1] or [(\"shard_00000009\", 1)])"),
 ]
 # fmt: on
