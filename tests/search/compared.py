@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from corpusmill.config import DatasetConfig
+from tests.search import beside
 from tests.search.folders import Result, built, built_from_scratch, delivered
-from tests.search.settings import Change, Settings, changed, changes, configuration, first_settings
+from tests.search.settings import Change, Settings, changed, configuration, first_settings, with_files_beside
 from tests.search.sources import NAMES, Corpus, Source, filled
 from tests.search.vocabularies import write_vocabulary
 
@@ -40,6 +41,7 @@ class Compared(RuleBasedStateMachine):
         self.corpus = Corpus(self.folder / "corpus")
         self.vocabulary = self.folder / "tiny.tiktoken"
         write_vocabulary(self.vocabulary, "plain")
+        beside.write_first(self.folder)
         self.settings: dict[str, Settings] = {name: first_settings(name) for name in ("one", "two")}
         self.current = "one"
         self.accepted = dict(self.settings)
@@ -101,7 +103,7 @@ class Compared(RuleBasedStateMachine):
 
     @initialize(
         files=st.dictionaries(st.sampled_from(NAMES), filled, min_size=2, max_size=5),
-        wanted=st.lists(changes, max_size=4),
+        wanted=st.lists(with_files_beside, max_size=4),
     )
     def begin(self, files: dict[str, Source], wanted: list[Change]) -> None:
         for name, source in files.items():

@@ -21,9 +21,11 @@ from corpusmill.engine.preview import preview, render_preview
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import GRAPH
+from tests.search import beside
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted
-from tests.search.settings import Change, changed, changes
+from tests.search.settings import Change, changed
+from tests.search.settings import with_files_beside as changes
 from tests.search.sources import NAMES, Source, documents, forms, lines, sources
 from tests.search.vocabularies import MERGES, write_vocabulary
 
@@ -102,6 +104,12 @@ class LongLivedFolder(Compared):
         name = self.nth(number)
         self.corpus.change(name, replace(self.corpus.files[name], **form), keep_times=False)
         self.count("recompress")
+
+    @rule(edit=beside.edits)
+    def change_a_file_beside(self, edit: beside.Edit) -> None:
+        """Other decisions, takedowns, items, or text to deduplicate against."""
+        beside.write(self.folder, edit)
+        self.count(f"change {edit[0]}")
 
     # ---- settings ----
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.errors import ConfigError
+from tests.search import beside
 from tests.search.vocabularies import special_tokens
 
 sys.path.append(str(Path(__file__).parent / "own"))  # where steps find own_steps
@@ -113,6 +114,7 @@ STEPS = [*_steps("index"), *_steps("writeback"), _steps("index")[1] + _steps("wr
 # The recorded family of tests/sameness has none: steps are code, which digests of outputs would have to name.
 _ALL = [*CHANGES, *(("steps", steps) for steps in [None, *STEPS])]
 changes = st.integers(0, len(_ALL) - 1).map(_ALL.__getitem__)
+with_files_beside = st.one_of(changes, changes, st.sampled_from(beside.CHANGES))
 
 
 def first_settings(name: str) -> Settings:
@@ -169,5 +171,8 @@ def configuration(settings: Settings, sources: Path, vocabulary: Path) -> Datase
     whole = copy.deepcopy(settings)
     whole["source"]["paths"] = [str(sources / path) for path in whole["source"]["paths"]]
     whole["tokenizer"]["file"] = str(vocabulary)
+    whole = beside.placed(whole, sources)
+    if "budget" in whole:
+        whole["budget"] = {str(sources / path): amount for path, amount in whole["budget"].items()}
     whole |= {"destinations": [{"path": "outputs"}], "work_folder": "work"}
     return check_config(whole, where="the search")
