@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from corpusmill.engine.stage import Stage
 from corpusmill.report.card import BenchmarkFigures, CardFigures, DuplicateFigures, StageFlow
 from corpusmill.stages import benchmarks, scatter
 from corpusmill.stages.union import held_by_references
@@ -18,39 +19,51 @@ if TYPE_CHECKING:
 
 def card_figures(build: Build) -> CardFigures:
     """Counts alone. Paths of this machine are left out: two builds of the same files on two machines have one card."""
-    config = build.config
-    return CardFigures(
-        source_files=len({file.location for file in build.plan.files()}),
-        source_bytes=build.plan.source_bytes(),
-        source_locations=tuple(path for path in config.source.paths if not is_local(path)),
-        flows=_flows(build),
-        duplicates=_duplicates(build),
-        benchmarks=_benchmarks(build),
-        steps=tuple(
-            [step.called for step in config.steps or ()] + [decision.name for decision in config.decisions or ()]
-        ),
-        shuffle_seed=None if scatter.in_source_order(build) else config.shuffle.seed,
-    )
-
-
-def _flows(build: Build) -> tuple[StageFlow, ...]:
-    stages = [build.graph[name] for name in build.graph.before("manifest") if build.units(name)]
-    return tuple(
+    flows = tuple(
         StageFlow(stage=stage.name, quantity=quantity, **flow.model_dump())
-        for stage in stages
+        for stage in _stages_with_flows(build)
+        if build.units(stage.name)
         for quantity, flow in sorted(stage.flows(build).items())
     )
+    return CardFigures(**_stated(build), flows=flows, duplicates=_duplicates(build), benchmarks=_benchmarks(build))
+
+
+def card_inputs(build: Build) -> list[str]:
+    """The stages whose receipts the figures are made of."""
+    return [*(stage.name for stage in _stages_with_flows(build)), "union", "benchmarks"]
+
+
+def card_settings(build: Build) -> dict[str, Any]:
+    """What the figures hold that no receipt says."""
+    return {**_stated(build), "dedup": _how_deduplicated(build), "references_by_name": names_of_references(build)}
+
+
+def _stages_with_flows(build: Build) -> list[Stage]:
+    stages = (build.graph[name] for name in build.graph.before("manifest"))
+    return [stage for stage in stages if stage.flows is not Stage.flows]
+
+
+def _stated(build: Build) -> dict[str, Any]:
+    config = build.config
+    return {
+        "source_files": len({file.location for file in build.plan.files()}),
+        "source_bytes": build.plan.source_bytes(),
+        "source_locations": [path for path in config.source.paths if not is_local(path)],
+        "steps": [step.called for step in config.steps or ()] + [made.name for made in config.decisions or ()],
+        "shuffle_seed": None if scatter.in_source_order(build) else config.shuffle.seed,
+    }
+
+
+def _how_deduplicated(build: Build) -> dict[str, Any]:
+    dedup = build.config.dedup
+    return {"mode": dedup.mode, "minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
 
 
 def _duplicates(build: Build) -> DuplicateFigures | None:
-    dedup = build.config.dedup
-    if dedup.mode == "none":
+    if build.config.dedup.mode == "none":
         return None
-    assert dedup.minimum_bytes is not None
     return DuplicateFigures(
-        mode=dedup.mode,
-        minimum_bytes=dedup.minimum_bytes,
-        keep=dedup.keep,
+        **_how_deduplicated(build),
         documents_touched=build.total("union", "documents_touched"),
         documents_emptied=build.total("union", "documents_emptied"),
         references=tuple(zip(names_of_references(build), held_by_references(build), strict=True)),

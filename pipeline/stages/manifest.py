@@ -31,7 +31,7 @@ from corpusmill.report.card import card_texts
 from corpusmill.stages import gather, layout, scatter
 from corpusmill.stages.answered import ATTRIBUTES, DROPPED
 from corpusmill.stages.budget import shown_shard, shown_total
-from corpusmill.stages.card import card_figures, names_of_references
+from corpusmill.stages.card import card_figures, card_inputs, card_settings
 from corpusmill.stages.decontaminate import HITS
 from corpusmill.stages.description import (
     DATASET,
@@ -47,10 +47,8 @@ from corpusmill.stages.description import (
 )
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.union import ranges_match_check
-from corpusmill.storage import is_local
 
 if TYPE_CHECKING:
-    from corpusmill.config.sections import CardConfig
     from corpusmill.engine.build import Build
     from corpusmill.shuffle.quality import OrderQuality
 
@@ -84,11 +82,11 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    # The audit: a later receipt binds it. Of the others the card has counts.
+    # The audit: a later receipt binds it.
     read = ["export", "writeback", "filter", "decontaminate", "refine", "lost"]
     read += ["gather", "scatter", "budget", "tokenize", "audit"]
-    read += ["index", "union", "benchmarks"] if build.config.card else []
-    return [step for stage in read for step in every(build, stage)]
+    read += card_inputs(build) if build.config.card else []
+    return [step for stage in dict.fromkeys(read) for step in every(build, stage)]
 
 
 def _settings(build: Build, _unit: str) -> dict[str, Any]:
@@ -105,15 +103,8 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
         },
         "references": _references(build),
         "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
-        **(_of_the_card(build, config.card) if config.card else {}),
+        **({"card": config.card.model_dump(mode="json"), **card_settings(build)} if config.card else {}),
     }
-
-
-def _of_the_card(build: Build, card: CardConfig) -> dict[str, Any]:
-    config = build.config
-    locations = [path for path in config.source.paths if not is_local(path)]
-    references = {"references_by_name": names_of_references(build)} if build.plan.references else {}
-    return {"card": card.model_dump(mode="json"), "locations": locations, **references}
 
 
 def _references(build: Build) -> list[dict[str, Any]]:

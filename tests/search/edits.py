@@ -125,9 +125,7 @@ class LongLivedFolder(Compared):
         mine = type(self).build(self.root, config)
         assert not mine.findings, mine.findings
         if not mine.error:
-            self.last[self.current] = mine
-            first = self.versions.setdefault((self.current, mine.version), mine)
-            assert not first.differences(mine), "a version changed"
+            self.take(mine)
         if not back:
             self.settings[self.current] = changed(self.settings[self.current], wanted)
         self.count("there and back" if back else "there and stay")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -53,8 +54,21 @@ def test_card_counts_what_the_corpus_and_the_delivered_files_hold(root) -> None:
     assert str(root) not in card.content
 
 
+def test_card_after_sources_are_stored_in_other_bytes_and_other_settings_give_the_same_text_is_made_again(root) -> None:
+    wanted = {"mode": "remove", "minimum_bytes": 5000}
+    build_dataset(config(root, dedup=wanted))
+    files = sorted(path for path in (root / "corpus").rglob("*") if path.is_file())
+    plain = next(path for path in files if path.suffix == ".jsonl")
+    plain.with_name(f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    for changes in ({}, {"keep": "every_string"}, {"minimum_bytes": 5001}):
+        built = open_build(build_dataset(config(root, dedup={**wanted, **changes})))
+        assert verify_build(built).findings == ()
+        size = sum(path.stat().st_size for path in (root / "corpus").rglob("*") if path.is_file())
+        assert f"{len(files)} files, {size:,} bytes as they are stored." in (delivered(root) / "README.md").read_text()
+
+
 def decompressed(folder: Path) -> list[bytes]:
-    import gzip
     import io
 
     import zstandard
