@@ -51,6 +51,8 @@ def _weights(lane: int, numbers: Any) -> Any:
 
 TOKEN = np.stack([_weights(lane, np.arange(BLOCK_TOKENS, dtype=np.uint64)) for lane in range(LANES)])
 """uint64 (2, 1024): the weight of a token by its place in its block."""
+BEFORE = np.concatenate([np.zeros((LANES, 1), np.uint64), np.cumsum(TOKEN, axis=1, dtype=np.uint64)], axis=1)
+"""uint64 (2, 1025): the sum of the weights before a place, modulo 2^64."""
 
 
 def place_weights(unit: Words | int, ordinals: Words) -> Words:
@@ -103,23 +105,27 @@ def token_sums(tokens: NDArray[Any], starts: Words, sizes: Words, firsts: Words)
     sums = np.empty((LANES, len(starts)), np.uint64)
     if tokens.dtype.kind == "i":  # Megatron's int32 holds no negative id
         tokens = tokens.view(np.dtype(f"u{tokens.dtype.itemsize}"))
-    _token_sums(np.ascontiguousarray(tokens), starts, sizes, firsts, TOKEN[0], TOKEN[1], sums)
+    _token_sums(np.ascontiguousarray(tokens), starts, sizes, firsts, *TOKEN, *BEFORE, sums)
     return sums
 
 
 @kernel
-def _token_sums(tokens: Any, starts: Any, sizes: Any, firsts: Any, low: Any, high: Any, sums: Any) -> None:
+def _token_sums(
+    tokens: Any, starts: Any, sizes: Any, firsts: Any, low: Any, high: Any, low_before: Any, high_before: Any, sums: Any
+) -> None:
     # Unsigned positions: a signed one might count from the end, and the loop over a block would not be vectorised.
-    one, block_tokens = np.uint64(1), np.uint64(BLOCK_TOKENS)
+    # (id + 1) * weight = id * weight + weight, and the weights of a run are added up already: a fifth less time.
+    block_tokens = np.uint64(BLOCK_TOKENS)
     for piece in range(len(starts)):
         position, left, number = np.uint64(starts[piece]), np.uint64(sizes[piece]), np.uint64(firsts[piece])
         low_sum, high_sum = np.uint64(0), np.uint64(0)
         while left:
             block, place = number // block_tokens, number % block_tokens
             run = min(left, block_tokens - place)
-            low_run, high_run = np.uint64(0), np.uint64(0)
+            low_run = low_before[place + run] - low_before[place]
+            high_run = high_before[place + run] - high_before[place]
             for j in range(run):
-                token = np.uint64(tokens[position + j]) + one
+                token = np.uint64(tokens[position + j])
                 low_run += token * low[place + j]
                 high_run += token * high[place + j]
             low_sum += low_run * _weights(4, block)

@@ -17,7 +17,7 @@ from corpusmill.slices import copy_slices, starts_of
 from corpusmill.tokens.record_shard import write_provenance, write_record_shard
 from corpusmill.tokens.runs import runs
 
-BATCH_TOKENS = 2 << 20
+BATCH_TOKENS = 1 << 19
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from corpusmill.slices import release_pages
 from corpusmill.tokens.records import Records, RecordsContent
 from corpusmill.tokens.runs import runs
 
-BATCH_TOKENS = 2 << 20
+BATCH_TOKENS = 1 << 19
 
 
 @dataclass(frozen=True)

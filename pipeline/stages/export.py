@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build, StepView
     from corpusmill.export.content import WrittenContent
 
-BATCH_TOKENS = 2 << 20
+BATCH_TOKENS = 1 << 19
 CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
 LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",), "numpy": ("numpy",)}  # can change bytes
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,18 +67,26 @@ def dataset_version(build: Build) -> str:
 def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
     """(name in the dataset, where it lies, sha256, size) of every deliverable; the dataset's own manifest is last.
 
-    What was given back does not lie there any more.
+    As the receipts say: nothing is compared (see `require_undamaged`), and what was given back lies there no more.
     """
-    files = []
-    for stage in ("export", "writeback", "manifest"):
-        for unit in build.units(stage):
-            receipt, blocks = build.receipt(stage, unit), build.blocks(stage, unit)
-            blocks.require(output.name for output in receipt.outputs if output.name not in receipt.given_back)
-            files += [
-                (output.name, blocks.folder / output.name, output.sha256, output.size_bytes)
-                for output in receipt.outputs
-            ]
+    files = [
+        (output.name, build.step_folder(*step) / output.name, output.sha256, output.size_bytes)
+        for step in _delivering(build)
+        for output in build.receipt(*step).outputs
+    ]
     return sorted(files, key=lambda file: (file[0] == DATASET, file[0]))
+
+
+def require_undamaged(build: Build, names: Container[str] | None = None) -> None:
+    """Compare the deliverables of these names, or all; DamagedStepError for one that is not what its step wrote."""
+    for step in _delivering(build):
+        receipt = build.receipt(*step)
+        kept = (output.name for output in receipt.outputs if output.name not in receipt.given_back)
+        build.blocks(*step).require(name for name in kept if names is None or name in names)
+
+
+def _delivering(build: Build) -> list[StepName]:
+    return [step for stage in ("export", "writeback", "manifest") for step in every(build, stage)]
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:

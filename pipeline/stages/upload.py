@@ -36,12 +36,13 @@ from corpusmill.ledger import Outcome, OutputFile
 from corpusmill.sources.copies import count_traffic
 from corpusmill.stages.description import DATASET
 from corpusmill.stages.hub_upload import commit_version
-from corpusmill.stages.manifest import UNIT, dataset_files, dataset_version
+from corpusmill.stages.manifest import UNIT, dataset_files, dataset_version, require_undamaged
 from corpusmill.stages.versions import LATEST
 from corpusmill.storage import Store, Traffic, is_hub, is_local, open_store
 from corpusmill.storage.hub_repository import HubRepository, LocalFile
 from corpusmill.storage.local import LocalStore, explained
 from corpusmill.storage.retries import retried
+from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -93,6 +94,18 @@ def _run(build: RunnableBuild, unit: str, folder: Path) -> Outcome:
 
 def _deliver_to_store(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, int]:
     """(files sent, files named again) to a folder or a bucket."""
+    if is_shared(build.work) or not is_local(destination_folder(build, unit)):
+        require_undamaged(build)
+        return _deliver(build, unit, traffic)
+    try:
+        return _deliver(build, unit, traffic)
+    except (VerificationError, OSError):
+        require_undamaged(build)  # if it is ours that is wrong, the step that wrote it has to run again
+        raise
+
+
+def _deliver(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, int]:
+    """A file that a folder receives is compared there, by its sha256; any other is compared here."""
     destination = destination_folder(build, unit)
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
     store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
@@ -105,6 +118,9 @@ def _deliver_to_store(build: RunnableBuild, unit: str, traffic: Traffic) -> tupl
         handed_over = _handed_over(build)
         sent = list(pool.map(lambda file: _send(store, *file, hand_over=file[0] in handed_over), once))
         named = list(pool.map(lambda pair: _name_again(store, pair[0], *pair[1]), again))
+    arrived = {file[0]: file[1] for file, was_sent in zip(once, sent, strict=True) if was_sent}
+    linked = {file[0] for first, file in again if first in arrived and file[1].samefile(arrived[first])}
+    require_undamaged(build, {file[0] for file in files} - arrived.keys() - linked)
     _require_same(store, {name: size for name, _, _, size in content})
     for file in files[-1:]:
         _send(store, *file)
@@ -123,6 +139,7 @@ def _deliver_to_hub(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[
     head = repository.revisions().get(branch)
     with ThreadPoolExecutor(THREADS) as pool:
         _delivered_before(build, repository.at(head) if head else None, pool)
+    require_undamaged(build)
     files = [LocalFile(*file) for file in dataset_files(build)]
     name = build.config.name
 

@@ -122,8 +122,9 @@ class TiktokenReference:
         return len({*self.ranks, *self.special_tokens.values()})  # ranks may have holes
 
     def token_bytes(self) -> dict[int, bytes] | None:
-        special = {number: token.encode() for token, number in self.special_tokens.items()}
-        return {number: token for token, number in read_ranks(self._content).items()} | special
+        ranks = read_ranks(self._content)
+        tokens = dict(zip(ranks.values(), ranks, strict=True))
+        return tokens | {number: token.encode() for token, number in self.special_tokens.items()}
 
     def normalized(self, text: bytes) -> bytes:
         return text

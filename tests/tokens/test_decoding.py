@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import TokenizerError
-from corpusmill.tokens.decoding import ENTRY_BYTES, PIECE_TOKENS, Decoder, first_difference, token_table
+from corpusmill.tokens.decoding import AHEAD_TOKENS, ENTRY_BYTES, Decoder, first_difference, token_table
 
 LENGTHS = [1, 7, 8, 9, ENTRY_BYTES - 2, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 3 * ENTRY_BYTES]
 TOKENS = {number: bytes(97 + (number + place) % 3 for place in range(size)) for number, size in enumerate(LENGTHS)}
@@ -18,8 +18,8 @@ TOKENS[len(LENGTHS) + 1] = b"\xff\x00"  # the id before it is nobody's
 VOCABULARY = len(LENGTHS) + 3  # nor is the last one
 
 some = st.lists(st.sampled_from([*TOKENS] * 3 + [len(LENGTHS), VOCABULARY - 1]), max_size=12)
-again = st.lists(st.sampled_from([*TOKENS]), min_size=1, max_size=3).map(lambda own: own * PIECE_TOKENS)
-ids = st.one_of(some, some, st.builds(list.__add__, again, some))  # of one piece, and of several
+again = st.lists(st.sampled_from([*TOKENS]), min_size=1, max_size=3).map(lambda own: own * AHEAD_TOKENS)
+ids = st.one_of(some, some, st.builds(list.__add__, again, some))  # few, and more than are asked for ahead
 
 
 def arrays(documents: list[tuple[bytes, list[int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
