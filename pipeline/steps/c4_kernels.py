@@ -21,7 +21,7 @@ UNCHANGED, CHANGED, CURLY, DUMMY, SHORT = range(5)
 def plain_bytes() -> NDArray[np.bool_]:
     """bool (256,): the bytes of which only the last of a run matters, and so the ones that line_from passes in a loop
     of three instructions: ASCII, no white space, and nothing that a rule is about but `!` and `?`."""
-    plain = character_table()[:256] != SPACE
+    plain: NDArray[np.bool_] = character_table()[:256] != SPACE
     plain[0x80:] = False
     plain[[0, DOT, QUOTE, BRACKET, *b"jJlL"]] = False
     return plain
