@@ -19,8 +19,8 @@ UNCHANGED, CHANGED, CURLY, DUMMY, SHORT = range(5)
 
 @cache
 def plain_bytes() -> NDArray[np.bool_]:
-    """bool (256,): the bytes of which only the last of a run matters, and so the ones that line_from passes in a loop
-    of three instructions: ASCII, no white space, and nothing that a rule is about but `!` and `?`."""
+    """bool (256,): the bytes of which only the last of a run matters, so that line_from looks at no other: ASCII, no
+    white space, and nothing that a rule is about but `!` and `?`."""
     plain: NDArray[np.bool_] = character_table()[:256] != SPACE
     plain[0x80:] = False
     plain[[0, DOT, QUOTE, BRACKET, *b"jJlL"]] = False
@@ -47,6 +47,14 @@ def stands_at(address, at, end, string):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def past_plain(address, at, end, plain):  # type: ignore[no-untyped-def]
+    """Where the run of plain bytes at `at` ends."""
+    while at < end and plain[load_byte(address + at)]:
+        at += 1
+    return at
+
+
+@inlined
 def line_from(address, at, end, table, plain, script, lorem):  # type: ignore[no-untyped-def]
     """What is to be known of the line at `at`: (where it ends, its first and one past its last byte that is no white
     space, its words, its ends of sentences, its last character or 0, whether it ends in three dots, whether it speaks
@@ -54,14 +62,12 @@ def line_from(address, at, end, table, plain, script, lorem):  # type: ignore[no
     first, last, words, sentences, dots, before, final = at, at, 0, 0, 0, 0, 0
     spoiled, fate = False, UNCHANGED
     while at < end:
-        if plain[load_byte(address + at)]:
-            if before == 0:
-                first = first if words else at
-                words += 1
-            at += 1
-            while at < end and plain[load_byte(address + at)]:
-                at += 1
-            before = load_byte(address + at - 1)
+        run = past_plain(address, at, end, plain)
+        if run > at:
+            first = first if words else at
+            words += before == 0
+            before = load_byte(address + run - 1)
+            at = run
             continue
         code, size = character(address, at)
         kind = table[code]
@@ -74,9 +80,8 @@ def line_from(address, at, end, table, plain, script, lorem):  # type: ignore[no
                 break
             at += size
             continue
-        if before == 0:
-            first = first if words else at
-            words += 1
+        first = first if words else at
+        words += before == 0
         if kind == LETTER:
             if code | 32 == 106:
                 spoiled |= stands_at(address, at, end, script)
