@@ -83,9 +83,11 @@ def test_text_is_found_in_files_of_every_kind(
 ) -> None:
     monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
     (tmp_path / "file").write_bytes(WRITTEN[kind](b"before " + TEXT + b" behind"))
-    assert strings_in(tmp_path / "file", Finder([TEXT, OTHER])) == {TEXT}
+    with (tmp_path / "file").open("rb") as file:
+        assert strings_in(file, Finder([TEXT, OTHER]), where="") == {TEXT}
 
 
 def test_empty_file_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert strings_in(tmp_path / "file", Finder([TEXT])) == set()
+    with (tmp_path / "file").open("rb") as file:
+        assert strings_in(file, Finder([TEXT]), where="") == set()
