@@ -5,7 +5,7 @@ shard, and 100 spread over all. `python benchmarks/forget.py CORPUS_FOLDER`
 
 With `--gigabytes N` it is built of so much text, copies of the corpus, changed as those of dedup_scale.py: in a
 letter every 97 bytes but for every fifth document. Its shards have 16 MiB; verify and purge are left out: they
-search every file of a build. `--formats numpy --tokenizer r50k_base` builds one format of two-byte ids: 4 GB need 35 GB
+search every file of a build. `--formats numpy --tokenizer r50k_base` builds one format of two-byte ids: 4 GB need 41 GB
 of disk so, and 120 with four formats of four-byte ids. What no build needs any more is removed before the next one.
 """
 
